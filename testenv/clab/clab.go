@@ -1,12 +1,11 @@
-// Package clab reads containerlab topology files (`*.clab.yml`), the part of
-// them that Herald's labs are made of: Linux nodes, bridges and the links
-// between them.
+// Package clab reads the part of containerlab topology files (`*.clab.yml`) that
+// Herald's labs use: Linux nodes, bridges and the links between them.
 //
-// A file means here what it means to containerlab: environment variables are
-// filled in, `defaults`, `kinds` and `groups` are merged into the nodes, relative
-// bind paths start at the file's folder. Keys that cannot matter without Docker
-// are passed over; any other key that is not understood is an error, so that a
-// topology never runs as something it does not say.
+// A file has the same meaning as for containerlab: environment variables are
+// substituted, `defaults`, `kinds` and `groups` are merged into the nodes, relative
+// bind paths start at the file's folder. Keys that cannot matter without Docker are
+// ignored. Any other unknown key is an error, so that no part of a topology is
+// silently dropped.
 package clab
 
 import (
@@ -18,9 +17,9 @@ import (
 const (
 	// Linux is a container.
 	Linux = "linux"
-	// Bridge is a flat LAN. containerlab wants a Linux bridge of that
-	// name on the host or, if the file calls it "NAME|NODE" and puts it into the
-	// network of that node, makes one there. Its name here is NAME.
+	// Bridge is a flat LAN. containerlab expects a Linux bridge of that name on the host.
+	// If the file calls it "NAME|NODE" and puts it into the network of that node, it
+	// makes one there. Its name here is NAME.
 	Bridge = "bridge"
 )
 
@@ -47,15 +46,17 @@ func (t *Topology) Node(name string) (Node, bool) {
 	return Node{}, false
 }
 
-// Node is one container or bridge, with all that it inherits from its group, its kind and the defaults.
+// Node is one container or bridge, with everything inherited from its group, its kind
+// and the defaults.
 type Node struct {
 	// Name of the node within the lab.
 	Name string
-	// Kind is Linux or Bridge. A bridge has nothing but a name.
+	// Kind is Linux or Bridge. A bridge has only a name.
 	Kind string
 	// Image is the reference of the container image.
 	Image string
-	// Hostname is what the node calls itself; its own name or, in another's network, that one's.
+	// Hostname is the node's host name: by default its own name or, in another node's
+	// network, that node's.
 	Hostname string
 	// Entrypoint replaces the image's; nil keeps it.
 	Entrypoint []string
@@ -65,11 +66,12 @@ type Node struct {
 	Env map[string]string
 	// Sysctls are kernel settings by dotted name.
 	Sysctls map[string]string
-	// Binds are the host's files and folders that the node sees.
+	// Binds are the files and folders of the host that the node sees.
 	Binds []Bind
 	// Exec are the commands that configure the node, in order.
 	Exec [][]string
-	// Base is the node whose network this one shares (`network-mode: container:BASE`); empty if it has its own.
+	// Base is the node that shares its network with this one (`network-mode:
+	// container:BASE`); empty if the node has its own network.
 	Base string
 }
 
@@ -116,8 +118,8 @@ func Load(path string) (*Topology, error) {
 	return Parse(path, data, os.LookupEnv)
 }
 
-// Parse reads a topology from data. The path of the file is where relative
-// bind paths start and what errors name; lookup finds environment variables.
+// Parse reads a topology from data. Relative bind paths start at the folder of path,
+// and errors name it; lookup finds environment variables.
 func Parse(path string, data []byte, lookup func(string) (string, bool)) (*Topology, error) {
 	if err := refuseTemplate(data); err != nil {
 		return nil, locate(path, err)

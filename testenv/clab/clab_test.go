@@ -118,9 +118,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseErrors wants each mistake named with its file, line and column.
+// TestParseErrors checks that each error names file, line and column.
 func TestParseErrors(t *testing.T) {
-	// node is a file whose node a, in line 4, has one more line.
+	// node returns a file with one more line in its node a, at line 4.
 	node := func(line string) string {
 		return "name: x\ntopology:\n  nodes:\n    a:\n      kind: linux\n      " + line + "\n"
 	}
@@ -183,7 +183,7 @@ func TestParseErrors(t *testing.T) {
 				t.Fatalf("no error for\n%s", tt.file)
 			}
 			if !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %q,\nwant it to start with %q, on one line", err, tt.want)
+				t.Errorf("error %q,\nwant a single line starting with %q", err, tt.want)
 			}
 		})
 	}
@@ -260,7 +260,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// FuzzParse wants no panic and, of what is accepted, names that resolve.
+// FuzzParse checks that nothing panics and that the names of accepted files resolve.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Add([]byte("name: x\ntopology: {nodes: {a: {kind: linux, image: '${A:=$B}', cmd: 'x \"y\" #'}}}\n"))
@@ -293,8 +293,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Every topology of the project is one, those of the end-to-end tests too, which
-// take long to notice.
+// Every topology of the project parses, including the ones of slow end-to-end tests.
 func TestProject(t *testing.T) {
 	for _, folder := range []string{"../topologies", "../services/topology", "../e2e/machines/testdata"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.clab.yml"))

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// file is a topology file as it is written.
+// file is a topology file as written.
 type file struct {
 	Name     string `yaml:"name"`
 	Topology struct {
@@ -21,14 +21,14 @@ type file struct {
 		Links    []located[linkRecord] `yaml:"links"`
 	} `yaml:"topology"`
 
-	// Of no consequence here: names and addresses of Docker's own network.
+	// Irrelevant here: names and addresses of Docker's own network.
 	Prefix   any `yaml:"prefix"`
 	Mgmt     any `yaml:"mgmt"`
 	Settings any `yaml:"settings"`
 	Debug    any `yaml:"debug"`
 }
 
-// definition is what defaults, a kind or a node sets.
+// definition holds the settings of defaults, a kind or a node.
 type definition struct {
 	Kind        string            `yaml:"kind"`
 	Group       string            `yaml:"group"`
@@ -45,8 +45,8 @@ type definition struct {
 	Ignored ignored `yaml:",inline"`
 }
 
-// ignored are the keys of a node that only Docker or a reader needs: the
-// registry, the management network, labels, limits and privileges.
+// ignored holds the keys of a node that only Docker or a reader needs: the registry,
+// the management network, labels, limits and privileges.
 type ignored struct {
 	Aliases         any `yaml:"aliases"`
 	AutoRemove      any `yaml:"auto-remove"`
@@ -77,11 +77,11 @@ type linkRecord struct {
 	Endpoints []string `yaml:"endpoints"`
 	MTU       int      `yaml:"mtu"`
 
-	Labels any `yaml:"labels"` // of no consequence
-	Vars   any `yaml:"vars"`   // likewise
+	Labels any `yaml:"labels"` // irrelevant
+	Vars   any `yaml:"vars"`   // irrelevant
 }
 
-// located is a value and where it stands in the file.
+// located is a value with its position in the file.
 type located[T any] struct {
 	position
 	value T

@@ -9,13 +9,13 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// errMagic is what is wrong with a value that holds one of containerlab's own variables.
+// errMagic is the error for a value with one of containerlab's own variables.
 var errMagic = errors.New("the __clab...__ variables are not supported; write the value out")
 
-// magic is how containerlab's own variables start.
+// magic is the prefix of containerlab's own variables.
 const magic = "__clab"
 
-// wrong says what is wrong with the value of a key.
+// wrong returns an error about the value of a key.
 func wrong(key, value string, err error) error {
 	return fmt.Errorf("%s: %q: %w", key, value, err)
 }
@@ -42,7 +42,7 @@ func positionOf(t *token.Token) position {
 	return position{t.Position.Line, t.Position.Column}
 }
 
-// locate puts the file, line and column in front of an error's text.
+// locate prefixes an error's text with file, line and column.
 func locate(path string, err error) error {
 	var at position
 	text := err.Error()
@@ -60,8 +60,8 @@ func locate(path string, err error) error {
 	return fmt.Errorf("%s:%d:%d: %s", path, at.line, at.column, text)
 }
 
-// refuseTemplate reports the first Go template action of a file: containerlab
-// would execute it, this package does not.
+// refuseTemplate reports the first Go template action of a file: containerlab would
+// execute it, this package does not.
 func refuseTemplate(data []byte) error {
 	i := bytes.Index(data, []byte("{{"))
 	if i < 0 {

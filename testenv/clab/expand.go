@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// expand fills in environment variables as containerlab does, anywhere in the
-// file, comments too:
+// expand substitutes environment variables as containerlab does, anywhere in the file, comments
+// too:
 //
-//	$VAR ${VAR}    the value; left as it stands if unset or empty
+//	$VAR ${VAR}    the value; unchanged if unset or empty
 //	${VAR:=text}   text if unset or empty
 //	$$             a dollar sign
 //
-// Other forms are errors. A name that starts with a digit is no variable, so the
-// $1 of a shell command stays.
+// Other forms are errors. A name that starts with a digit is no variable, so the $1 of
+// a shell command stays.
 func expand(text string, lookup func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	var failed error
@@ -39,8 +39,8 @@ func expand(text string, lookup func(string) (string, bool)) (string, error) {
 	return out.String(), failed
 }
 
-// variable finds a name without braces, a name in them and the rest to the end of these,
-// and $$.
+// variable matches $$, a name without braces, or a name in braces and the rest up to
+// the closing brace.
 func variable() *regexp.Regexp {
 	return regexp.MustCompile(`\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)([^}\r\n]*\}?))`)
 }

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// topology turns the file into a Topology: inheritance merged, every name
-// resolved. Relative bind paths start at dir.
+// topology turns the file into a Topology: inheritance merged, every name resolved.
+// Relative bind paths start at dir.
 func (f *file) topology(dir string) (*Topology, error) {
 	if !validName(f.Name) {
 		return nil, mistakef(position{}, "name: %q is no name for a lab; want letters, digits, '-', '.' and '_'", f.Name)
 	}
 	t := &Topology{Name: f.Name}
-	names := make(map[string]string) // the nodes' names as the file writes them
+	names := make(map[string]string) // the nodes' names by their names in the file
 	for _, e := range f.Topology.Nodes {
 		n, err := f.node(e, dir)
 		if err != nil {
@@ -58,11 +58,10 @@ func (f *file) topology(dir string) (*Topology, error) {
 	return t, nil
 }
 
-// bridgeOwner parts the name of a bridge from that of the node in whose network
-// it is, if it is in one.
+// bridgeOwner separates the name of a bridge from the node that owns its network, if any.
 const bridgeOwner = "|"
 
-// node merges what the node of an entry inherits: the defaults, then its kind, then its group, then its own.
+// node merges the settings of an entry: the defaults, then its kind, then its group, then its own.
 func (f *file) node(e entry[definition], dir string) (Node, error) {
 	n := Node{Name: e.name, Kind: cmp.Or(e.value.Kind, f.Topology.Defaults.Kind)}
 	if n.Kind == Bridge {
@@ -104,8 +103,8 @@ func (f *file) node(e entry[definition], dir string) (Node, error) {
 	return n, nil
 }
 
-// checkBridge returns an error unless the bridge is in the host's network, where
-// nothing says otherwise, or in that of the node in its name.
+// checkBridge returns an error unless the bridge is in the host's network, which is
+// the default, or in the network of the node in its name.
 func checkBridge(name string, levels []definition) error {
 	var network string
 	for _, d := range levels {
@@ -121,7 +120,7 @@ func checkBridge(name string, levels []definition) error {
 	return nil
 }
 
-// merge lays the levels over each other, the later over the earlier.
+// merge applies the levels in order, the later over the earlier.
 func (n *Node) merge(levels []definition, dir string) error {
 	var entrypoint, cmd, network string
 	var exec []string
@@ -200,14 +199,14 @@ func parseBind(text, dir string) (Bind, error) {
 	return b, nil
 }
 
-// link resolves a link's endpoints; names are the nodes' by how the file writes
-// them, used are the interfaces that exist already.
+// link resolves a link's endpoints. names maps the file's node names to the nodes',
+// used holds the interfaces that exist already.
 func (t *Topology) link(l located[linkRecord], names map[string]string, used map[Endpoint]bool) (Link, error) {
 	if len(l.value.Endpoints) != 2 {
 		return Link{}, mistakef(l.position, "a link has two endpoints, not %d", len(l.value.Endpoints))
 	}
 	link := Link{MTU: cmp.Or(l.value.MTU, DefaultMTU)}
-	if link.MTU < 68 || link.MTU > 65535 { // what a veth takes
+	if link.MTU < 68 || link.MTU > 65535 { // the range of a veth
 		return Link{}, mistakef(l.position, "mtu: %d is not between 68 and 65535", link.MTU)
 	}
 	for i, end := range []*Endpoint{&link.A, &link.B} {
@@ -234,13 +233,13 @@ func (t *Topology) link(l located[linkRecord], names map[string]string, used map
 	return link, nil
 }
 
-// validName accepts what containerlab accepts as the name of a lab or node.
+// validName accepts the names that containerlab accepts for a lab or node.
 func validName(s string) bool {
 	ok, _ := regexp.MatchString(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`, s)
 	return ok
 }
 
-// validInterface accepts what the kernel accepts as an interface's name.
+// validInterface accepts the interface names that the kernel accepts.
 func validInterface(s string) bool {
 	ok, _ := regexp.MatchString(`^[^\s/:]{1,15}$`, s)
 	return ok && s != "." && s != ".." && s != "lo"

@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// words splits a command into its arguments as containerlab does: by the
-// quoting rules of a POSIX shell, except that a backslash between double quotes
-// always escapes. Nothing is expanded; a # at the start of a word begins a
-// comment.
+// words splits a command into its arguments as containerlab does: by the quoting rules
+// of a POSIX shell, except that a backslash between double quotes always escapes.
+// Nothing is expanded; a # at the start of a word begins a comment.
 func words(command string) ([]string, error) {
 	var (
 		list   []string
 		word   strings.Builder
 		inWord bool
-		quote  rune // the quote that is open, or 0
+		quote  rune // the open quote, or 0
 	)
 	runes := []rune(command)
 	for i := 0; i < len(runes); i++ {

@@ -1,7 +1,7 @@
-// Package demo shows Herald at work: it boots a topology in a lab of namespaces,
-// bgp with routers or flat, breaks one thing after the other, and tells what the
-// routers, or an observer on the link, and a client saw. Of Services, on a real API
-// server, it tells what `kubectl herald` says.
+// Package demo shows Herald at work. It boots a topology in a lab of namespaces, bgp
+// with routers or flat, and breaks one thing after the other. It reports the
+// observations of the routers, or of an observer on the link, and of a client. The
+// demo of Services uses a real API server and shows the output of `kubectl herald`.
 package demo
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/herald-vip/herald/testenv/traffic"
 )
 
-// Options say what to run.
+// Options select the demo.
 type Options struct {
-	// Flat chooses the flat topology, and the elected VIP.
+	// Flat selects the flat topology, and the elected VIP.
 	Flat bool
-	// Services chooses the cluster of package services, which needs the folder of the
+	// Services selects the cluster of package services, which needs the folder of the
 	// CRDs and the paths of kube-apiserver and etcd.
 	Services              bool
 	CRDs, APIServer, Etcd string
@@ -34,14 +34,14 @@ type Options struct {
 	Topology string
 	// Herald and Testenv are the paths of the two binaries.
 	Herald, Testenv string
-	// FRR is set if the routers are to run the host's FRR, not the embedded router.
+	// FRR makes the routers run the host's FRR instead of the embedded router.
 	FRR bool
-	// Logs is a folder that is to keep a log of each node; empty keeps none.
+	// Logs is the folder for a log of each node; empty for no logs.
 	Logs string
-	// Live redraws a picture of the lab on the terminal; otherwise events are
-	// printed one after the other.
+	// Live redraws a picture of the lab on the terminal; otherwise events are printed one
+	// after the other.
 	Live bool
-	// Width is how many columns the terminal has; 0 if that is unknown.
+	// Width is the number of columns of the terminal; 0 if unknown.
 	Width int
 }
 
@@ -49,63 +49,61 @@ var masters = []string{"m1", "m2", "m3"}
 
 var errMisbehaved = errors.New("the VIP did not behave as it should")
 
-// How long the VIP may be out of reach. A planned change interrupts nothing that
-// Herald has a hand in; but a connection that is being made with a master at the
-// very moment when a router stops using it goes on to one that does not know it,
-// and is reset. (Without resilient groups, before Linux 5.13, that befalls
-// connections with other masters, too, and when one comes back.) A failure may show
-// until the routers have acted.
+// Tolerated outages of the VIP. A planned change interrupts nothing that Herald
+// controls. But if a router stops using a master during a TCP handshake, the next
+// packet goes to another master, which resets the connection. (Without resilient
+// groups, before Linux 5.13, that also affects connections with other masters, and
+// happens when a master comes back.) A failure may show until the routers have acted.
 const (
 	planned   = 100 * time.Millisecond
 	unplanned = 500 * time.Millisecond
 )
 
-// How many connections in a row succeed until an act is over: with somebody
-// looking, two seconds' worth.
+// The number of successive connections that end an act: for a spectator, two seconds' worth.
 const (
 	brisk     = 100
 	leisurely = 400
 )
 
-// patience bounds the wait for any one thing to happen, answering that for the status of a
-// speaker: one that was frozen gives none.
+// patience bounds the wait for each event, answering the wait for a speaker's status:
+// a frozen speaker gives none.
 const (
 	patience  = 30 * time.Second
 	answering = time.Second
 )
 
-// play is what a demo does on one topology.
+// play is the demo on one topology.
 type play interface {
-	// watch begins to watch for the VIP.
+	// watch begins to observe the VIP.
 	watch() error
-	// cast is what is up when the lab is.
+	// cast describes the machines that are up at the start.
 	cast() string
-	// opening waits until the VIP is announced, and says so.
+	// opening waits until the VIP is announced, and describes that.
 	opening(ctx context.Context) (string, error)
 	// perform makes all acts.
 	perform(ctx context.Context) error
-	// settle waits until the VIP is where the act has left it, and reports what it saw.
+	// settle waits until the VIP is where the act leaves it, and returns the observations.
 	settle(ctx context.Context, a act) (row, error)
-	// verdict is the last word after the summary.
+	// verdict prints the conclusion after the summary.
 	verdict() error
 	close() error
 }
 
-// act makes one thing happen.
+// act is one event.
 type act struct {
-	title, event string // no title if the act goes on
+	title, event string // no title if the act continues the previous one
 	do           func() error
-	left         []string      // masters that announce the VIP afterwards, or one of which holds it
-	allowed      time.Duration // for the VIP to be out of reach
+	left         []string      // masters that announce the VIP afterwards; on the flat topology one of them holds it
+	allowed      time.Duration // tolerated outage of the VIP
 	began        time.Time
 }
 
 // row is one line of the summary.
 type row struct {
 	event   string
-	what    string        // came of it
-	allowed time.Duration // for the VIP to be out of reach
-	holder  string        // afterwards, if it is one
+	what    string        // the effect
+	allowed time.Duration // tolerated outage of the VIP
+	holder  string        // afterwards, on the flat topology
 	after   time.Duration // from the event until the routers, or the new holder, had acted
 	count   traffic.Count
 	problem string
@@ -117,7 +115,7 @@ type show struct {
 	vips    []netip.Addr
 	client  string // the node
 	holder  func() string
-	until   string // when new connections are sent on no more
+	until   string // the end of an outage, in words
 	heads   [2]string
 	lab     *lab.Lab
 	view    *view
@@ -196,8 +194,8 @@ func (s *show) attempt(vip int, a probe.Attempt) {
 	}
 }
 
-// act makes one thing happen and records what came of it. A problem with the
-// VIP is recorded; an error is one of the demo itself.
+// act makes one event happen and records its effects. It records a problem with the
+// VIP in the row; an error is one of the demo itself.
 func (s *show) act(ctx context.Context, a act) (row, error) {
 	if a.title != "" {
 		s.view.title(a.title)
@@ -212,8 +210,8 @@ func (s *show) act(ctx context.Context, a act) (row, error) {
 		return r, fmt.Errorf("%s: %w", a.event, err)
 	}
 	for _, m := range masters {
-		if to := bridged(ctx, s.lab.Node(m+"-speaker"), a.began); to != "" {
-			s.view.say("Until %s, %s sent new connections on to %s.", s.until, m, to)
+		if helper := bridged(ctx, s.lab.Node(m+"-speaker"), a.began); helper != "" {
+			s.view.say("Until %s, %s forwarded new connections to %s.", s.until, m, helper)
 		}
 	}
 	r.event, r.allowed, r.count = a.event, a.allowed, s.traffic.Count()
@@ -226,21 +224,21 @@ func (s *show) act(ctx context.Context, a act) (row, error) {
 	return r, ctx.Err()
 }
 
-// judge says what is wrong if the VIP was out of reach for longer than it may be.
+// judge records a problem if the VIP was out of reach for longer than allowed.
 func (r *row) judge() {
 	if r.count.Longest > r.allowed {
 		r.problem = fmt.Sprintf("out for longer than %s", r.allowed)
 	}
 }
 
-// works waits until the traffic shows that all is well.
+// works waits until the traffic has recovered.
 func (s *show) works(ctx context.Context, successes int) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s.traffic.AwaitSuccesses(ctx, successes)
 }
 
-// losses says how connections failed, and for how long they did.
+// losses describes how connections failed, and for how long.
 func losses(c traffic.Count) string {
 	var kinds []string
 	for kind, n := range c.Failures {
@@ -253,8 +251,9 @@ func losses(c traffic.Count) string {
 	return fmt.Sprintf(" (%s), for %s at most", strings.Join(kinds, ", "), ms(c.Longest))
 }
 
-// bridged tells whom the master has sent new connections on to since then, which the only
-// events with an attribute "to" say; empty if it has not, or its speaker does not answer.
+// bridged returns the master that new connections have been forwarded to since then,
+// from the attribute "to" of events, which no other events have. It is empty if there
+// is none, or if the speaker does not answer.
 func bridged(ctx context.Context, speaker *lab.Node, since time.Time) string {
 	if !speaker.Running() {
 		return ""
@@ -273,13 +272,13 @@ func bridged(ctx context.Context, speaker *lab.Node, since time.Time) string {
 	return ""
 }
 
-// herald runs a command of Herald's on a master.
+// herald runs a Herald command on a master.
 func (s *show) herald(ctx context.Context, master, command string) error {
 	_, err := s.lab.Node(master+"-speaker").Run(ctx, "/usr/local/bin/herald", command)
 	return err
 }
 
-// summarise prints the table, and returns an error if anything in it is a problem.
+// summarise prints the table, and returns an error if a row has a problem.
 func (s *show) summarise() (err error) {
 	s.view.close()
 	const line = "%-23s  %-6s  %8s  %10s  %7s  %7s  %s\n" // 80 columns

@@ -12,8 +12,8 @@ import (
 // lan is the bridge of the flat topology.
 const lan = "lan"
 
-// leased is how long the VIP may be out of reach when its holder can no longer
-// give it up: its lease of 600 ms has to end, and a successor to notice.
+// leased bounds the VIP's outage when its holder can no longer give it up: its lease
+// of 600 ms has to end, and a successor to detect that.
 const leased = 1500 * time.Millisecond
 
 // flat is the demo of the elected VIP.
@@ -26,8 +26,8 @@ type flat struct {
 func newFlat(s *show, v *view) {
 	f := &flat{show: s}
 	s.play = f
-	// The client does not ask who answers: a connection that waits for an answer when the
-	// VIP moves gets none.
+	// The client does not ask for the server's name: a connection that waits for an
+	// answer when the VIP moves gets none.
 	s.holder = func() string { m, _ := f.observer.Holder(s.vips[0]); return m }
 	s.view, s.client, s.until, s.heads = v, "c1", "the client had learnt of it", [2]string{"holder", "moved in"}
 }
@@ -55,7 +55,7 @@ func (f *flat) opening(ctx context.Context) (_ string, err error) {
 	return fmt.Sprintf("The masters elected %s: it answers for %s and %s", f.first, f.vips[0], f.vips[1]), err
 }
 
-// held waits until one of the masters named, or any, holds the VIP.
+// held waits until one of the named masters, or any, holds the VIP.
 func (f *flat) held(ctx context.Context, names ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -64,8 +64,8 @@ func (f *flat) held(ctx context.Context, names ...string) (string, error) {
 	return holder, err
 }
 
-// perform makes the acts. Whatever befalls the holder, another one takes over
-// and keeps the VIP when the first is well again.
+// perform makes the acts. After each fault of the holder, another master takes over
+// and keeps the VIP when the first recovers.
 func (f *flat) perform(ctx context.Context) error {
 	node := f.lab.Node
 	holder := f.first
@@ -123,7 +123,7 @@ func (f *flat) settle(ctx context.Context, a act) (r row, err error) {
 	return r, nil
 }
 
-// lastChange is when the last holder had answered for all addresses.
+// lastChange returns when the last holder had answered for all addresses.
 func lastChange(t *holders.Trace) (at time.Duration) {
 	for vip := range t.Questions {
 		if reigns := t.Reigns(vip, holders.DefaultLimits()); len(reigns) > 0 {
@@ -133,7 +133,7 @@ func lastChange(t *holders.Trace) (at time.Duration) {
 	return at
 }
 
-// verdict says what the observer has to say, and returns an error if there were two holders.
+// verdict prints the observer's conclusion, and returns an error if there were two holders.
 func (f *flat) verdict() (err error) {
 	trace := f.observer.Trace()
 	questions, two := 0, "never"

@@ -13,10 +13,10 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// routers are those of the bgp topology.
+// routers are the routers of the bgp topology.
 var routers = []string{"r1", "r2"}
 
-// routedVIPs are the VIP's addresses in the bgp topology; the client connects to the first.
+// routedVIPs returns the VIP's addresses in the bgp topology; the client connects to the first.
 func routedVIPs() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")}
 }
@@ -91,7 +91,7 @@ func (r *routed) perform(ctx context.Context) error {
 	return nil
 }
 
-// spread waits for enough connections to tell that each master gets its share.
+// spread waits for enough connections to show that each master gets its share.
 func (r *routed) spread(ctx context.Context) error {
 	r.traffic.Mark()
 	r.works(ctx, 600)
@@ -128,8 +128,8 @@ func (r *routed) settle(ctx context.Context, a act) (row, error) {
 	return out, nil
 }
 
-// await waits until both routers use exactly the given masters, in both
-// address families, and returns when the last of them came to that.
+// await waits until both routers use exactly the given masters, in both address
+// families, and returns when the last one did.
 func (r *routed) await(ctx context.Context, names []string) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -147,7 +147,7 @@ func (r *routed) await(ctx context.Context, names []string) (last time.Time, err
 	return last, nil
 }
 
-// hops are the masters' addresses on their links with a router, of the family of the VIP's.
+// hops returns the masters' addresses on their links with a router, in the family of the VIP.
 func hops(router int, vip netip.Addr, names []string) (list []netip.Addr) {
 	form := "10.%d.%s.1"
 	if vip.Is6() {
@@ -159,7 +159,7 @@ func hops(router int, vip netip.Addr, names []string) (list []netip.Addr) {
 	return list
 }
 
-// mastersOf names the masters that IPv4 next hops belong to.
+// mastersOf returns the masters that IPv4 next hops belong to.
 func mastersOf(hops []netip.Addr) (names []string) {
 	for _, hop := range hops {
 		names = append(names, fmt.Sprintf("m%d", hop.As4()[2]))
@@ -167,16 +167,16 @@ func mastersOf(hops []netip.Addr) (names []string) {
 	return names
 }
 
-// addressesOn checks that just the masters named have the VIP, on lo.
+// addressesOn checks that exactly the named masters have the VIP on lo.
 func (r *routed) addressesOn(ctx context.Context, names []string) error {
 	for _, m := range masters {
 		shown, err := r.lab.Node(m).Run(ctx, "ip", "address", "show", "dev", "lo", "to", routedVIPs()[0].String())
 		if err != nil {
 			return err
 		}
-		// A killed speaker's address goes by itself within its lifetime.
-		if has, want := shown != "", slices.Contains(names, m); has != want && r.lab.Node(m+"-speaker").Running() {
-			return fmt.Errorf("%s has the VIP on lo: %t, want %t", m, has, want)
+		// A killed speaker's address expires within its lifetime.
+		if present, want := shown != "", slices.Contains(names, m); present != want && r.lab.Node(m+"-speaker").Running() {
+			return fmt.Errorf("%s has the VIP on lo: %t, want %t", m, present, want)
 		}
 	}
 	return nil

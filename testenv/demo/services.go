@@ -14,10 +14,11 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// reading is how long somebody is given to read what a command says.
+// reading is the time to read the output of a command.
 const reading = 5 * time.Second
 
-// tour is the demo of Services: what `kubectl herald` says of a cluster while one thing after the other goes wrong in it.
+// tour is the demo of Services: it shows the output of `kubectl herald` while one
+// thing after the other goes wrong in a cluster.
 type tour struct {
 	*services.Lab
 	view *view
@@ -47,7 +48,8 @@ func runServices(ctx context.Context, v *view, o Options) (err error) {
 	return nil
 }
 
-// inSystem has Herald's Lease where its DaemonSet usually is, which is where `kubectl herald` looks for it.
+// inSystem puts Herald's Lease into the namespace of its DaemonSet, where `kubectl
+// herald` looks for it.
 func inSystem(_, file string) string {
 	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
 }
@@ -64,12 +66,12 @@ func (t *tour) perform(ctx context.Context) error {
 		title   string
 		do      func() error
 		command string
-		says    string // what it comes to
+		says    string // a text of the expected output
 	}{
 		{"A Service has an address, and all nodes announce it", nothing, "why shop", "announced by n1, n2, n3"},
 		{"", nothing, "status", "n3     1/1        0/0    1"},
 		{"Its pod fails", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.NotReady()) }, "why shop", "FAILS"},
-		{"The pod is well again, and n1 is to have no traffic", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.Ready()) }, "drain n1", "n1"},
+		{"The pod is healthy again, and n1 is drained of traffic", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.Ready()) }, "drain n1", "n1"},
 		{"", nothing, "why shop", "announced by n2, n3; not by n1"},
 		{"", nothing, "undrain n1", "n1"},
 		{"A Service asks for an address that no pool has", func() error {
@@ -91,7 +93,8 @@ func (t *tour) perform(ctx context.Context) error {
 	return nil
 }
 
-// ask runs `kubectl herald` on a node until it says what a change has come to, which is up to some seconds later, and shows that.
+// ask runs `kubectl herald` on a node until its output contains says, which may take
+// some seconds after a change, and shows it.
 func (t *tour) ask(ctx context.Context, command, says string) error {
 	t.view.print("\n" + t.view.paint(green, "$") + " kubectl herald " + command + "\n")
 	within, cancel := context.WithTimeout(ctx, patience)
@@ -100,7 +103,7 @@ func (t *tour) ask(ctx context.Context, command, says string) error {
 	out := ""
 	err := services.Eventually(within, func() (err error) {
 		if out, err = t.Speaker("n1").Run(within, "bash", "-c", argv); err == nil && !strings.Contains(out, says) {
-			err = fmt.Errorf("kubectl herald %s says:\n%s", command, out)
+			err = fmt.Errorf("kubectl herald %s printed:\n%s", command, out)
 		}
 		return err
 	})

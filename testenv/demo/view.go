@@ -12,9 +12,9 @@ import (
 	"github.com/herald-vip/herald/internal/probe"
 )
 
-// view tells the story. Live, a few lines at the foot of the screen show which
-// masters each router uses, or which one holds the VIP, and how the client fares,
-// while the story scrolls above them; otherwise there is just the story.
+// view prints the story. Live, a few lines at the foot of the screen show the masters
+// that each router uses, or the holder of the VIP, and the client's results. The story
+// scrolls above them.
 type view struct {
 	live  bool
 	width int      // no line is longer
@@ -33,7 +33,8 @@ const (
 	stripWidth = 60
 	redraw     = 50 * time.Millisecond
 
-	// usualWidth is how many columns a terminal has that does not tell, or says less than leastWidth.
+	// usualWidth is the assumed number of columns if the terminal does not report it, or
+	// reports less than leastWidth.
 	usualWidth = 80
 	leastWidth = 20
 
@@ -46,8 +47,8 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// newView tells the story to out, which has width columns, or 0 if nobody knows. The names are
-// of those who use masters.
+// newView returns a view that prints to out, which has width columns, or 0 if unknown.
+// The names are the routers', or the LAN's.
 func newView(out io.Writer, live bool, width int, names ...string) *view {
 	if width < leastWidth {
 		width = usualWidth
@@ -58,7 +59,7 @@ func newView(out io.Writer, live bool, width int, names ...string) *view {
 // title opens an act.
 func (v *view) title(text string) { v.print("\n" + v.paint(bold, fold(text, v.width)) + "\n") }
 
-// say tells one event.
+// say prints one event.
 func (v *view) say(format string, args ...any) {
 	text := fold("  "+fmt.Sprintf(format, args...), v.width)
 	if strings.HasPrefix(text, "  PROBLEM") {
@@ -71,8 +72,8 @@ func (v *view) printf(format string, args ...any) {
 	v.print(fold(fmt.Sprintf(format, args...), v.width))
 }
 
-// fold breaks lines at spaces so that none is wider than width, and indents what follows as the
-// line was.
+// fold breaks lines at spaces so that none is wider than width, and indents
+// continuation lines like the first.
 func fold(text string, width int) string {
 	var out strings.Builder
 	for i, line := range strings.Split(text, "\n") {
@@ -105,7 +106,7 @@ func (v *view) print(text string) {
 	v.draw()
 }
 
-// uses shows which masters a router uses, or the LAN.
+// uses shows the masters that a router, or the LAN, uses.
 func (v *view) uses(name string, use ...string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -141,7 +142,7 @@ func (v *view) attempt(a probe.Attempt) {
 	}
 }
 
-// close takes the foot of the screen away; what is said later is just printed.
+// close removes the foot of the screen; later text is just printed.
 func (v *view) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -149,7 +150,7 @@ func (v *view) close() {
 	v.live = false
 }
 
-// pause gives who looks time to read.
+// pause gives spectators time to read.
 func (v *view) pause(ctx context.Context) error {
 	if !v.live {
 		return nil
@@ -176,7 +177,7 @@ func (v *view) refresh() {
 
 func (v *view) erase() {
 	if v.drawn {
-		footLines := len(v.names) + 2 // an empty one, and the client's
+		footLines := len(v.names) + 2 // an empty line, and the client's
 		fmt.Fprintf(v.out, "\x1b[%dA\x1b[J", footLines)
 		v.drawn = false
 	}

@@ -21,8 +21,8 @@ func tooWide(text string, width int) (wide []string) {
 	return wide
 }
 
-// What the demo tells fits the terminal: sentences are folded, the summary and the picture at the
-// foot are narrow enough.
+// The demo's text fits the terminal: sentences are folded, and the summary and the
+// picture at the foot are narrow enough.
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	for _, test := range []struct {
 		live                bool
@@ -54,7 +54,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	}
 }
 
-// A reader sees why failed connections are ok: how long the VIP may be out of reach is in every row.
+// Every row shows the allowed outage, so that a reader sees why failed connections are ok.
 func TestSummarySaysWhatIsAllowed(t *testing.T) {
 	var out strings.Builder
 	s := &show{view: newView(&out, false, 80), heads: [2]string{"", "acted in"}}
@@ -70,7 +70,7 @@ func TestSummarySaysWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// No row of the summary is ok that was out of reach for longer than it says is allowed.
+// A row with a longer outage than allowed is not ok.
 func TestJudge(t *testing.T) {
 	for _, test := range []struct {
 		longest time.Duration

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// This test needs keepalived on the host, as `make e2e` installs it.
+// This test needs keepalived on the host; `make e2e` installs it.
 
 package holders
 
@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// keepalivedConf has the VIP of both families on eth1 by VRRP.
+// keepalivedConf keeps the VIP of both families on eth1 by VRRP.
 const keepalivedConf = `
 vrrp_instance VI_1 {
   state BACKUP
@@ -31,8 +31,8 @@ vrrp_instance VI_1 {
 }
 `
 
-// TestKeepalivedFrozen shows that the observer sees two holders where there
-// are: a keepalived that stands still leaves its VIP on the node.
+// TestKeepalivedFrozen checks that the observer sees two holders: a frozen keepalived
+// leaves its VIP on the node.
 func TestKeepalivedFrozen(t *testing.T) {
 	dir := t.TempDir()
 	keepalived := func(n clab.Node) (lab.Program, error) {
@@ -56,7 +56,7 @@ func TestKeepalivedFrozen(t *testing.T) {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				t.Fatal("nobody holds the VIP")
+				t.Fatal("no node holds the VIP")
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestKeepalivedFrozen(t *testing.T) {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatal("nobody but the frozen one holds the VIP")
+			t.Fatal("only the frozen node holds the VIP")
 		}
 	}
 }

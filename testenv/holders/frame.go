@@ -23,7 +23,7 @@ const (
 
 	// echoID marks the observer's echo requests.
 	echoID = 0x4845
-	// hops is the TTL of what the observer sends, which NDP demands to be 255.
+	// hops is the TTL of the observer's packets; NDP requires 255.
 	hops = 255
 )
 
@@ -33,8 +33,8 @@ type station struct {
 	ip  netip.Addr
 }
 
-// question asks everybody for the VIP: an ARP request or a neighbour
-// solicitation, in its Ethernet frame.
+// question returns a broadcast or multicast question for the VIP: an ARP request or a
+// neighbour solicitation, in its Ethernet frame.
 func question(from station, vip netip.Addr) ([]byte, error) {
 	if vip.Is4() {
 		p, err := arp.NewPacket(arp.OperationRequest, from.mac, from.ip, make(net.HardwareAddr, 6), vip)
@@ -57,8 +57,8 @@ func question(from station, vip netip.Addr) ([]byte, error) {
 	return frame(from.mac, to, ethernet.EtherTypeIPv6, packet6(from.ip, group, body), err)
 }
 
-// echo is an echo request to the VIP at one MAC address, with a number that
-// comes back.
+// echo returns an echo request to the VIP at one MAC address, with a number that the reply
+// repeats.
 func echo(from station, to station, number uint64) ([]byte, error) {
 	m := &icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: echoID, Seq: int(number & 0xffff), Data: binary.BigEndian.AppendUint64(nil, number)}}
 	if to.ip.Is4() {
@@ -100,7 +100,7 @@ func packet6(from, to netip.Addr, body []byte) []byte {
 	return append(b, body...)
 }
 
-// checksum is that of an IPv4 header (RFC 1071).
+// checksum returns the checksum of an IPv4 header (RFC 1071).
 func checksum(header []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(header); i += 2 {
@@ -112,20 +112,20 @@ func checksum(header []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// glimpse is what a frame says of an address that may be a VIP.
+// glimpse is the information of a frame about an address that may be a VIP.
 type glimpse struct {
-	// from is the MAC address that the frame came from.
+	// from is the source MAC address of the frame.
 	from net.HardwareAddr
 	act  Act
 	// vip is the address that the sender acts for or, in a question, asks for.
 	vip netip.Addr
-	// peer is who asked, or is answered.
+	// peer is the node that asked, or that is answered.
 	peer netip.Addr
-	// number is that of the echo request which was accepted.
+	// number is the number of the answered echo request.
 	number uint64
 }
 
-// probing is a glimpse of the observer's own echo requests.
+// probing is the act of the observer's own echo requests.
 const probing Act = "probes"
 
 // filter lets ARP and ICMP pass, of both families.
@@ -146,7 +146,7 @@ func filter() []bpf.Instruction {
 
 var errNothing = errors.New("nothing of interest")
 
-// read tells what a frame says; most say nothing of interest.
+// read decodes a frame; most are of no interest.
 func read(data []byte) (glimpse, error) {
 	if len(data) < headerLen {
 		return glimpse{}, errNothing
@@ -233,7 +233,7 @@ func (g glimpse) ndp(m ndp.Message, from, to netip.Addr) (glimpse, error) {
 			g.act = Announces
 		}
 	case *ndp.NeighborSolicitation:
-		// Of use to two readers: it says who has the source, and asks for the target.
+		// It tells two things: the sender has the source address, and asks for the target.
 		g.vip, g.peer, g.act = from, m.TargetAddress, Asks
 	default:
 		return g, errNothing
@@ -241,7 +241,7 @@ func (g glimpse) ndp(m ndp.Message, from, to netip.Addr) (glimpse, error) {
 	return g, nil
 }
 
-// echo reads an echo request of the observer's, or the answer to one.
+// echo reads an echo request of the observer, or the reply to one.
 func (g glimpse) echo(m *icmp.Message, from, to netip.Addr) (glimpse, error) {
 	e, ok := m.Body.(*icmp.Echo)
 	if !ok || e.ID != echoID || len(e.Data) != 8 {

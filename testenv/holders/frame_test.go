@@ -21,14 +21,14 @@ var (
 	own6 = netip.MustParseAddr("fd00:4::8")
 )
 
-// reply is an ARP reply from the VIP.
+// reply returns an ARP reply from the VIP.
 func reply(t testing.TB, to netip.Addr) []byte {
 	p := must.Get[*arp.Packet](t)(arp.NewPacket(arp.OperationReply, macA, vip4, macB, to))
 	body := must.Get[[]byte](t)(p.MarshalBinary())
 	return must.Get[[]byte](t)(frame(macA, macB, ethernet.EtherTypeARP, body, nil))
 }
 
-// advertisement is a neighbour advertisement of the VIP.
+// advertisement returns a neighbour advertisement of the VIP.
 func advertisement(t testing.TB, to netip.Addr) []byte {
 	na := &ndp.NeighborAdvertisement{Override: true, TargetAddress: vip6, Options: []ndp.Option{
 		&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: macA},
@@ -37,7 +37,7 @@ func advertisement(t testing.TB, to netip.Addr) []byte {
 	return must.Get[[]byte](t)(frame(macA, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, packet6(vip6, to, body), nil))
 }
 
-// announcement is a gratuitous ARP request or an unsolicited advertisement.
+// announcement returns a gratuitous ARP request or an unsolicited advertisement.
 func announcement(t testing.TB, mac net.HardwareAddr, vip netip.Addr) []byte {
 	if vip.Is4() {
 		return must.Get[[]byte](t)(question(station{mac, vip}, vip))

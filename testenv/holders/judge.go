@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Rule is something that must hold throughout an observation.
+// Rule names a condition that must hold throughout an observation.
 type Rule string
 
 // The rules.
 const (
-	// TwoHolders: a VIP is one master's at a time. Broken by two answers to the
-	// same question, and by a claim of a master whose successor has claimed the
-	// VIP already, unless the VIP came back to it.
+	// TwoHolders: a VIP has one holder at a time. Two answers to one question break the
+	// rule. So does a claim by a master after its successor's claim, unless the VIP came
+	// back to it.
 	TwoHolders Rule = "two holders"
-	// Unannounced: a master that takes a VIP says so, and at once.
+	// Unannounced: a master that takes a VIP announces it immediately.
 	Unannounced Rule = "unannounced"
-	// Trespass: only the holder takes packets to the VIP, and after a planned
-	// change, for the linger, who was it before.
+	// Trespass: only the holder accepts packets to the VIP and, during the linger after a
+	// planned change, the previous holder.
 	Trespass Rule = "trespass"
 )
 
-// Violation is a rule broken, once or over and over in a row.
+// Violation is a broken rule, once or several times in a row.
 type Violation struct {
 	From, To time.Duration
 	Times    int
@@ -32,11 +32,11 @@ type Violation struct {
 	VIP      netip.Addr
 	// Master broke the rule; Other was the holder, if that matters.
 	Master, Other string
-	// Around is what was seen about then, one line each.
+	// Around lists the observations near that time, one line each.
 	Around []string
 }
 
-// String is the violation in one line.
+// String returns the violation as one line.
 func (v Violation) String() string {
 	what := fmt.Sprintf("%s took %s without a word", v.Master, v.VIP)
 	switch v.Rule {
@@ -51,16 +51,16 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s %s: %s", clock(v.From), v.Rule, what)
 }
 
-// Limits are what may go on between two masters without their both being holders.
+// Limits bound what may happen between two masters although only one is the holder.
 type Limits struct {
-	// Together is how close two answers to one question are if no change of the
-	// holder fits between: one frame may have been held up on a busy machine.
+	// Together is the longest time between two answers to one question that rules out a
+	// change of holder between them: a busy machine may delay one frame.
 	Together time.Duration
-	// Transit is how long a frame may be under way that nobody asked for.
+	// Transit bounds the travel time of an unsolicited frame.
 	Transit time.Duration
-	// Return is how long a VIP takes at least to go to another and come back.
+	// Return is the shortest time for a VIP to go to another master and come back.
 	Return time.Duration
-	// Word is how far from its first claim a new holder's announcement may be.
+	// Word is the longest time between a new holder's first claim and its announcement.
 	Word time.Duration
 	// Opening is how long before its first claim a new holder may accept packets.
 	Opening time.Duration
@@ -68,8 +68,7 @@ type Limits struct {
 	Linger time.Duration
 }
 
-// DefaultLimits are those of a configuration with `linger: 1s`, on a machine
-// that is busy.
+// DefaultLimits returns the limits of a configuration with `linger: 1s`, on a busy machine.
 func DefaultLimits() Limits {
 	return Limits{
 		Together: 2 * time.Millisecond,
@@ -81,12 +80,11 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Judge finds every time at which more than one master had a VIP, in order.
+// Judge returns, in order, every time that more than one master had a VIP.
 //
-// What the observer has of an answer is an interval, from question to arrival,
-// in which it was given, so nothing is held against a frame that was merely
-// late. A change of the holder is told from a second holder by its
-// announcement: who comes back by right says so.
+// The master gave an answer at some time between the question and its arrival, so a
+// late frame alone is no violation. An announcement distinguishes a change of holder
+// from a second holder: a master announces a VIP that returns to it.
 func Judge(t *Trace, l Limits) []Violation {
 	var found []Violation
 	for _, vip := range t.vips() {
@@ -108,7 +106,7 @@ func broken(r Rule, s Sighting, other string) Violation {
 	return Violation{From: s.At, To: s.At, Times: 1, Rule: r, Master: s.Master, Other: other}
 }
 
-// gather makes one violation of those in a row.
+// gather merges consecutive violations into one.
 func gather(list []Violation) (out []Violation) {
 	const pause = time.Second
 	slices.SortStableFunc(list, func(a, b Violation) int { return cmp.Compare(a.From, b.From) })
@@ -143,7 +141,7 @@ func (l Limits) twice(list []Sighting) (found []Violation) {
 	return found
 }
 
-// earliest is when the master can have acted at the earliest.
+// earliest returns the earliest time that the master can have acted.
 func (l Limits) earliest(s Sighting) time.Duration {
 	if s.Act == Answers || s.Act == Accepts {
 		return s.Asked
@@ -151,8 +149,8 @@ func (l Limits) earliest(s Sighting) time.Duration {
 	return s.At - l.Transit
 }
 
-// reigns follows the claims from holder to holder, and finds those that fit nowhere. What comes
-// after the end of the trace is not known, be it an announcement.
+// reigns follows the claims from holder to holder, and finds the claims that fit no
+// reign. Announcements after the end of the trace are unknown.
 func (l Limits) reigns(list []Sighting, end time.Duration) (reigns []Reign, found []Violation) {
 	claims := slices.DeleteFunc(slices.Clone(list), func(s Sighting) bool { return !s.claims() })
 	for i, c := range claims {
@@ -165,7 +163,7 @@ func (l Limits) reigns(list []Sighting, end time.Duration) (reigns []Reign, foun
 		case c.Master == now.Master:
 			now.Last = c
 		case len(reigns) > 1 && c.Master == reigns[len(reigns)-2].Master && l.earliest(c) <= now.First.At:
-			// From before the change, and late.
+			// Sent before the change, and late.
 		case l.goesOn(claims[i+1:], *now, c):
 			found = append(found, broken(TwoHolders, c, now.Master))
 		default:
@@ -178,7 +176,7 @@ func (l Limits) reigns(list []Sighting, end time.Duration) (reigns []Reign, foun
 	return reigns, found
 }
 
-// announced reports whether the master of a claim announces itself about then.
+// announced reports whether the master of a claim announces itself at about that time.
 func (l Limits) announced(claims []Sighting, c Sighting) bool {
 	from, _ := slices.BinarySearchFunc(claims, c.At-l.Word, func(s Sighting, at time.Duration) int { return cmp.Compare(s.At, at) })
 	for _, s := range claims[from:] {
@@ -192,8 +190,8 @@ func (l Limits) announced(claims []Sighting, c Sighting) bool {
 	return false
 }
 
-// goesOn reports whether the holder of a reign claims on after another's claim
-// as if nothing had been, too soon for the VIP to have gone and come back.
+// goesOn reports whether the holder of a reign continues to claim after another's
+// claim, too soon for the VIP to have gone and come back.
 func (l Limits) goesOn(later []Sighting, r Reign, c Sighting) bool {
 	for _, s := range later {
 		if s.At > r.Last.At+l.Return {
@@ -206,7 +204,7 @@ func (l Limits) goesOn(later []Sighting, r Reign, c Sighting) bool {
 	return false
 }
 
-// trespasses finds packets that were taken by a master without a right to.
+// trespasses finds packets that a master accepted without being allowed to.
 func (l Limits) trespasses(list []Sighting, reigns []Reign, moves []Move) (found []Violation) {
 	for _, s := range list {
 		if s.Act != Accepts {
@@ -219,11 +217,11 @@ func (l Limits) trespasses(list []Sighting, reigns []Reign, moves []Move) (found
 	return found
 }
 
-// mayAccept reports whether a master may have taken a packet when it did, and
-// who held the VIP then.
+// mayAccept reports whether a master was allowed to accept a packet, and which master
+// held the VIP then.
 func (l Limits) mayAccept(s Sighting, reigns []Reign, moves []Move) (holder string, ok bool) {
-	// The reign that was certainly on when the packet went out, and until its
-	// answer came; if another began in between, either may be.
+	// A reign covers the packet if it lasted from the request to the reply. If another
+	// reign began in between, either master may be the holder.
 	next := slices.IndexFunc(reigns, func(r Reign) bool { return r.First.At >= s.Asked })
 	if next < 0 {
 		next = len(reigns)
@@ -234,7 +232,7 @@ func (l Limits) mayAccept(s Sighting, reigns []Reign, moves []Move) (holder stri
 		}
 	}
 	if next < len(reigns) && reigns[next].Master == s.Master && reigns[next].First.At-s.At <= l.Opening {
-		// It opens before it claims; by then the one before claims no more.
+		// A master accepts packets before it claims; by then the previous holder claims no more.
 		if next == 0 || l.earliest(reigns[next-1].Last) <= s.At {
 			return s.Master, true
 		}

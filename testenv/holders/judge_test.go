@@ -15,8 +15,8 @@ type script struct{ Trace }
 
 var vip4 = netip.MustParseAddr("10.4.0.10")
 
-// answer is one to the question asked at a time, half a millisecond later
-// unless it is late.
+// answer adds an answer to the question asked at a time, half a millisecond later
+// unless late is given.
 func (s *script) answer(master string, asked time.Duration, late ...time.Duration) *script {
 	at := asked + ms/2
 	for _, l := range late {
@@ -26,7 +26,7 @@ func (s *script) answer(master string, asked time.Duration, late ...time.Duratio
 	return s
 }
 
-// holds answers every question in a time.
+// holds answers every question in a span.
 func (s *script) holds(master string, from, to time.Duration) *script {
 	for at := from; at < to; at += 10 * ms {
 		s.answer(master, at)
@@ -82,14 +82,14 @@ func TestJudge(t *testing.T) {
 		{"a change", change(), nil},
 		{"the first answer before the announcement", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms).act("m2", Announces, 1060*ms), nil},
 		{"and back", change().act("m1", Announces, 2001*ms).holds("m1", 2010*ms, 3000*ms), nil},
-		{"and back at once, after nobody had it", new(script).holds("m2", 0, 500*ms).act("m1", Announces, 1145*ms).holds("m1", 1146*ms, 1166*ms).
+		{"and back at once, after a time without a holder", new(script).holds("m2", 0, 500*ms).act("m1", Announces, 1145*ms).holds("m1", 1146*ms, 1166*ms).
 			act("m2", Announces, 1177*ms).holds("m2", 1180*ms, 2000*ms), nil},
 		{"a change without a word", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms), []found{{Unannounced, "m2", "m1"}}},
 		{"no word yet when the observation ends", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 1100*ms).ends(1200 * ms), nil},
 		{"a word too late", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms).act("m2", Announces, 1600*ms), []found{{Unannounced, "m2", "m1"}}},
 
 		{"both answer for a time", new(script).holds("m1", 0, 2000*ms).act("m2", Announces, 999*ms).holds("m2", 1000*ms, 1500*ms), []found{{TwoHolders, "m2", "m1"}}},
-		{"both answer one question", new(script).holds("m1", 0, 1000*ms).answer("m2", 990*ms, ms/10).act("m2", Announces, 991*ms).holds("m2", 1000*ms, 2000*ms), []found{{TwoHolders, "m2", "m1"}}},
+		{"both masters answer the same question", new(script).holds("m1", 0, 1000*ms).answer("m2", 990*ms, ms/10).act("m2", Announces, 991*ms).holds("m2", 1000*ms, 2000*ms), []found{{TwoHolders, "m2", "m1"}}},
 		{"the old holder's answer is late", new(script).holds("m1", 0, 990*ms).answer("m1", 990*ms, 30*ms).act("m2", Announces, 1001*ms).holds("m2", 1010*ms, 2000*ms), nil},
 		{"a question is late", new(script).holds("m1", 0, 1000*ms).act("m2", Announces, 994*ms).answer("m2", 990*ms, 5*ms).holds("m2", 1000*ms, 2000*ms), nil},
 		{"a frozen holder answers once more", change().answer("m1", 1500*ms, ms/10).holds("m2", 2000*ms, 3000*ms), []found{{TwoHolders, "m1", "m2"}}},
@@ -97,14 +97,14 @@ func TestJudge(t *testing.T) {
 		{"and for good", change().holds("m1", 1505*ms, 2000*ms).holds("m2", 2000*ms, 3000*ms), []found{{TwoHolders, "m1", "m2"}}},
 		{"and announces itself", change().act("m1", Announces, 1503*ms), []found{{TwoHolders, "m1", "m2"}}},
 		{"and asks as the VIP", change().act("m1", Asks, 1503*ms), []found{{TwoHolders, "m1", "m2"}}},
-		{"while the new one still announces", change().act("m1", Announces, 1103*ms).act("m2", Announces, 1155*ms), []found{{TwoHolders, "m1", "m2"}}},
+		{"while the new holder still announces", change().act("m1", Announces, 1103*ms).act("m2", Announces, 1155*ms), []found{{TwoHolders, "m1", "m2"}}},
 		{"an announcement under way at the change", change().act("m1", Announces, 1003*ms), nil},
-		{"a third one, too", change().answer("m3", 1505*ms), []found{{TwoHolders, "m3", "m2"}}},
-		{"the old one, then a third by right", change().answer("m1", 1995*ms).act("m3", Announces, 2400*ms).holds("m3", 2410*ms, 3000*ms), []found{{Unannounced, "m1", "m2"}}},
+		{"a third master, too", change().answer("m3", 1505*ms), []found{{TwoHolders, "m3", "m2"}}},
+		{"the old holder, then a third rightly", change().answer("m1", 1995*ms).act("m3", Announces, 2400*ms).holds("m3", 2410*ms, 3000*ms), []found{{Unannounced, "m1", "m2"}}},
 
 		{"the holder accepts", change().accepts("m1", 0, 1000*ms).accepts("m2", 1000*ms, 2000*ms), nil},
 		{"the new holder accepts before it claims", change().accepts("m2", 991*ms, 1010*ms), nil},
-		{"but while the old one claims", change().accepts("m2", 800*ms, 820*ms), []found{{Trespass, "m2", "m1"}}},
+		{"but while the old holder claims", change().accepts("m2", 800*ms, 820*ms), []found{{Trespass, "m2", "m1"}}},
 		{"the old holder accepts on", change().accepts("m1", 1020*ms, 1100*ms), []found{{Trespass, "m1", "m2"}}},
 		{"for the linger of a planned change", change().accepts("m1", 1020*ms, 1600*ms).moved("m1", 995*ms, 1000*ms), nil},
 		{"and longer", change().holds("m2", 2000*ms, 3000*ms).accepts("m1", 1020*ms, 2600*ms).moved("m1", 995*ms, 1000*ms), []found{{Trespass, "m1", "m2"}}},
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 		{"the next holder accepts long before", new(script).holds("m1", 0, 500*ms).accepts("m2", 600*ms, 610*ms).act("m2", Announces, 1001*ms).holds("m2", 1010*ms, 2000*ms), []found{{Trespass, "m2", "m1"}}},
 		{"a packet under way at two changes", new(script).holds("m1", 0, 1000*ms).act("m2", Announces, 1001*ms).act("m3", Announces, 1110*ms).holds("m3", 1120*ms, 2000*ms).
 			late("m3", 995*ms, 1140*ms), nil},
-		{"a third one accepts", change().accepts("m3", 500*ms, 510*ms), []found{{Trespass, "m3", "m1"}}},
+		{"a third master accepts", change().accepts("m3", 500*ms, 510*ms), []found{{Trespass, "m3", "m1"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			sortByTime(test.trace.Sightings)
@@ -130,7 +130,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A row of the same is one violation.
+// Consecutive violations of a kind are one violation.
 func TestJudgeGathers(t *testing.T) {
 	both := new(script).holds("m1", 0, 2000*ms).act("m2", Announces, 999*ms).holds("m2", 1000*ms, 1500*ms)
 	sortByTime(both.ends(time.Minute).Sightings)
@@ -150,7 +150,7 @@ func TestReigns(t *testing.T) {
 		t.Fatalf("the reigns are %v", reigns)
 	}
 	if got := reigns[1].First.At - reigns[0].Last.At; got <= 0 || got > 20*ms {
-		t.Errorf("nobody had it for %v", got)
+		t.Errorf("silences of %v", got)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestSilences(t *testing.T) {
 	s := new(script).holds("m1", 0, 500*ms).holds("m2", 800*ms, 900*ms)
 	s.Questions = map[netip.Addr][]time.Duration{}
 	for at := time.Duration(0); at < 1000*ms; at += 10 * ms {
-		if at < 600*ms || at >= 700*ms { // the observer slept
+		if at < 600*ms || at >= 700*ms { // the observer stalled
 			s.Questions[vip4] = append(s.Questions[vip4], at)
 		}
 	}

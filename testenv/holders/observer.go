@@ -1,11 +1,11 @@
-// Package holders watches a flat layer 2 from outside for who answers for a
-// VIP, and judges whether that was ever more than one.
+// Package holders watches a flat layer 2 from outside, to see which nodes answer for a
+// VIP, and judges whether there was ever more than one.
 //
-// The [Observer] asks for each VIP by ARP or NDP every 10 ms, and sends a packet
-// to it at the MAC address of each master. It asks from another sender address
-// each time, so that an answer tells which question it belongs to, and takes
-// the times from the kernel, so that its own process may be late. It asks
-// Herald for nothing. [Judge] finds in its [Trace] what must not be.
+// The [Observer] asks for each VIP by ARP or NDP every 10 ms, and sends a packet to it
+// at the MAC address of each master. It asks from changing sender addresses, so that
+// an answer identifies its question. It takes the times from the kernel, so that its
+// own process may be late. It does not ask Herald. [Judge] finds the violations in its
+// [Trace].
 package holders
 
 import (
@@ -29,34 +29,34 @@ import (
 const (
 	// interval is the time between two questions.
 	interval = 10 * time.Millisecond
-	// senders is how many sender addresses the questions have in turn: an answer
-	// that takes longer than all their turns is taken for one to a later question.
+	// senders is the number of sender addresses that the questions use in turn. An answer
+	// that takes longer than a whole cycle is attributed to a later question.
 	senders = 32
-	// pending is how many echo requests are remembered.
+	// pending is the number of echo requests remembered.
 	pending = 1 << 13
-	// strangers is how many strangers' MAC addresses are remembered at most.
+	// strangers bounds the number of strangers' MAC addresses remembered.
 	strangers = 1 << 10
 	// recent is how long an answer makes its sender the holder, for [Observer.Holder].
 	recent = 5 * interval
 )
 
-// Target says what to watch.
+// Target describes an observation.
 type Target struct {
 	// Link is the observer's interface on the LAN.
 	Link string
 	// VIPs are the addresses to ask for.
 	VIPs []netip.Addr
-	// Senders are the first of 32 addresses each, one of each family and of the
-	// LAN's subnets, that nobody has: the questions come from them.
+	// Senders are the first of 32 unused addresses each, one of each family, in the LAN's
+	// subnets. The questions come from them.
 	Senders []netip.Addr
-	// Masters are those who may answer, and their MAC addresses.
+	// Masters maps the permitted holders to their MAC addresses.
 	Masters map[string]net.HardwareAddr
 }
 
-// Observer is at work from Observe until Close.
+// Observer observes from Observe until Close.
 type Observer struct {
 	target  Target
-	own     []station // by family: of VIPs[i]
+	own     []station // the observer's own address in the family of VIPs[i]
 	names   []string  // of the masters, in the order of the echo requests
 	began   time.Time
 	ear     *tap.Tap
@@ -65,15 +65,15 @@ type Observer struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	asked   map[netip.Addr]time.Duration // by sender address: the last question
+	asked   map[netip.Addr]time.Duration // the last question by sender address
 	echoes  [pending]time.Duration       // by number
 	trace   Trace
 	holders map[netip.Addr]Sighting // the last answer for each VIP
-	changed chan struct{}           // closed, and replaced, when the holder of a VIP changes
+	changed chan struct{}           // closed and replaced when the holder of a VIP changes
 	failed  error
 }
 
-// Observe begins to watch from the node.
+// Observe begins to observe from the node.
 func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
 	o := &Observer{
 		target: target, names: slices.Sorted(maps.Keys(target.Masters)),
@@ -91,7 +91,7 @@ func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
 	err = n.Do(func() error {
 		dev, err := net.InterfaceByName(target.Link)
 		if err == nil {
-			o.mouth, err = packet.Listen(dev, packet.Raw, 0, nil) // it hears nothing
+			o.mouth, err = packet.Listen(dev, packet.Raw, 0, nil) // it receives nothing
 		}
 		return err
 	})
@@ -136,7 +136,7 @@ func (o *Observer) lookAround(n *lab.Node) error {
 	return nil
 }
 
-// questions are all there are, in turns: one for each VIP.
+// questions returns all questions by turn: one for each VIP.
 func (o *Observer) questions() (turns [senders][][]byte, err error) {
 	for i, vip := range o.target.VIPs {
 		s := slices.IndexFunc(o.target.Senders, func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
@@ -185,7 +185,7 @@ func (o *Observer) ask(turns [senders][][]byte) {
 	}
 }
 
-// send sends a frame. That a queue is full is no error: it counts as not asked.
+// send sends a frame. A full queue is no error: the question counts as not asked.
 func (o *Observer) send(frame []byte) {
 	if _, err := o.mouth.WriteTo(frame, &packet.Addr{HardwareAddr: frame[:6]}); err != nil && !errors.Is(err, unix.ENOBUFS) {
 		o.fail(fmt.Errorf("send: %w", err))
@@ -200,13 +200,13 @@ func (o *Observer) fail(err error) {
 	}
 }
 
-// take notes what a frame says.
+// take records the information of a frame.
 func (o *Observer) take(f tap.Frame) {
 	g, err := read(f.Data)
 	if err != nil {
 		return
 	}
-	// The kernel's times are those of the wall clock, so the difference is to be, too.
+	// The kernel's times are wall clock times, so the difference must be, too.
 	at := f.At.Sub(o.began.Round(0))
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -249,7 +249,7 @@ func (o *Observer) take(f tap.Frame) {
 // sent remembers when a question went out.
 func (o *Observer) sent(g glimpse, at time.Duration) {
 	switch g.act {
-	case Asks: // an ARP request or neighbour solicitation is from its sender address
+	case Asks: // an ARP request or neighbour solicitation names its sender address
 		o.asked[g.vip] = at
 		if slices.Contains(o.target.VIPs, g.peer) {
 			o.trace.Questions[g.peer] = append(o.trace.Questions[g.peer], at)
@@ -259,7 +259,7 @@ func (o *Observer) sent(g glimpse, at time.Duration) {
 	}
 }
 
-// master is whose the MAC address is; empty if it is a stranger's.
+// master returns the master with the MAC address; empty for a stranger.
 func (o *Observer) master(mac net.HardwareAddr) string {
 	for _, name := range o.names {
 		if slices.Equal(o.target.Masters[name], mac) {
@@ -269,11 +269,10 @@ func (o *Observer) master(mac net.HardwareAddr) string {
 	return ""
 }
 
-// Clock is the time since the start of the observation.
+// Clock returns the time since the start of the observation.
 func (o *Observer) Clock() time.Duration { return time.Since(o.began) }
 
-// Move notes a planned change that takes the VIPs from the master, or may: do
-// is the change.
+// Move records a planned change, made by do, that takes the VIPs from the master, or may do so.
 func (o *Observer) Move(master string, do func() error) error {
 	m := Move{Master: master, From: o.Clock()}
 	err := do()
@@ -284,7 +283,7 @@ func (o *Observer) Move(master string, do func() error) error {
 	return err
 }
 
-// Holder is the master that answers for the VIP now; empty if none does. The
+// Holder returns the master that answers for the VIP now; empty if none does. The
 // channel is closed when another one answers.
 func (o *Observer) Holder(vip netip.Addr) (master string, changed <-chan struct{}) {
 	o.mu.Lock()
@@ -295,8 +294,8 @@ func (o *Observer) Holder(vip netip.Addr) (master string, changed <-chan struct{
 	return master, o.changed
 }
 
-// Await waits until one of these masters answers for all VIPs, or any at all if
-// none is named, and returns which.
+// Await waits until one of these masters, or any if none is named, answers for all
+// VIPs, and returns its name.
 func (o *Observer) Await(ctx context.Context, masters ...string) (string, error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -313,21 +312,21 @@ func (o *Observer) Await(ctx context.Context, masters ...string) (string, error)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return "", fmt.Errorf("%v are answered for by %q, want one of %q: %w", o.target.VIPs, holders, masters, context.Cause(ctx))
+			return "", fmt.Errorf("%v are answered for by %q, want one of the masters %q: %w", o.target.VIPs, holders, masters, context.Cause(ctx))
 		}
 	}
 }
 
-// Trace is what was seen so far.
+// Trace returns the observations so far.
 func (o *Observer) Trace() *Trace {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := o.trace // its lists are only ever added to
+	t := o.trace // its lists are only appended to
 	t.Questions, t.Strangers, t.End = maps.Clone(t.Questions), maps.Clone(t.Strangers), o.Clock()
 	return &t
 }
 
-// Close ends the observation. An error says that it was not a complete one.
+// Close ends the observation. An error means that the observation was incomplete.
 func (o *Observer) Close() error {
 	close(o.quit)
 	o.running.Wait()

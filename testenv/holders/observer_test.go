@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// nothing is the image of what is not needed.
+// nothing is an image without a program.
 func nothing(clab.Node) (lab.Program, error) { return lab.Program{}, nil }
 
-// site is the flat topology without Herald: the VIP is moved by hand.
+// site is the flat topology without Herald: the test moves the VIP by hand.
 type site struct {
 	*testing.T
 	*lab.Lab
@@ -54,7 +54,7 @@ func (s *site) address(what, master string) {
 	}
 }
 
-// announce has a master announce the VIP.
+// announce makes a master announce the VIP.
 func (s *site) announce(master string) {
 	s.Helper()
 	must.Do(s, s.Node(master).Do(func() error {
@@ -105,8 +105,7 @@ func (s *site) seen(r Rule) map[netip.Addr]int {
 	return out
 }
 
-// TestObserve follows the VIP from m1 to m2, in both families, and finds
-// nothing wrong with that.
+// TestObserve follows the VIP from m1 to m2 in both families and expects no violation.
 func TestObserve(t *testing.T) {
 	s := newSite(t, nothing)
 	s.address("add", "m1")
@@ -142,7 +141,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// What must not be is found, in both families.
+// Violations are found in both families.
 func TestObserveViolations(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -153,7 +152,7 @@ func TestObserveViolations(t *testing.T) {
 			s.address("add", "m3")
 			s.announce("m3")
 		}},
-		// The address on lo is not answered for on eth1, but packets are taken.
+		// eth1 does not answer for an address on lo, but accepts its packets.
 		{"a master that only accepts packets", Trespass, func(s *site) {
 			for _, argv := range [][]string{
 				{"sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"},

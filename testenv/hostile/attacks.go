@@ -11,26 +11,26 @@ import (
 type Attack struct {
 	// Name is one word.
 	Name string
-	// About says what is done, in half a sentence.
+	// About describes the attack in half a sentence.
 	About   string
 	scripts func(*generator) iter.Seq[script]
 }
 
-// Behaved is no attack: a session like any other, kept up until the context ends.
-var Behaved = Attack{"behaved", "nothing: a session like any other", one(script{stay: true})}
+// Behaved is no attack but an ordinary session, kept up until the context ends.
+var Behaved = Attack{"behaved", "nothing: an ordinary session", one(script{stay: true})}
 
-// Attacks returns all attacks. Those marked so go on until the speaker or the
-// context ends them, the others end by themselves.
+// Attacks returns all attacks. The ones described with "goes on" last until the
+// speaker or the context ends them; the others end by themselves.
 func Attacks() []Attack {
 	return []Attack{
-		{"truncated", "messages cut at every length, with and without a header that says so", all((*generator).truncated)},
+		{"truncated", "messages cut at every length, with and without that length in the header", all((*generator).truncated)},
 		{"oversized", "messages of more than 4,096 octets, up to 65,535, agreed and not", all((*generator).oversized)},
-		{"marker", "headers whose marker is not all ones", all((*generator).marker)},
-		{"lengths", "headers with a length below 19, or one that its type cannot have", all((*generator).lengths)},
+		{"marker", "headers with a marker that is not all ones", all((*generator).marker)},
+		{"lengths", "headers with a length below 19, or an impossible one for the type", all((*generator).lengths)},
 		{"types", "messages of unknown types", all((*generator).types)},
 		{"open", "OPENs with a wrong version, ASN, hold time, router ID or parameter length", all((*generator).openVariants)},
 		{"capabilities", "capabilities of every code with a wrong length, too many of them, and extended parameters (RFC 9072)", all((*generator).capabilityVariants)},
-		{"attribute-lengths", "UPDATEs whose length fields overrun one another", all((*generator).attributeLengths)},
+		{"attribute-lengths", "UPDATEs with length fields that overrun one another", all((*generator).attributeLengths)},
 		{"attribute-flags", "attributes with every combination of flags", all((*generator).attributeFlags)},
 		{"unknown-attributes", "unknown attributes, optional and not", all((*generator).unknownAttributes)},
 		{"duplicates", "attributes that appear twice and a hundred times", all((*generator).duplicates)},
@@ -47,10 +47,10 @@ func Attacks() []Attack {
 		{"route-flood", "200,000 routes, one in each UPDATE", all((*generator).routeFlood)},
 		{"attribute-flood", "UPDATEs filled up with AS paths and communities, of 4,096 and 65,535 octets", all((*generator).attributeFlood)},
 		{"hold-time-zero", "a session without KEEPALIVEs that is not read from; goes on", all((*generator).holdTimeZero)},
-		{"deaf", "a session that is kept up but not read from; goes on", one(script{deaf: true, stay: true})},
+		{"deaf", "a session that sends KEEPALIVEs but reads nothing; goes on", one(script{deaf: true, stay: true})},
 		{"slow-open", "an OPEN of one octet a second; goes on", one(script{slowOpen: true})},
 		{"slow-update", "an UPDATE of one octet a second; goes on", all((*generator).slowUpdate)},
-		{"silence", "a connection on which nothing is said; goes on", one(script{mute: true})},
+		{"silence", "a connection without any message; goes on", one(script{mute: true})},
 		{"resets", "1,000 connections that are reset in the middle of the OPEN", all((*generator).resets)},
 		{"flaps", "200 sessions that end when they are up", all(func(*generator) []script { return slices.Repeat([]script{{settle: true}}, 200) })},
 	}
@@ -69,17 +69,17 @@ func Find(name string) (Attack, error) {
 	return Attack{}, fmt.Errorf("unknown attack %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-// all makes the connections of an attack beforehand.
+// all prepares the connections of an attack in advance.
 func all(scripts func(*generator) []script) func(*generator) iter.Seq[script] {
 	return func(g *generator) iter.Seq[script] { return slices.Values(scripts(g)) }
 }
 
-// one is an attack of one connection.
+// one returns an attack of one connection.
 func one(s script) func(*generator) iter.Seq[script] {
 	return all(func(*generator) []script { return []script{s} })
 }
 
-// each sends every message in a session of its own.
+// each returns a session for every message.
 func each(messages ...[]byte) (list []script) {
 	for _, m := range messages {
 		list = append(list, script{settle: true, messages: times(1, m)})
@@ -87,7 +87,7 @@ func each(messages ...[]byte) (list []script) {
 	return list
 }
 
-// opens makes a connection with each of these OPENs.
+// opens returns a connection for each of these OPENs.
 func opens(messages ...[]byte) (list []script) {
 	for _, m := range messages {
 		list = append(list, script{open: m})
@@ -98,7 +98,7 @@ func opens(messages ...[]byte) (list []script) {
 // times repeats a message.
 func times(n int, m []byte) iter.Seq[[]byte] { return slices.Values(slices.Repeat([][]byte{m}, n)) }
 
-// refreshes are ROUTE-REFRESHs of both families.
+// refreshes returns ROUTE-REFRESHs of both families.
 func refreshes() []byte {
 	return slices.Repeat(slices.Concat(routeRefresh(afiIPv4, safiUnicast), routeRefresh(afiIPv6, safiUnicast)), 50)
 }

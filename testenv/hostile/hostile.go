@@ -1,7 +1,6 @@
-// Package hostile is a BGP peer that does what no router should: it sends
-// malformed and oversized messages, floods, hangs, and hangs up. It is the test
-// of a speaker that must neither crash nor stall nor grow, nor fail its other
-// peers, whatever one of them does. What it sends depends on its seed only.
+// Package hostile is a misbehaving BGP peer: it sends malformed and oversized
+// messages, floods, hangs, and hangs up. It tests that a speaker does not crash,
+// stall, grow, or fail its other peers. Its messages depend only on its seed.
 package hostile
 
 import (
@@ -17,26 +16,26 @@ import (
 
 // Peer is a hostile peer.
 type Peer struct {
-	// ASN is its own, in the OPENs that are not meant to be refused for it.
+	// ASN is the peer's own, in all OPENs that are not meant to be refused for their ASN.
 	ASN uint32
 	// RouterID is its BGP identifier and the next hop of its routes.
 	RouterID netip.Addr
-	// Seed determines all that is random.
+	// Seed determines all random choices.
 	Seed uint64
 	// Connect opens the next connection to the speaker, or waits for one; see [Dial] and [Accept].
 	Connect func(context.Context) (net.Conn, error)
 }
 
-// Outcome is what became of one connection.
+// Outcome is the result of one connection.
 type Outcome struct {
-	// Accepted is whether the speaker answered the OPEN with a KEEPALIVE.
+	// Accepted reports whether the speaker answered the OPEN with a KEEPALIVE.
 	Accepted bool
-	// Notification is the body of the NOTIFICATION with which the speaker ended
-	// the session: code, subcode and data. Nil if it sent none.
+	// Notification is the body of the speaker's final NOTIFICATION: code, subcode and
+	// data. Nil if it sent none.
 	Notification []byte
 }
 
-// String tells it in a few words.
+// String returns the outcome in a few words.
 func (o Outcome) String() string {
 	switch {
 	case len(o.Notification) >= 2:
@@ -47,27 +46,26 @@ func (o Outcome) String() string {
 	return "hung up on"
 }
 
-// script is what the peer does in one connection.
+// script describes the peer's behaviour in one connection.
 type script struct {
 	open     []byte           // in place of a valid OPEN
-	mute     bool             // says nothing at all
-	settle   bool             // waits for the speaker to take the session for established
-	lockstep bool             // and to have handled each message before the next is sent
-	messages iter.Seq[[]byte] // sent after OPEN and KEEPALIVE, with no regard to the answers
-	slowOpen bool             // an octet of the OPEN a second,
+	mute     bool             // sends nothing at all
+	settle   bool             // waits until the speaker considers the session established
+	lockstep bool             // and until it has handled each message before the next is sent
+	messages iter.Seq[[]byte] // sent after OPEN and KEEPALIVE, without regard to the answers
+	slowOpen bool             // one octet of the OPEN per second,
 	slow     bool             // or of the messages
 	deaf     bool             // stops reading when the OPEN is accepted
 	stay     bool             // then keeps the session up, instead of hanging up
 	abort    bool             // hangs up with a TCP reset
 }
 
-// retry is how long to wait before connecting to a speaker again that is not ready.
+// retry is the delay before connecting again to a speaker that is not ready.
 const retry = 5 * time.Millisecond
 
-// Run runs an attack from its beginning to its end, or until ctx ends, and
-// tells on the outcome of each connection. A connection that the speaker
-// closes before it has sent its OPEN does not count: it is made again. The
-// error is of a connection that cannot be opened.
+// Run runs an attack until it is complete or ctx ends, and calls on with the outcome
+// of each connection. It repeats a connection that the speaker closes before sending
+// its OPEN. The error is that of a connection that cannot be opened.
 func (p *Peer) Run(ctx context.Context, a Attack, on func(Outcome)) error {
 	for s := range a.scripts(newGenerator(p, a.Name)) {
 		for counts := false; !counts; {
@@ -93,12 +91,11 @@ func (p *Peer) Run(ctx context.Context, a Attack, on func(Outcome)) error {
 	return nil
 }
 
-// play does what s says in one connection. The connection does not count if
-// the speaker said nothing.
+// play runs s in one connection. The connection does not count if the speaker sent nothing.
 func (p *Peer) play(ctx context.Context, conn net.Conn, s script) (outcome Outcome, counts bool) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	heard := make(chan byte, 1) // the types of messages, as far as anyone waits for them
+	heard := make(chan byte, 1) // the types of messages, while talk waits for them
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -110,8 +107,7 @@ func (p *Peer) play(ctx context.Context, conn net.Conn, s script) (outcome Outco
 	return outcome, counts
 }
 
-// listen reads what the speaker sends until it hangs up, or accepts an OPEN
-// and is not listened to any more.
+// listen reads the speaker's messages until it hangs up or, if deaf, accepts an OPEN.
 func listen(conn io.Reader, deaf bool, heard chan<- byte) (o Outcome, any bool) {
 	header := make([]byte, headerLength)
 	for {
@@ -139,8 +135,8 @@ func listen(conn io.Reader, deaf bool, heard chan<- byte) (o Outcome, any bool) 
 	}
 }
 
-// talk sends what s says and returns when the connection may be closed. The
-// speaker has hung up when done is closed, unless it is not listened to.
+// talk runs the sending side of s, and returns when the connection may be closed. The
+// channel done is closed when the speaker hangs up, or when a deaf peer stops reading.
 func (p *Peer) talk(ctx context.Context, conn net.Conn, s script, heard <-chan byte, done <-chan struct{}) {
 	if s.mute {
 		<-done
@@ -169,15 +165,14 @@ func (p *Peer) talk(ctx context.Context, conn net.Conn, s script, heard <-chan b
 	case ok && s.abort:
 		_ = tcp.SetLinger(0) // makes closing a reset
 	case ok:
-		// The speaker reads all that was sent before it finds the end, and then
-		// hangs up.
+		// The speaker reads all sent data before it finds the end, and then hangs up.
 		if tcp.CloseWrite() == nil {
 			<-done
 		}
 	}
 }
 
-// write sends b, if slow an octet a second, and reports whether it was sent.
+// write sends b, one octet per second if slow, and reports whether it succeeded.
 func write(ctx context.Context, conn io.Writer, b []byte, slow bool) bool {
 	if !slow {
 		_, err := conn.Write(b)
@@ -198,9 +193,9 @@ func write(ctx context.Context, conn io.Writer, b []byte, slow bool) bool {
 	return true
 }
 
-// await asks for all routes until an UPDATE is heard: there is always one, if
-// only to say that there are none, once the speaker takes the session for
-// established and has handled all that was sent before.
+// await requests all routes until an UPDATE arrives. Once the speaker considers the
+// session established and has handled the earlier messages, it always sends one, even
+// without routes.
 func await(ctx context.Context, conn io.Writer, heard <-chan byte, done <-chan struct{}) bool {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -228,7 +223,7 @@ func await(ctx context.Context, conn io.Writer, heard <-chan byte, done <-chan s
 // keepUp sends KEEPALIVEs until the speaker hangs up or ctx ends.
 func keepUp(ctx context.Context, conn io.Writer, done <-chan struct{}, deaf bool) {
 	if deaf {
-		done = nil // it says only that nobody listens
+		done = nil // it only means that the peer stopped reading
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -246,8 +241,7 @@ func keepUp(ctx context.Context, conn io.Writer, done <-chan struct{}, deaf bool
 	}
 }
 
-// Dial connects from the local address to the speaker, as often as it takes
-// until it listens.
+// Dial connects from the local address to the speaker, retrying until it listens.
 func Dial(local netip.Addr, speaker netip.AddrPort) func(context.Context) (net.Conn, error) {
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))}
 	return func(ctx context.Context) (net.Conn, error) {
@@ -265,8 +259,8 @@ func Dial(local netip.Addr, speaker netip.AddrPort) func(context.Context) (net.C
 	}
 }
 
-// Accept takes the connections that the speaker opens. It closes the listener
-// when a call's context ends.
+// Accept takes the connections that the speaker opens. It closes the listener when a
+// call's context ends.
 func Accept(l net.Listener) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -278,8 +272,8 @@ func Accept(l net.Listener) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// small gives a connection little room for what is not read, so that a peer
-// that does not read is soon noticed.
+// small gives a connection small buffers, so that the speaker soon notices a peer that does not
+// read.
 func small(conn net.Conn) net.Conn {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(4096)

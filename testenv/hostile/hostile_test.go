@@ -36,7 +36,7 @@ func parse(m []byte) (*bgp.BGPMessage, error) {
 	return message, err
 }
 
-// What the attacks are made from is right, so that only what they change is wrong.
+// The attacks start from valid messages, so that only their change is wrong.
 func TestValidMessagesAreValid(t *testing.T) {
 	g := newGenerator(newPeer(1), "")
 	all := append(g.valid(), g.open(), g.oldOpen(), g.open(capability(capExtendedMessage)), g.heavy(7, maxMessage), g.heavy(7, maxExtended), keepalive())
@@ -52,7 +52,7 @@ func TestValidMessagesAreValid(t *testing.T) {
 	}
 }
 
-// bytesOf is all that an attack would send in its first connections.
+// bytesOf returns all bytes that an attack would send in its first connections.
 func bytesOf(p *Peer, a Attack) []byte {
 	const most = 1 << 20
 	var all bytes.Buffer
@@ -76,7 +76,7 @@ func TestAttacksDependOnTheSeedOnly(t *testing.T) {
 	names := make(map[string]bool)
 	for _, a := range Attacks() {
 		if names[a.Name] || strings.ContainsAny(a.Name, " ,") || a.About == "" {
-			t.Errorf("attack %q: its name is not one word of its own, or nothing is said about it", a.Name)
+			t.Errorf("attack %q: its name is not one unique word, or it has no description", a.Name)
 		}
 		names[a.Name] = true
 		if !bytes.Equal(bytesOf(newPeer(1), a), bytesOf(newPeer(1), a)) {
@@ -92,8 +92,7 @@ func TestAttacksDependOnTheSeedOnly(t *testing.T) {
 	}
 }
 
-// Of the mutants a speaker should neither refuse all, for then nothing but its
-// first check would be tried, nor few.
+// A speaker should refuse neither all mutants, which would test only its first check, nor few.
 func TestMutantsReachAllParts(t *testing.T) {
 	g := newGenerator(newPeer(1), "mutations")
 	handling := make(map[bgp.ErrorHandling]int)
@@ -120,7 +119,7 @@ func TestMutantsReachAllParts(t *testing.T) {
 	}
 }
 
-// A connection on which the speaker says nothing does not count.
+// A connection without a message from the speaker does not count.
 func TestRunRetriesUntilTheSpeakerSpeaks(t *testing.T) {
 	p := newPeer(1)
 	calls := 0

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// generator makes an attack's messages. Its randomness depends on the peer's
-// seed and the attack's name only.
+// generator makes an attack's messages. Its randomness depends only on the peer's seed
+// and the attack's name.
 type generator struct {
 	*Peer
 	*rand.Rand
@@ -20,7 +20,7 @@ func newGenerator(p *Peer, attack string) *generator {
 	return &generator{Peer: p, Rand: rand.New(rand.NewPCG(p.Seed, h.Sum64()))}
 }
 
-// garbage is n random octets.
+// garbage returns n random octets.
 func (g *generator) garbage(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -29,7 +29,7 @@ func (g *generator) garbage(n int) []byte {
 	return b
 }
 
-// asn16 is the ASN as far as two octets hold it (RFC 6793).
+// asn16 returns the ASN in two octets, or AS_TRANS (RFC 6793).
 func (p *Peer) asn16() uint16 {
 	const asTrans = 23456
 	if p.ASN > 0xffff {
@@ -38,7 +38,7 @@ func (p *Peer) asn16() uint16 {
 	return uint16(p.ASN)
 }
 
-// capabilities are those of a plain IPv4 and IPv6 session.
+// capabilities returns the capabilities of a plain IPv4 and IPv6 session.
 func (p *Peer) capabilities() [][]byte {
 	return [][]byte{
 		capability(capMultiprotocol, 0, afiIPv4, 0, safiUnicast),
@@ -48,24 +48,24 @@ func (p *Peer) capabilities() [][]byte {
 	}
 }
 
-// open is a valid OPEN, with more capabilities than usual.
+// open returns a valid OPEN, with these capabilities added.
 func (p *Peer) open(more ...[]byte) []byte {
 	return open(4, p.asn16(), 90, p.RouterID, capabilities(append(p.capabilities(), more...)...))
 }
 
-// oldOpen is a valid OPEN of a peer that knows no ASNs of four octets.
+// oldOpen returns a valid OPEN of a peer without four-octet ASNs.
 func (p *Peer) oldOpen() []byte {
 	return open(4, p.asn16(), 90, p.RouterID, capabilities(p.capabilities()[:3]...))
 }
 
-// attributes are those that a route must have.
+// attributes returns the mandatory attributes of a route.
 func (p *Peer) attributes() []byte { return slices.Concat(p.origin(), p.asPath(), p.hop()) }
 
 func (p *Peer) origin() []byte { return attribute(transitive, attrOrigin, []byte{0}) }
 func (p *Peer) asPath() []byte { return attribute(transitive, attrASPath, segment(2, p.ASN, 65001)) }
 func (p *Peer) hop() []byte    { return attribute(transitive, attrNextHop, p.RouterID.AsSlice()) }
 
-// host is the i-th of many host prefixes, document the i-th of a few plain ones.
+// host returns the i-th of many host prefixes, document the i-th of a few plain ones.
 func host(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64 + byte(i>>16), byte(i >> 8), byte(i)}), 32)
 }
@@ -87,7 +87,7 @@ func unreach6() []byte {
 	return attribute(optional, attrMPUnreach, mpUnreach(afiIPv6, safiUnicast, nlri(document6(1))))
 }
 
-// update is a valid UPDATE with n routes.
+// update returns a valid UPDATE with n routes.
 func (p *Peer) update(n int) []byte {
 	var routes []byte
 	for i := range n {
@@ -101,7 +101,7 @@ func routes(attributes ...[]byte) []byte {
 	return update(nil, slices.Concat(attributes...), nlri(document(1)))
 }
 
-// heavy is a valid UPDATE of just this size, most of it AS path and communities.
+// heavy returns a valid UPDATE of exactly this size, most of it AS path and communities.
 func (p *Peer) heavy(i, size int) []byte {
 	var path []byte
 	for range size / 2 / 1022 {
@@ -116,12 +116,12 @@ func (p *Peer) heavy(i, size int) []byte {
 	return update(nil, append(fixed, attribute(optional|transitive|extended, attrCommunities, uint32s(communities...))...), nlri(host(i)))
 }
 
-// valid are messages of every type as they should be.
+// valid returns valid messages of every type.
 func (g *generator) valid() [][]byte {
 	return append(g.validUpdates(), notification(6, 4), routeRefresh(afiIPv4, safiUnicast))
 }
 
-// validUpdates are UPDATEs of every kind, the stuff of mutations.
+// validUpdates returns UPDATEs of every kind, the basis of mutations.
 func (p *Peer) validUpdates() [][]byte {
 	hop6 := document6(254).Addr().AsSlice()
 	return [][]byte{
@@ -142,7 +142,7 @@ func (g *generator) truncated() []script {
 	var list, hellos [][]byte
 	for _, m := range g.valid() {
 		for n := range m {
-			list = append(list, m[:n]) // and then the connection ends
+			list = append(list, m[:n]) // then the connection ends
 			if n >= headerLength {
 				list = append(list, setLength(slices.Clone(m[:n])))
 			}
@@ -204,7 +204,7 @@ func (g *generator) types() []script {
 			hellos = append(hellos, message(byte(kind), []byte{1, 2, 3, 4}))
 		}
 	}
-	list = append(list, g.open()) // a second OPEN is none of an established session's messages
+	list = append(list, g.open()) // an established session allows no second OPEN
 	return append(each(list...), opens(hellos...)...)
 }
 
@@ -252,7 +252,7 @@ func (g *generator) capabilityVariants() []script {
 		g.open(overrun),
 		g.open(slices.Repeat([][]byte{capability(69, 0, 1, 1, 3)}, 30)...),
 		open(4, g.asn16(), 90, g.RouterID, slices.Repeat([][]byte{capabilities(g.capabilities()[0])}, 30)...),
-		// RFC 9072: 255, 255 and lengths of two octets; valid, and with lengths that lie.
+		// RFC 9072: 255, 255 and lengths of two octets; valid, and with wrong lengths.
 		message(typeOpen, body, []byte{255, 255}, uint16s(uint16(len(caps)+3)), []byte{2}, uint16s(uint16(len(caps))), caps),
 		message(typeOpen, body, []byte{255, 255}, uint16s(65535), []byte{2}, uint16s(65535), caps),
 		message(typeOpen, body, []byte{255, 255}),

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// mutations sends 10,000 changed UPDATEs, in a new session after each for which
-// the speaker ends the last.
+// mutations sends 10,000 changed UPDATEs, and begins a new session whenever the speaker ends one.
 func (g *generator) mutations() iter.Seq[script] {
 	sent := 0
 	mutants := func(yield func([]byte) bool) {
@@ -31,9 +30,9 @@ func (g *generator) mutations() iter.Seq[script] {
 	}
 }
 
-// mutant is a valid UPDATE with one to four changes. In most, the lengths of the
-// three parts are right again afterwards: a wrong one is soon noticed, and what
-// lies behind it never looked at.
+// mutant returns a valid UPDATE with one to four changes. Most have the lengths of the
+// three parts corrected: a wrong length is detected early, and hides the rest of the
+// message.
 func (g *generator) mutant() []byte {
 	valid := g.validUpdates()
 	m, other := valid[g.IntN(len(valid))], valid[g.IntN(len(valid))]
@@ -53,7 +52,7 @@ func (g *generator) mutant() []byte {
 	return update(parts[0], parts[1], parts[2])
 }
 
-// split takes a valid UPDATE apart: withdrawn routes, attributes and routes.
+// split returns the parts of a valid UPDATE: withdrawn routes, attributes and routes.
 func split(m []byte) [3][]byte {
 	m = slices.Clone(m[headerLength:])
 	n := 2 + int(binary.BigEndian.Uint16(m))
@@ -62,7 +61,7 @@ func split(m []byte) [3][]byte {
 	return [3][]byte{withdrawn, rest[2:n:n], rest[n:]}
 }
 
-// mutate changes b once; other is what may be spliced in.
+// mutate changes b once; it may splice in a piece of other.
 func (g *generator) mutate(b, other []byte) []byte {
 	if len(b) == 0 {
 		return slices.Clone(other)
@@ -72,13 +71,13 @@ func (g *generator) mutate(b, other []byte) []byte {
 	switch g.IntN(7) {
 	case 0: // a flipped bit
 		b[at] ^= 1 << g.IntN(8)
-	case 1: // another octet, often one at the edge of something
+	case 1: // another octet, often a boundary value
 		b[at] = []byte{0, 1, 4, 32, 33, 128, 255, byte(g.Uint32())}[g.IntN(8)]
 	case 2: // another length of two octets
 		if at+2 <= len(b) {
 			binary.BigEndian.PutUint16(b[at:], uint16(g.Uint32())>>g.IntN(16))
 		}
-	case 3: // a hole
+	case 3: // a deletion
 		b = slices.Delete(b, at, at+n)
 	case 4: // a repetition
 		b = slices.Insert(b, at, slices.Clone(b[at:at+n])...)

@@ -31,7 +31,7 @@ func (g *generator) attributeLengths() []script {
 	return each(list...)
 }
 
-// flagsOf are the flags that an attribute should have.
+// flagsOf returns the correct flags of an attribute.
 func flagsOf(kind byte) byte {
 	switch kind {
 	case attrOrigin, attrASPath, attrNextHop, attrLocalPref, 6:
@@ -81,7 +81,7 @@ func (g *generator) duplicates() []script {
 
 func (g *generator) missing() []script {
 	reach := reach6()
-	// Discarding a malformed AGGREGATOR must not discard the check for the others too.
+	// Discarding a malformed AGGREGATOR must not skip the check of the other attributes.
 	discard := attribute(optional|transitive, attrAggregator, []byte{1})
 	list := [][]byte{
 		routes(), routes(g.origin()), routes(g.asPath()), routes(g.hop()),
@@ -167,7 +167,7 @@ func (g *generator) multiprotocol() []script {
 		lie[3] = byte(n)
 		add(attrMPReach, lie)
 	}
-	// Multicast, VPN, labelled, EVPN, flow specification, BGP-LS, SR policy and families that are not.
+	// Multicast, VPN, labelled, EVPN, flow specification, BGP-LS, SR policy and undefined families.
 	for _, f := range []struct {
 		afi  uint16
 		safi byte

@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// This file makes BGP messages octet by octet, since a library would not make
-// the wrong ones.
+// This file makes BGP messages octet by octet, since a library would not make invalid ones.
 
 // The types of messages (RFC 4271 section 4.1, RFC 2918).
 const (
@@ -85,7 +84,7 @@ func message(kind byte, body ...[]byte) []byte {
 	return setLength(append(b, slices.Concat(body...)...))
 }
 
-// setLength makes the header tell a message's real length.
+// setLength writes a message's real length into its header.
 func setLength(m []byte) []byte {
 	if len(m) >= headerLength {
 		binary.BigEndian.PutUint16(m[16:], uint16(len(m)))
@@ -93,20 +92,20 @@ func setLength(m []byte) []byte {
 	return m
 }
 
-// withLength is the message m with another length in its header.
+// withLength returns a copy of m with another length in its header.
 func withLength(m []byte, length int) []byte {
 	m = slices.Clone(m)
 	binary.BigEndian.PutUint16(m[16:], uint16(length))
 	return m
 }
 
-// open is an OPEN (RFC 4271 section 4.2).
+// open returns an OPEN (RFC 4271 section 4.2).
 func open(version byte, asn, hold uint16, id netip.Addr, parameters ...[]byte) []byte {
 	all := slices.Concat(parameters...)
 	return message(typeOpen, []byte{version}, uint16s(asn, hold), id.AsSlice(), []byte{byte(len(all))}, all)
 }
 
-// parameter is an optional parameter of an OPEN, capabilities the one that holds them.
+// parameter returns an optional parameter of an OPEN, capabilities the parameter of capabilities.
 func parameter(kind byte, value ...[]byte) []byte {
 	all := slices.Concat(value...)
 	return append([]byte{kind, byte(len(all))}, all...)
@@ -118,12 +117,12 @@ func capability(code byte, value ...byte) []byte {
 	return append([]byte{code, byte(len(value))}, value...)
 }
 
-// update is an UPDATE (RFC 4271 section 4.3).
+// update returns an UPDATE (RFC 4271 section 4.3).
 func update(withdrawn, attributes, nlri []byte) []byte {
 	return message(typeUpdate, uint16s(uint16(len(withdrawn))), withdrawn, uint16s(uint16(len(attributes))), attributes, nlri)
 }
 
-// attribute is a path attribute, with a length of two octets if it must be.
+// attribute returns a path attribute, with a length of two octets if necessary.
 func attribute(flags, kind byte, value ...[]byte) []byte {
 	all := slices.Concat(value...)
 	if len(all) > 255 {
@@ -135,17 +134,17 @@ func attribute(flags, kind byte, value ...[]byte) []byte {
 	return append([]byte{flags, kind, byte(len(all))}, all...)
 }
 
-// segment is a part of an AS path: kind 1 is a set, 2 a sequence.
+// segment returns a part of an AS path: kind 1 is a set, 2 a sequence.
 func segment(kind byte, asns ...uint32) []byte {
 	return append([]byte{kind, byte(len(asns))}, uint32s(asns...)...)
 }
 
-// segment2 is one with ASNs of two octets.
+// segment2 returns one with ASNs of two octets.
 func segment2(kind byte, asns ...uint16) []byte {
 	return append([]byte{kind, byte(len(asns))}, uint16s(asns...)...)
 }
 
-// nlri are prefixes as UPDATEs carry them.
+// nlri encodes prefixes as in UPDATEs.
 func nlri(prefixes ...netip.Prefix) []byte {
 	var b []byte
 	for _, p := range prefixes {
@@ -155,7 +154,7 @@ func nlri(prefixes ...netip.Prefix) []byte {
 	return b
 }
 
-// mpReach is the value of MP_REACH_NLRI, mpUnreach that of MP_UNREACH_NLRI (RFC 4760).
+// mpReach returns the value of MP_REACH_NLRI, mpUnreach that of MP_UNREACH_NLRI (RFC 4760).
 func mpReach(afi uint16, safi byte, nextHop, routes []byte) []byte {
 	return slices.Concat(uint16s(afi), []byte{safi, byte(len(nextHop))}, nextHop, []byte{0}, routes)
 }

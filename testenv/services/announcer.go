@@ -7,19 +7,18 @@ import (
 )
 
 // Announcer is a program that assigns addresses to Services and announces them from
-// nodes: Herald, or one to compare it with.
+// nodes: Herald, or a rival.
 type Announcer interface {
-	// Name is what it is called. The folder of its files in a node is /etc/NAME: a
-	// node's has its kubeconfig and what Configure wrote, the controller's those of
-	// the API server.
+	// Name is its short name. Its files are in the folder /etc/NAME: on a node the
+	// kubeconfig and the files of Configure, for the controller the API server's files.
 	Name() string
-	// Configure writes the files of the nodes, before there are any.
+	// Configure writes the files of the nodes, before they are booted.
 	Configure(l *Lab) error
-	// Speaker is the image of what runs on each node.
+	// Speaker returns the image of the program on each node.
 	Speaker(l *Lab, node string) lab.Image
-	// Controller is the image of what runs once, beside the API server; nil if it is
-	// part of the speakers.
+	// Controller returns the image of the single program beside the API server; nil if
+	// the speakers include it.
 	Controller(l *Lab) lab.Image
-	// Install has the API server know its kinds, pools and peers.
+	// Install creates its kinds, pools and peers in the API server.
 	Install(ctx context.Context, l *Lab) error
 }

@@ -19,34 +19,34 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// API is an API server, whose objects are read and written by their paths.
+// API is a client of an API server that reads and writes objects by their paths.
 type API struct{ client *rest.RESTClient }
 
-// NewAPI speaks to an API server as the configuration has it.
+// NewAPI returns a client with the configuration.
 func NewAPI(c *rest.Config) (*API, error) {
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for what it says of failures
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // to decode error responses
 	c.QPS, c.Timeout, c.WarningHandler = -1, 30*time.Second, rest.NoWarnings{}
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.UnversionedRESTClientFor(c)
 	return &API{client}, err
 }
 
-// Close closes the connections that are idle.
+// Close closes idle connections.
 func (a *API) Close() { utilnet.CloseIdleConnectionsFor(a.client.Client.Transport) }
 
-// Get reads an object, or a list of them, into out; with nil it only asks.
+// Get reads an object, or a list of them, into out; with nil it only makes the request.
 func (a *API) Get(ctx context.Context, path string, out any) error {
 	return a.Do(ctx, http.MethodGet, path, nil, out)
 }
 
-// Create creates an object, which is a Go value or its YAML as []byte.
+// Create creates an object, given as a Go value or as YAML in a []byte.
 func (a *API) Create(ctx context.Context, collection string, object any) error {
 	return a.Do(ctx, http.MethodPost, collection, object, nil)
 }
 
-// Patch merges (RFC 7396) into the object at the path, or into its status with a path
-// that ends in /status.
+// Patch merges (RFC 7396) into the object at the path, or into its status if the path
+// ends in /status.
 func (a *API) Patch(ctx context.Context, path string, patch any) error {
 	return a.Do(ctx, http.MethodPatch, path, patch, nil)
 }
@@ -61,7 +61,7 @@ func (a *API) Delete(ctx context.Context, path string) error {
 	return a.Do(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// Do makes any request, and reads the answer into out, if that is not nil.
+// Do makes a request, and reads the answer into out unless it is nil.
 func (a *API) Do(ctx context.Context, method, path string, in, out any) error {
 	request, err := a.request(method, path, in)
 	if err != nil {
@@ -78,8 +78,9 @@ func (a *API) Do(ctx context.Context, method, path string, in, out any) error {
 	return errors.Join(err, json.Unmarshal(text, out))
 }
 
-// Ask makes a request and returns the HTTP status and the text of the answer, whatever they
-// are. Of a watch it returns the status alone: it may be long until there is something to see.
+// Ask makes a request and returns the HTTP status and the text of the answer, even if
+// it is an error. For a watch it returns only the status, because the first event may
+// take long.
 func (a *API) Ask(ctx context.Context, method, path string, in any) (status int, answer string, err error) {
 	request, err := a.request(method, path, in)
 	if err != nil {
@@ -100,7 +101,7 @@ func (a *API) Ask(ctx context.Context, method, path string, in any) (status int,
 	return status, string(text), err
 }
 
-// Table is what kubectl shows of a collection.
+// Table returns kubectl's table of a collection.
 func (a *API) Table(ctx context.Context, path string) (table metav1.Table, err error) {
 	text, err := a.client.Get().RequestURI(path).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
 	if err != nil {
@@ -129,11 +130,10 @@ func (a *API) request(method, path string, in any) (*rest.Request, error) {
 	return request.SetHeader("Content-Type", content).Body(body), nil
 }
 
-// Definitions is where an API server keeps the definitions of kinds.
+// Definitions is the path of the definitions of kinds.
 const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// Define has the API server know the definitions in these files, and waits until it knows all
-// that it was ever given.
+// Define creates the definitions in these files, and waits until all definitions are established.
 func (a *API) Define(ctx context.Context, files ...string) error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -10,20 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions are those of an endpoint.
+// Conditions are the conditions of an endpoint.
 type Conditions struct{ Ready, Serving, Terminating bool }
 
-// Ready are the conditions of an endpoint in service.
+// Ready returns the conditions of an endpoint in service.
 func Ready() Conditions { return Conditions{Ready: true, Serving: true} }
 
-// NotReady are those of one that failed.
+// NotReady returns the conditions of a failed endpoint.
 func NotReady() Conditions { return Conditions{} }
 
-// Draining are those of one that ends, and serves until then (KEP-1669).
+// Draining returns the conditions of an endpoint that is terminating but still serves (KEP-1669).
 func Draining() Conditions { return Conditions{Serving: true, Terminating: true} }
 
-// endpoints are those that a lab has written, by Service: it plays the controller of
-// EndpointSlices, one slice for each Service and of its name.
+// endpoints are the lab's endpoints by Service. The lab replaces the EndpointSlice
+// controller, and writes one slice per Service, with the Service's name.
 type endpoints struct {
 	mu sync.Mutex
 	of map[string][]discoveryv1.Endpoint
@@ -50,7 +50,7 @@ func (e *endpoints) add(l *Lab, s Service) *discoveryv1.EndpointSlice {
 	}
 }
 
-// endpoint is the one of a Service on a node: its pod is the node's server.
+// endpoint returns the endpoint on a node: its pod is the node's server.
 func endpoint(l *Lab, node string, c Conditions) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses:  []string{l.Address(node).String()},
@@ -59,19 +59,19 @@ func endpoint(l *Lab, node string, c Conditions) discoveryv1.Endpoint {
 	}
 }
 
-// SetEndpoint gives a Service's endpoint on a node these conditions, or adds one.
+// SetEndpoint gives a Service's endpoint on a node these conditions, or adds an endpoint.
 func (l *Lab) SetEndpoint(ctx context.Context, service, node string, c Conditions) error {
 	return l.patchEndpoints(ctx, service, node, func(list []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 		return append(list, endpoint(l, node, c))
 	})
 }
 
-// RemoveEndpoint takes a Service's endpoint from a node.
+// RemoveEndpoint removes a Service's endpoint from a node.
 func (l *Lab) RemoveEndpoint(ctx context.Context, service, node string) error {
 	return l.patchEndpoints(ctx, service, node, func(list []discoveryv1.Endpoint) []discoveryv1.Endpoint { return list })
 }
 
-// patchEndpoints writes what change makes of a Service's endpoints without the node's.
+// patchEndpoints calls change with a Service's endpoints except the node's, and writes the result.
 func (l *Lab) patchEndpoints(ctx context.Context, service, node string, change func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) error {
 	l.endpoints.mu.Lock()
 	defer l.endpoints.mu.Unlock()

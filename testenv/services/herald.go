@@ -22,7 +22,7 @@ type Herald struct {
 	Edit func(node, file string) string
 }
 
-// Name is herald.
+// Name returns "herald".
 func (h *Herald) Name() string { return "herald" }
 
 // Configure writes each node's configuration and the key of the election.
@@ -46,7 +46,7 @@ func (h *Herald) Configure(l *Lab) error {
 	return nil
 }
 
-// file is the configuration of a node.
+// file returns the configuration of a node.
 func (h *Herald) file(l *Lab, node string) string {
 	var voters []string
 	for _, m := range l.Members()[:min(3, len(l.Members()))] {
@@ -68,12 +68,12 @@ election:
 `, node, NodeASN, RouterAddress, RouterASN, l.Address(node), strings.Join(voters, ", "))
 }
 
-// Speaker is herald run.
+// Speaker returns the image of "herald run".
 func (h *Herald) Speaker(*Lab, string) lab.Image {
 	return lab.Binary(h.Binary, "run", "--config", "/etc/herald/herald.yaml")
 }
 
-// Controller is nil: the speakers have a writer among them.
+// Controller returns nil: the speakers include the address writer.
 func (h *Herald) Controller(*Lab) lab.Image { return nil }
 
 // Install creates Herald's kinds, and a pool for each way of announcing.

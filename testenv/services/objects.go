@@ -11,22 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Where objects are.
+// The paths of objects.
 const (
 	Nodes      = "/api/v1/nodes"
 	Namespaces = "/api/v1/namespaces"
-	// Services and Slices are those of the namespace that the lab writes to.
+	// Services and Slices are in the namespace that the lab uses.
 	Services = "/api/v1/namespaces/default/services"
 	Slices   = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 )
 
-// Excluded is the label of a node that is to announce nothing.
+// Excluded is the label of a node that must not announce.
 const Excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// writers is how many requests go on at once where many objects are written.
+// writers is the number of parallel requests when writing many objects.
 const writers = 8
 
-// createNode creates a Node that is ready, as its kubelet would.
+// createNode creates a ready Node, as its kubelet would.
 func (l *Lab) createNode(ctx context.Context, name string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}}}
 	if err := l.API.Create(ctx, Nodes, n); err != nil {
@@ -38,7 +38,7 @@ func (l *Lab) createNode(ctx context.Context, name string) error {
 	}})
 }
 
-// Exclude labels a node so that it is to announce nothing, or takes the label away.
+// Exclude labels a node so that it does not announce, or removes the label.
 func (l *Lab) Exclude(ctx context.Context, node string, excluded bool) error {
 	labels := map[string]any{Excluded: nil}
 	if excluded {
@@ -47,23 +47,23 @@ func (l *Lab) Exclude(ctx context.Context, node string, excluded bool) error {
 	return l.API.Patch(ctx, Nodes+"/"+node, map[string]any{"metadata": map[string]any{"labels": labels}})
 }
 
-// Service is one of type LoadBalancer, with endpoints on nodes.
+// Service is a Service of type LoadBalancer, with endpoints on nodes.
 type Service struct {
 	// Name of the Service, in the namespace default.
 	Name string
-	// Pool is where its address is to be from: [PoolBGP] or [PoolARP].
+	// Pool is the pool of its address: [PoolBGP] or [PoolARP].
 	Pool string
 	// Local is externalTrafficPolicy: Local.
 	Local bool
-	// Endpoints are the nodes with a ready one.
+	// Endpoints are the nodes with a ready endpoint.
 	Endpoints []string
-	// Address, if valid, is written to its status, as if it had been assigned before.
+	// Address, if valid, is written to the status, as if it had been assigned earlier.
 	Address netip.Addr
 	// Edit changes the object before it is written; may be nil.
 	Edit func(*corev1.Service)
 }
 
-// object is the Service as Kubernetes has it. It names its pool to both announcers.
+// object returns the Kubernetes object. It names the pool for both announcers.
 func (s Service) object() *corev1.Service {
 	no := false
 	o := &corev1.Service{
@@ -74,7 +74,7 @@ func (s Service) object() *corev1.Service {
 			Type:     corev1.ServiceTypeLoadBalancer,
 			Selector: map[string]string{"app": s.Name},
 			Ports:    []corev1.ServicePort{{Port: Port, TargetPort: intstr.FromInt32(serverPort)}},
-			// There are not as many ports as Services in the large runs.
+			// Large runs have more Services than there are node ports.
 			AllocateLoadBalancerNodePorts: &no,
 		},
 	}
@@ -87,7 +87,7 @@ func (s Service) object() *corev1.Service {
 	return o
 }
 
-// Create creates Services and their EndpointSlices, many at a time.
+// Create creates Services and their EndpointSlices, many in parallel.
 func (l *Lab) Create(ctx context.Context, list ...Service) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
@@ -107,7 +107,7 @@ func (l *Lab) Create(ctx context.Context, list ...Service) error {
 	return g.Wait()
 }
 
-// assigned is the status of a Service that has the address.
+// assigned returns the status of a Service with the address.
 func assigned(a netip.Addr) any {
 	vip := corev1.LoadBalancerIPModeVIP
 	return map[string]any{"status": corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{

@@ -1,19 +1,16 @@
-// Package services is a small cluster in a lab of namespaces, to announce Services
-// in: a real etcd and kube-apiserver, nodes with a speaker each, an FRR router and
-// clients. There is no kubelet, no scheduler and no controller manager: [Lab] writes
-// Nodes, Services and EndpointSlices itself, as those would.
+// Package services is a small cluster in a lab of namespaces for announcing Services:
+// a real etcd and kube-apiserver, nodes with a speaker each, an FRR router and
+// clients. There is no kubelet, scheduler or controller manager: [Lab] writes Nodes,
+// Services and EndpointSlices in their place.
 //
-// All machines are on one LAN, so the same cluster shows both ways of
-// announcing; topology/services.clab.yml has a drawing.
+// All machines are on one LAN, so that the same cluster shows both ways of announcing;
+// topology/services.clab.yml has a drawing. There are two pools: [PoolBGP] is
+// announced to r1, [PoolARP] is part of the LAN's own subnet.
 //
-// Two pools are there: [PoolBGP] is announced to r1, [PoolARP] is part of the
-// LAN's own subnet.
-//
-// A node has no kube-proxy. What stands in for it is one rule of nftables, which
-// leads what comes in for any address of the pools and port 80 to the node's own
-// server, whatever the Services say: as kube-proxy does with the endpoint on the
-// node itself. What it does not show is who may answer by externalTrafficPolicy, and
-// how long kube-proxy takes to follow a change.
+// A node has no kube-proxy, but one nftables rule. It forwards packets for any address
+// of the pools at port 80 to the node's own server, independently of the Services.
+// kube-proxy does the same with an endpoint on the same node. The rule does not model
+// externalTrafficPolicy, or the time that kube-proxy takes to follow a change.
 package services
 
 import (
@@ -30,17 +27,17 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Where things are, as topology/services.clab.yml has it.
+// Names and addresses in topology/services.clab.yml.
 const (
-	// PoolBGP is the name of the pool that is announced by BGP, and ByBGP its addresses.
+	// PoolBGP is the name of the pool announced by BGP, and ByBGP its addresses.
 	PoolBGP, ByBGP = "bgp", "10.99.0.0/16"
-	// PoolARP is the name of the pool that is answered for by ARP, and ByARP its addresses.
+	// PoolARP is the name of the pool announced by ARP, and ByARP its addresses.
 	PoolARP, ByARP = "arp", "10.5.0.192-10.5.0.239"
-	// LAN is the bridge that all are on.
+	// LAN is the bridge of all machines.
 	LAN = "lan"
-	// Port is that of every Service.
+	// Port is the port of every Service.
 	Port = 80
-	// MostNodes is how many nodes there may be.
+	// MostNodes is the largest number of nodes.
 	MostNodes = 5
 
 	controller    = "api-controller"
@@ -51,32 +48,32 @@ const (
 	serverPort    = 8080
 )
 
-// Options say what a lab is made of.
+// Options describe a lab.
 type Options struct {
-	// Nodes is how many there are, 1 to [MostNodes]. Default: 3.
+	// Nodes is the number of nodes, 1 to [MostNodes]. Default: 3.
 	Nodes int
-	// Announcer runs on them.
+	// Announcer runs on the nodes.
 	Announcer Announcer
 	// APIServer, Etcd and Testenv are the paths of kube-apiserver, etcd and herald-testenv.
 	APIServer, Etcd, Testenv string
 	// Dir receives configurations and logs.
 	Dir string
-	// Log is told how it goes. Default: nobody.
+	// Log receives progress messages. Default: none are logged.
 	Log *slog.Logger
 }
 
 // Lab is a running cluster.
 type Lab struct {
 	*lab.Lab
-	// API is its API server, spoken to as an administrator.
+	// API is a client of its API server, as an administrator.
 	API *API
 
 	options   Options
 	endpoints endpoints
 }
 
-// Start boots a cluster, and installs and boots the announcer. The context bounds the start
-// only. After an error nothing is left behind.
+// Start boots a cluster, and installs and boots the announcer. The context bounds the
+// start only. After an error nothing is left behind.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
@@ -110,7 +107,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	return l, l.boot(ctx)
 }
 
-// Members are the names of the nodes.
+// Members returns the names of the nodes.
 func (l *Lab) Members() (list []string) {
 	for i := range l.options.Nodes {
 		list = append(list, fmt.Sprintf("n%d", i+1))
@@ -118,12 +115,12 @@ func (l *Lab) Members() (list []string) {
 	return list
 }
 
-// Address is the IPv4 address of a node.
+// Address returns the IPv4 address of a node.
 func (l *Lab) Address(node string) netip.Addr {
 	return netip.MustParseAddr("10.5.0." + node[1:])
 }
 
-// Speaker is the announcer on a node.
+// Speaker returns the announcer on a node.
 func (l *Lab) Speaker(node string) *lab.Node { return l.Node(node + "-speaker") }
 
 // Serves waits until the server on a node accepts connections.
@@ -137,7 +134,7 @@ func (l *Lab) Serves(ctx context.Context, node string) error {
 	})
 }
 
-// boot boots everything, one after the other.
+// boot boots all nodes, one after the other.
 func (l *Lab) boot(ctx context.Context) error {
 	for _, name := range []string{"r1", "c1", "c2", "o1", "api", "api-etcd", "api-apiserver"} {
 		if err := l.Node(name).Boot(ctx); err != nil {
@@ -163,8 +160,8 @@ func (l *Lab) boot(ctx context.Context) error {
 	return l.BootAnnouncer(ctx)
 }
 
-// BootAnnouncer starts the announcer's controller, if it has one, and its speakers,
-// those of them that do not run.
+// BootAnnouncer starts the announcer's controller, if any, and its speakers, unless they run
+// already.
 func (l *Lab) BootAnnouncer(ctx context.Context) error {
 	var all []*lab.Node
 	if l.options.Announcer.Controller(l) != nil {
@@ -209,7 +206,7 @@ func (l *Lab) Close() error {
 	return l.Lab.Close()
 }
 
-// Eventually tries until it succeeds, every few milliseconds, or the context ends.
+// Eventually calls try every few milliseconds until it succeeds or the context ends.
 func Eventually(ctx context.Context, try func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

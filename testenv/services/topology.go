@@ -14,13 +14,13 @@ import (
 	"github.com/herald-vip/herald/testenv/pki"
 )
 
-// files are the topology and what its machines have, each in the folder of its name.
+// files are the topology and the files of its machines, each in the folder of its name.
 //
 //go:embed topology
 var files embed.FS
 
-// configure writes the files of all machines, and has the announcer write its own. A node
-// has what tells of the API server, too.
+// configure writes the files of all machines, including the announcer's. A node also
+// gets the kubeconfig.
 func (l *Lab) configure() error {
 	for _, machine := range []string{"r1", "api"} {
 		own, err := fs.Sub(files, "topology/"+machine)
@@ -39,11 +39,11 @@ func (l *Lab) configure() error {
 	return l.options.Announcer.Configure(l)
 }
 
-// own is the folder of a machine's files, which a speaker sees as /etc/NAME of its announcer.
+// own returns the folder of a machine's files. Its speaker sees it as /etc/NAME of the announcer.
 func (l *Lab) own(machine string) string { return filepath.Join(l.options.Dir, machine) }
 
-// topology is that of services.clab.yml with as many nodes as there are to be, and what
-// stands for its images.
+// topology returns services.clab.yml with the wanted number of nodes, and the programs
+// for its images.
 func (l *Lab) topology() (*clab.Topology, map[string]lab.Image, error) {
 	text, err := files.ReadFile("topology/services.clab.yml")
 	if err != nil {

@@ -17,22 +17,22 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// Domain is what the names of all that the gateway serves end in. Its certificate is for names with two more labels, of which the
-// second is a tenant's.
+// Domain is the suffix of all names that the gateway serves. Its certificate is for
+// names with two more labels; the second is a tenant's.
 const Domain = "lb.example.test"
 
-// Where the Service before the gateway is, and the Gateway.
+// The paths of the Service before the gateway, and of the Gateway.
 const (
 	gatewayService = "/api/v1/namespaces/gateways/services/traefik"
 	gateway        = "/apis/gateway.networking.k8s.io/v1/namespaces/gateways/gateways/shared"
 )
 
 const (
-	// defineRoutes has the kinds of gateway-api.
+	// defineRoutes creates the kinds of gateway-api.
 	defineRoutes = `kubectl apply --server-side -f gateway-api/standard
 kubectl wait --for=condition=Established --timeout=60s -f gateway-api/standard
 `
-	// installGateway has what BootGateway boots find its objects.
+	// installGateway creates the objects for the programs that BootGateway boots.
 	installGateway = `kubectl apply --server-side -f gateway-api/experimental
 kubectl apply -f gateway
 kubectl create secret tls -n gateways lb.example.test --cert=/etc/kubernetes/apiserver.crt --key=/etc/kubernetes/apiserver.key
@@ -52,7 +52,7 @@ func (l *Lab) configureGateway() (err error) {
 		errs = append(errs, err, os.CopyFS(to, files))
 	}
 	key := fmt.Sprintf("key external-dns { algorithm hmac-sha256; secret %q; };\n", l.dnsKey)
-	if l.hasPods() { // what they connect to are the names of Gateways, at which no route may be served
+	if l.hasPods() { // their names are names of Gateways, which routes may not use
 		zone, err := files.ReadFile("topology/dns/lb.example.test.zone")
 		errs = append(errs, err, l.write(string(zone)+"*.acme	A 10.99.0.0\n", "dns", "lb.example.test.zone"))
 	}
@@ -60,14 +60,17 @@ func (l *Lab) configureGateway() (err error) {
 	return errors.Join(errs...)
 }
 
-// gatewayNodes are the nodes that Traefik runs on.
+// gatewayNodes returns the nodes that Traefik runs on.
 func (l *Lab) gatewayNodes() []string { return l.Balancing.Nodes()[:2] }
 
-// BootGateway boots what serves Ingresses of the class traefik, and the routes of the Gateway shared in the namespace gateways, in
-// the load-balancing cluster: Traefik on two nodes behind one VIP, and the name server dns, which external-dns tells their names
-// below Domain. All clusters have the kinds of gateway-api then. It returns when there is all of that, but names.
+// BootGateway boots the gateway of the load-balancing cluster: Traefik on two nodes
+// behind one VIP, and the name server dns, which external-dns updates with the names
+// below Domain. It serves Ingresses of the class traefik, and the routes of the
+// Gateway shared in the namespace gateways. It also creates the kinds of gateway-api
+// in all clusters. It returns when everything is ready except the names.
 //
-// The VIP has the ports 80 and 443, and 9443 for TLSRoutes. Routes of namespaces that have the label herald.dev/tenant are served.
+// The VIP has the ports 80 and 443, and 9443 for TLSRoutes. It serves the routes of
+// namespaces with the label herald.dev/tenant.
 func (l *Lab) BootGateway(ctx context.Context) error {
 	if !l.hasGateway() {
 		return errors.New("this lab has no gateway: start it with Options.GatewayAPI")
@@ -120,14 +123,14 @@ func (l *Lab) gatewayReady(ctx context.Context) error {
 	return nil
 }
 
-// GatewayVIPs are the addresses of the gateway.
+// GatewayVIPs returns the addresses of the gateway.
 func (l *Lab) GatewayVIPs(ctx context.Context) ([]netip.Addr, error) {
 	var s corev1.Service
 	err := l.Balancing.API.Get(ctx, gatewayService, &s)
 	return service.StatusAddresses(&s), err
 }
 
-// Resolver asks the lab's name server, from the client c1.
+// Resolver returns a resolver that asks the lab's name server from the client c1.
 func (l *Lab) Resolver() *net.Resolver {
 	server := net.JoinHostPort(l.Balancing.Address("dns").String(), "53")
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -19,14 +19,15 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// The ports of the server on each node of a tenant, which package echo tells of.
+// The ports of the server on each node of a tenant; see package echo.
 const (
 	serverPort = 8080
-	// ServerTLSPort is that by TLS.
+	// ServerTLSPort is the port for TLS.
 	ServerTLSPort = 8443
 )
 
-// mountSecret puts the values of the agent's Secret where the agent reads them, as the kubelet does.
+// mountSecret writes the values of the agent's Secret to the files that the agent
+// reads, as the kubelet does.
 func (c *Cluster) mountSecret(ctx context.Context) error {
 	var s struct{ Data map[string]string }
 	if err := c.API.Get(ctx, "/api/v1/namespaces/herald-system/secrets/"+manifests.LoadBalancerSecret, &s); err != nil {
@@ -41,7 +42,7 @@ func (c *Cluster) mountSecret(ctx context.Context) error {
 	return nil
 }
 
-// CreateNode creates a Node that is ready, as its kubelet would.
+// CreateNode creates a ready Node, as its kubelet would.
 func (c *Cluster) CreateNode(ctx context.Context, name string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := c.API.Create(ctx, services.Nodes, n); err != nil {
@@ -55,8 +56,9 @@ func (c *Cluster) CreateNode(ctx context.Context, name string) error {
 	}})
 }
 
-// Expose creates a Service of type LoadBalancer with ready endpoints on all nodes: a pod there is the node's server. Edit changes
-// it before, and may have targetPorts say that of the server which is not the usual one; may be nil.
+// Expose creates a Service of type LoadBalancer with ready endpoints on all nodes, the
+// nodes' servers. Edit changes it before, and may select another server by targetPort;
+// it may be nil.
 func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Service)) error {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -70,7 +72,7 @@ func (c *Cluster) Expose(ctx context.Context, name string, edit func(*corev1.Ser
 		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(cmp.Or(p.TargetPort.IntVal, serverPort))})
 	}
 	names := []string{name}
-	if len(s.Spec.Selector) > 0 { // which a copy of the Service has, too
+	if len(s.Spec.Selector) > 0 { // a copy of the Service has one, too
 		names = append(names, tenant.CopyName(name))
 	}
 	var errs []error
@@ -107,7 +109,8 @@ func (c *Cluster) endpoints(family discoveryv1.AddressType, nodes ...string) []d
 	return out
 }
 
-// SetEndpoints has a Service's endpoints be on these nodes, once the server of each answers, as the kubelet's readiness probe wants it to.
+// SetEndpoints places a Service's endpoints on these nodes, once the server of each
+// answers, like the kubelet's readiness probe.
 func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...string) error {
 	for _, node := range nodes {
 		if err := services.Eventually(ctx, func() error { return c.answers(ctx, node) }); err != nil {
@@ -139,7 +142,7 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// VIP waits until a Service has one, and returns the first.
+// VIP waits until a Service has a VIP, and returns the first.
 func (c *Cluster) VIP(ctx context.Context, name string) (netip.Addr, error) {
 	all, err := c.VIPs(ctx, name)
 	if err != nil {

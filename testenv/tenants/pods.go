@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// maxPods is how many pods a tenant may have had in all: each has a machine of its own.
+// maxPods bounds the number of a tenant's pods over the whole run: each needs a machine.
 const maxPods = 60
 
 func (l *Lab) hasPods() bool { return l.options.Programs["echo-basic"] != "" }
@@ -27,7 +27,7 @@ type Pod struct {
 	Address netip.Addr
 }
 
-// Pods are a cluster's machines for pods.
+// Pods returns a cluster's machines for pods.
 func (c *Cluster) Pods() (out []Pod) {
 	if !c.lab.hasPods() || c != c.lab.Tenants[0] {
 		return nil
@@ -38,7 +38,8 @@ func (c *Cluster) Pods() (out []Pod) {
 	return out
 }
 
-// BootPods boots what the first tenant has of Kubernetes' controllers for Deployments. RunPods runs their pods.
+// BootPods boots the first tenant's Kubernetes controllers for Deployments. RunPods runs their
+// pods.
 func (l *Lab) BootPods(ctx context.Context) error {
 	if !l.hasPods() {
 		return errors.New("this lab has no pods: start it with the program echo-basic")
@@ -46,8 +47,9 @@ func (l *Lab) BootPods(ctx context.Context) error {
 	return l.Boot(ctx, l.Tenants[0].Name+"-controllers")
 }
 
-// RunPods stands in for the scheduler and the kubelets of the first tenant until the context ends. A pod is gateway-api's server for
-// tests, whatever image it has, with the variables and the Secrets that it has; it is ready at once.
+// RunPods replaces the scheduler and the kubelets of the first tenant until the
+// context ends. It runs every pod as gateway-api's test server, with the pod's
+// variables and Secrets, and ignores its image. The pod is ready immediately.
 func (l *Lab) RunPods(ctx context.Context) error {
 	c := l.Tenants[0]
 	free := c.Pods()
@@ -62,7 +64,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 		}
 		var pods corev1.PodList
 		if err := c.API.Get(ctx, "/api/v1/pods", &pods); err != nil {
-			continue // the context has ended, or the next look may do
+			continue // the context has ended, or the next look may succeed
 		}
 		for i := range pods.Items {
 			p := &pods.Items[i]
@@ -75,7 +77,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 						return err
 					}
 				}
-				_ = c.API.Do(ctx, "DELETE", podPath(p)+"?gracePeriodSeconds=0", nil, nil) // is tried again while it is there
+				_ = c.API.Do(ctx, "DELETE", podPath(p)+"?gracePeriodSeconds=0", nil, nil) // repeated while the pod exists
 			case !ok && len(free) == 0:
 				return fmt.Errorf("pod %s/%s: all %d machines for pods have been used", p.Namespace, p.Name, maxPods)
 			case !ok:
@@ -85,7 +87,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 				}
 				process, err := c.runPod(ctx, p, files, free[0])
 				free = free[1:]
-				if process != nil { // the pod may be gone before it is told of
+				if process != nil { // the pod may be gone before its start is reported
 					running[p.UID] = process
 				} else if ctx.Err() == nil {
 					return fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -97,7 +99,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 
 func podPath(p *corev1.Pod) string { return "/api/v1/namespaces/" + p.Namespace + "/pods/" + p.Name }
 
-// runPod starts a pod on a machine, and says so.
+// runPod starts a pod on a machine, and updates its status.
 func (c *Cluster) runPod(ctx context.Context, p *corev1.Pod, files map[string]string, on Pod) (*lab.Process, error) {
 	n := c.lab.Node(on.Name)
 	if err := n.Boot(ctx); err != nil {
@@ -131,7 +133,7 @@ func (c *Cluster) runPod(ctx context.Context, p *corev1.Pod, files map[string]st
 	)
 }
 
-// volumes are the files that a pod's container has of Secrets.
+// volumes returns the files of a pod's container from Secrets.
 func (c *Cluster) volumes(ctx context.Context, p *corev1.Pod) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, v := range p.Spec.Volumes {

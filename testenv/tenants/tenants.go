@@ -1,9 +1,12 @@
-// Package tenants is a lab of three clusters in namespaces: one that balances load for two others, its tenants. Each has a
-// real etcd, kube-apiserver and kube-proxies; an FRR router and a client are before the load-balancing one.
+// Package tenants is a lab of three clusters in namespaces: a load-balancing cluster
+// and its two tenants. Each has a real etcd, kube-apiserver and kube-proxies. An FRR
+// router and a client are in front of the load-balancing one.
 //
-// [Lab.Serve] and [Lab.Admit] set up what makes tenants of them by the commands of docs/tenants.md; [Lab.BootGateway] boots what
-// serves Ingresses and routes. There is no kubelet and no scheduler: the lab runs the programs of the Deployments, and writes Nodes
-// and EndpointSlices as those would; [Lab.RunPods] stands in for both where a test has Deployments of a tenant's own.
+// [Lab.Serve] and [Lab.Admit] set up the tenants by the commands of docs/tenants.md;
+// [Lab.BootGateway] boots the gateway for Ingresses and routes. There is no kubelet or
+// scheduler: the lab runs the programs of the Deployments, and writes Nodes and
+// EndpointSlices in their place. [Lab.RunPods] replaces both for tests with a tenant's
+// own Deployments.
 package tenants
 
 import (
@@ -33,14 +36,15 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// pool is what the addresses of Services are from.
+// pool is the pool of the Services' addresses.
 const pool = `{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: public}, spec: {addresses: [10.99.0.0/16, "fd00:99::/112"], bgp: {}}}`
 
-// Options say what a lab is made of.
+// Options describe a lab.
 type Options struct {
-	// Programs are the paths of herald, herald-testenv, etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl, by
-	// these names. With a gateway there are traefik, external-dns and named, too,
-	// and where a tenant has pods echo-basic and conformance, which are gateway-api's.
+	// Programs are the paths of herald, herald-testenv, etcd, kube-apiserver,
+	// kube-controller-manager, kube-proxy and kubectl, by these names. A gateway also
+	// needs traefik, external-dns and named. Pods of a tenant need gateway-api's
+	// echo-basic and conformance.
 	Programs map[string]string
 	// GatewayAPI is the folder of gateway-api's CRDs. Without it the lab has no gateway.
 	GatewayAPI string
@@ -48,30 +52,30 @@ type Options struct {
 	Repository string
 	// Dir receives configurations and logs.
 	Dir string
-	// Log is told how it goes.
+	// Log receives progress messages.
 	Log *slog.Logger
 }
 
-// Lab is the three clusters.
+// Lab holds the three clusters.
 type Lab struct {
 	*lab.Lab
 	// Balancing is the load-balancing cluster.
 	Balancing *Cluster
-	// Tenants are the others.
+	// Tenants are the other clusters.
 	Tenants []*Cluster
 
 	options Options
 	guide   string // docs/tenants.md
-	dnsKey  string // by which external-dns tells the name server names
+	dnsKey  string // the key for external-dns's updates of the name server
 }
 
-// files are the topology and what the router has.
+// files are the topology and the router's files.
 //
 //go:embed topology
 var files embed.FS
 
-// Start boots the clusters, and Herald for Services in the load-balancing one. The context bounds the start only. After an error
-// nothing is left behind.
+// Start boots the clusters, and Herald for Services in the load-balancing one. The
+// context bounds the start only. After an error nothing is left behind.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, err
@@ -126,7 +130,7 @@ func (l *Lab) program(name string, args ...string) lab.Image {
 	return lab.Binary(l.options.Programs[name], args...)
 }
 
-// kubectl is the image of a machine of administrators: they have herald, too.
+// kubectl is the image of an administrators' machine, which also has herald.
 func (l *Lab) kubectl(n clab.Node) (lab.Program, error) {
 	p, err := l.program("kubectl")(n)
 	if err != nil {
@@ -209,12 +213,12 @@ func (l *Lab) write(text string, parts ...string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600))
 }
 
-// install is what docs/services.md says comes first.
+// install does the first steps of docs/services.md.
 const install = `kubectl apply -f manifests/crds
 kubectl apply -k manifests/kustomize/services
 `
 
-// boot boots everything but agents and the manager, one after the other.
+// boot boots everything except agents and the manager, one after the other.
 func (l *Lab) boot(ctx context.Context) error {
 	if err := l.Boot(ctx, "r1", "c1"); err != nil {
 		return err
@@ -253,7 +257,7 @@ func (l *Lab) Boot(ctx context.Context, nodes ...string) error {
 	return nil
 }
 
-// Serve does in the load-balancing cluster what the guide says comes first, and starts a manager.
+// Serve follows the guide's first steps in the load-balancing cluster, and starts a manager.
 func (l *Lab) Serve(ctx context.Context) error {
 	sh, _, err := l.blocks("In the load-balancing cluster")
 	if err != nil {
@@ -265,8 +269,8 @@ func (l *Lab) Serve(ctx context.Context) error {
 	return l.Boot(ctx, "lb-manager")
 }
 
-// Admit does what the guide says of a tenant, in both clusters, with this specification of the Tenant instead of the guide's unless it is
-// empty, and starts an agent.
+// Admit follows the guide's steps for a tenant, in both clusters, and starts an agent.
+// A non-empty spec replaces the guide's specification of the Tenant.
 func (l *Lab) Admit(ctx context.Context, c *Cluster, spec string) error {
 	there, object, err := l.blocks("In the load-balancing cluster")
 	if err != nil {
@@ -284,7 +288,7 @@ func (l *Lab) Admit(ctx context.Context, c *Cluster, spec string) error {
 	if err := l.Balancing.API.Create(ctx, "/apis/herald.dev/v1alpha1/tenants", []byte(tenant)); err != nil {
 		return err
 	}
-	// The account is there a moment after the Tenant.
+	// The account appears a moment after the Tenant.
 	if err := services.Eventually(ctx, func() error { return l.Balancing.Run(ctx, own.Replace(there[1])) }); err != nil {
 		return err
 	}
@@ -297,7 +301,7 @@ func (l *Lab) Admit(ctx context.Context, c *Cluster, spec string) error {
 	return l.Boot(ctx, c.Name+"-agent")
 }
 
-// blocks are the commands and the objects below a heading of the guide.
+// blocks returns the commands and the objects below a heading of the guide.
 func (l *Lab) blocks(heading string) (sh, objects []string, err error) {
 	sh, objects = guide.Blocks(l.guide, heading, "sh"), guide.Blocks(l.guide, heading, "yaml")
 	if len(sh) < 2 {
@@ -321,22 +325,23 @@ func (l *Lab) Close() error {
 
 // Cluster is one of the three.
 type Cluster struct {
-	// Name of the cluster: lb, or that of the Tenant.
+	// Name of the cluster: lb, or the Tenant's.
 	Name string
-	// Net are the first three numbers of its IPv4 addresses, Net6 the first two of the others.
+	// Net holds the first three numbers of its IPv4 addresses, Net6 the first two of its IPv6
+	// addresses.
 	Net, Net6 string
 	// Port is the number of the router's link to it.
 	Port int
-	// API is its API server, spoken to as an administrator.
+	// API is a client of its API server, as an administrator.
 	API *services.API
 
 	lab *Lab
 }
 
-// Nodes are the names of its nodes.
+// Nodes returns the names of its nodes.
 func (c *Cluster) Nodes() []string { return []string{c.Name + "1", c.Name + "2", c.Name + "3"} }
 
-// Address is the IPv4 address of a node, of api or, in the load-balancing cluster, of dns.
+// Address returns the IPv4 address of a node, of api or, in the load-balancing cluster, of dns.
 func (c *Cluster) Address(node string) netip.Addr {
 	host := "250"
 	switch {
@@ -348,12 +353,12 @@ func (c *Cluster) Address(node string) netip.Addr {
 	return netip.MustParseAddr(c.Net + "." + host)
 }
 
-// Address6 is the IPv6 address of a node.
+// Address6 returns the IPv6 address of a node.
 func (c *Cluster) Address6(node string) netip.Addr {
 	return netip.MustParseAddr(c.Net6 + "::" + strings.TrimPrefix(node, c.Name))
 }
 
-// Node is the node of that part of it, such as api, apiserver or agent.
+// Node returns the node of a part, such as api, apiserver or agent.
 func (c *Cluster) Node(part string) *lab.Node { return c.lab.Node(c.Name + "-" + part) }
 
 // Run runs a script as its administrator, to its first error.
@@ -362,8 +367,8 @@ func (c *Cluster) Run(ctx context.Context, script string) error {
 	return err
 }
 
-// CA is who has signed the certificates of its API server and of what runs in it. That of the load-balancing cluster has signed
-// the gateway's.
+// CA returns the issuer of the certificates of its API server and of its programs. The
+// load-balancing cluster's CA has also signed the gateway's.
 func (c *Cluster) CA() (*x509.CertPool, error) {
 	text, err := os.ReadFile(c.lab.path(c.Name, "ca.crt"))
 	if err != nil {
@@ -390,7 +395,7 @@ func (c *Cluster) configure() error {
 		return err
 	}
 	names := []string{"kubernetes", "localhost", "127.0.0.1", c.Address("api").String()}
-	for _, tenant := range c.lab.Tenants { // what servers and the gateway are called
+	for _, tenant := range c.lab.Tenants { // the names of servers and of the gateway
 		names = append(names, "*."+tenant.Name+"."+Domain)
 	}
 	if _, err := pki.New(c.lab.path(c.Name), names...); err != nil {
@@ -398,7 +403,7 @@ func (c *Cluster) configure() error {
 	}
 	files := map[string]string{
 		"kubeconfig": fmt.Sprintf(kubeconfig, c.Address("api"), "admin-token", ""),
-		// The API server's own rules are for others.
+		// The API server's own rules apply to other users.
 		"tokens.csv": "harness-token,harness,harness,\"system:masters\"\nadmin-token,admin,admin,\"system:masters\"\n",
 		"audit.yaml": `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -453,14 +458,14 @@ func (c *Cluster) boot(ctx context.Context) (err error) {
 	return nil
 }
 
-// Ready waits until the API server is.
+// Ready waits until the API server is ready.
 func (c *Cluster) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	return services.Eventually(ctx, func() error { return c.API.Get(ctx, "/readyz", nil) })
 }
 
-// BootNode starts what runs on a node besides Herald.
+// BootNode starts the programs of a node except Herald.
 func (c *Cluster) BootNode(ctx context.Context, node string) error {
 	nodes := []string{node, node + "-proxy"}
 	if c != c.lab.Balancing {
