@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// credentials are what a check proves itself and the server with. They come
-// from files that are replaced while it runs.
+// credentials authenticate the check to the server and verify the server's certificate. Their
+// files may be replaced while the check runs.
 type credentials struct {
 	check HTTP
 	url   *url.URL
 	ca    rotated[authorities]
 	pair  rotated[tls.Certificate]
 	token rotated[string]
-	alpn  string // the protocol that the connection is for
+	alpn  string // the protocol spoken over the connection
 
 	tls     *tls.Config // nil until refresh has succeeded once
-	request []byte      // as it goes over the wire, token included
+	request []byte      // as sent over the wire, token included
 	server  validity    // of the server's certificate, when last seen
 	asked   bool        // the server wanted a client certificate in some handshake
 }
@@ -32,7 +32,7 @@ type credentials struct {
 // authorities are the certificates of a CA file.
 type authorities struct {
 	pool *x509.CertPool
-	last validity // of the one that expires last
+	last validity // of the certificate that expires last
 }
 
 func newCredentials(check HTTP, u *url.URL, protocol string) *credentials {
@@ -47,14 +47,14 @@ func newCredentials(check HTTP, u *url.URL, protocol string) *credentials {
 	}
 }
 
-// TryAuthorities says why a check could not use the certificates in a caFile.
+// TryAuthorities returns an error if a check could not use the certificates in a caFile.
 func TryAuthorities(caFile string) error {
 	c := newCredentials(HTTP{CAFile: caFile}, nil, "")
 	c.ca.refresh()
 	return c.ca.missing()
 }
 
-// refresh reads again what has changed. It fails only as long as something has never been read.
+// refresh reads changed files again. It fails only while a file has never been read successfully.
 func (c *credentials) refresh() error {
 	changed := c.ca.refresh()
 	changed = c.pair.refresh() || changed
@@ -78,8 +78,8 @@ func (c *credentials) refresh() error {
 		ServerName:         cmp.Or(c.check.ServerName, c.url.Hostname()),
 		InsecureSkipVerify: c.check.InsecureSkipVerify,
 		NextProtos:         []string{c.alpn},
-		// Left to itself, crypto/tls offers no certificate to a server that does
-		// not list its issuer, and the complaint would be about a missing one.
+		// By default, crypto/tls sends no certificate to a server that does not list its
+		// issuer, and the server would then report a missing certificate.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			c.asked = true
 			return &pair, nil // empty if there is none
@@ -136,14 +136,14 @@ func parseToken(data [][]byte) (string, error) {
 	return token, nil
 }
 
-// sawServer remembers the validity of the server's certificate.
+// sawServer records the validity of the server's certificate.
 func (c *credentials) sawServer(s tls.ConnectionState) {
 	if len(s.PeerCertificates) > 0 {
 		c.server = validity{s.PeerCertificates[0].NotBefore, s.PeerCertificates[0].NotAfter}
 	}
 }
 
-// client is the validity of the client certificate, zero if there is none.
+// client returns the validity of the client certificate; zero if there is none.
 func (c *credentials) client() validity {
 	if leaf := c.pair.value.Leaf; leaf != nil {
 		return validity{leaf.NotBefore, leaf.NotAfter}
@@ -151,12 +151,12 @@ func (c *credentials) client() validity {
 	return validity{}
 }
 
-// warning says what will fail soon, or is not what it should be.
+// warning lists unreadable files and certificates that expire soon.
 func (c *credentials) warning(now time.Time) string {
 	var all []string
 	for _, err := range []error{c.ca.stale(), c.pair.stale(), c.token.stale()} {
 		if err != nil {
-			all = append(all, err.Error()+": still using the one read before")
+			all = append(all, err.Error()+": still using the previous content")
 		}
 	}
 	for _, v := range []struct {

@@ -39,16 +39,16 @@ func (d *DNS) Validate(r *yaml.Report, p yaml.Path) {
 	}
 }
 
-// dnsProber asks a name server, over a connection of its own for each probe.
+// dnsProber queries a name server, over a new connection for each probe.
 type dnsProber struct {
-	what    string // "A of example.org. at 127.0.0.1:53", the subject of every reason
-	server  string
-	network string // "tcp" or "udp"
-	asked   dns.Question
-	want    dns.RR // nil for any of the type
-	timeout time.Duration
-	dial    dialFunc
-	kept    // none
+	what     string // "A of example.org. at 127.0.0.1:53", the subject of every reason
+	server   string
+	network  string // "tcp" or "udp"
+	asked    dns.Question
+	want     dns.RR // nil accepts any record of the type
+	timeout  time.Duration
+	dial     dialFunc
+	idleConn // always empty
 }
 
 func (d *DNS) prober(m *Monitor, timeout time.Duration) (prober, error) {
@@ -101,9 +101,9 @@ func (p *dnsProber) ask(ctx context.Context) outcome {
 	return out
 }
 
-// judgeReply judges a name server's reply to a question that wants a record, or any of its type if
-// that is nil; the name it is of does not count, as it may be an alias. What the server knows of the
-// name is an answer; that it knows nothing now (SERVFAIL, REFUSED and the like) is none.
+// judgeReply returns the outcome of a name server's reply. The reply must contain the data of want, or any
+// record of the asked type if want is nil. The record's own name is ignored, as it may be the target of an alias.
+// NXDOMAIN and other records are wrong answers; SERVFAIL, REFUSED and the like are no answer.
 func judgeReply(reply *dns.Msg, asked dns.Question, want dns.RR) outcome {
 	if len(reply.Question) != 1 || !reply.Response || reply.Question[0].Qtype != asked.Qtype || !strings.EqualFold(reply.Question[0].Name, asked.Name) {
 		return failure("a reply to another question")
@@ -135,12 +135,12 @@ func judgeReply(reply *dns.Msg, asked dns.Question, want dns.RR) outcome {
 	return wrongAnswer(text.Short(strings.Join(found, ", "), maxText) + ", want " + recordData(want))
 }
 
-// recordData is a record as in a zone file, less its name, lifetime, class and type.
+// recordData formats a record as in a zone file, without its name, TTL, class and type.
 func recordData(rr dns.RR) string {
 	return text.Short(strings.TrimPrefix(rr.String(), rr.Header().String()), maxText)
 }
 
-// equalData compares two records of a type, whatever names they are of.
+// equalData compares two records of the same type and ignores their names.
 func equalData(a, b dns.RR) bool {
 	b = dns.Copy(b)
 	b.Header().Name = a.Header().Name

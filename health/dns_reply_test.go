@@ -7,7 +7,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Whatever a name server sends, it is judged in one bounded line.
+// Any reply of a name server gives a reason of one bounded line.
 func FuzzReply(f *testing.F) {
 	asked := dns.Question{Name: "example.org.", Qtype: dns.TypeA, Qclass: dns.ClassINET}
 	want, err := dns.NewRR("example.org. A 192.0.2.1")
@@ -37,10 +37,10 @@ func FuzzReply(f *testing.F) {
 		}
 		out := judgeReply(reply, asked, wanted)
 		if out.kind != passed && out.kind != failed && out.kind != negative {
-			t.Errorf("%v is no outcome of a reply", out.kind)
+			t.Errorf("outcome of a reply is %v", out.kind)
 		}
 		if n := len([]rune(out.reason)); n == 0 || n > 300 || strings.ContainsAny(out.reason, "\r\n\x1b") {
-			t.Errorf("the reason is %q", out.reason)
+			t.Errorf("reason is %q", out.reason)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// nameServer answers over UDP and TCP at one address of its own.
+// nameServer answers over UDP and TCP at the same address.
 func nameServer(t *testing.T, answer dns.HandlerFunc) string {
 	t.Helper()
 	listener := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
@@ -30,7 +30,7 @@ func nameServer(t *testing.T, answer dns.HandlerFunc) string {
 	return listener.Addr().String()
 }
 
-// zone answers from records; what it has none of is NXDOMAIN, and names of response codes are answered by them.
+// zone answers from records. Names without records get NXDOMAIN; names of response codes get that code.
 func zone(t *testing.T, records ...string) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, q *dns.Msg) {
 		name, _, _ := strings.Cut(q.Question[0].Name, ".")
@@ -45,7 +45,7 @@ func zone(t *testing.T, records ...string) dns.HandlerFunc {
 			reply.Truncated = !overTCP
 		case name == "other":
 			reply.Question[0].Name = "another.org."
-		case name == "late": // the reply to an earlier query comes first
+		case name == "late": // the reply to an earlier query arrives first
 			stray := reply.Copy()
 			stray.Id++
 			stray.Rcode = dns.RcodeServerFailure
@@ -127,7 +127,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// The kernel says over UDP, too, that nobody listens, and that is proof.
+// A refused UDP query is proof as well: the kernel reports that no process listens.
 func TestDNSRefused(t *testing.T) {
 	packets := must.Get[net.PacketConn](t)(net.ListenPacket("udp", "127.0.0.1:0"))
 	server := packets.LocalAddr().String()

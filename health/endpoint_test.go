@@ -33,7 +33,7 @@ type endpoint struct {
 	handler  atomic.Pointer[http.HandlerFunc]
 	accepted []net.Conn
 	dialed   []time.Time
-	stall    time.Duration // for which the next dial keeps its process from running
+	stall    time.Duration // how long the next dial suspends its process
 }
 
 type portState int
@@ -58,7 +58,7 @@ func (e *endpoint) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if stall := e.stall; stall > 0 {
 		e.stall = 0
 		e.mu.Unlock()
-		time.Sleep(stall) // in a synctest bubble; deaf to ctx, as a process is that does not run
+		time.Sleep(stall) // in a synctest bubble; ignores ctx, like a suspended process
 		e.mu.Lock()
 	}
 	switch e.state {
@@ -78,13 +78,13 @@ func (e *endpoint) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &clientConn{client, e}, nil
 }
 
-// newPipe returns the two ends of a connection in memory that buffers, as kernels do, what is written.
+// newPipe returns the two ends of a connection in memory that buffers writes, as kernels do.
 func newPipe() (client, server net.Conn) {
 	a, b := net.Pipe()
 	return newBuffered(a, false), newBuffered(b, true)
 }
 
-// buffered passes on what is written in a goroutine. With linger, its Close leaves that to finish first.
+// buffered forwards writes in a goroutine. With linger, Close lets that finish first.
 type buffered struct {
 	net.Conn
 	linger bool
@@ -119,7 +119,7 @@ func (b *buffered) Close() error {
 
 func (b *buffered) flush() {
 	defer b.end()
-	if b.linger { // the other end reads on: what came before the server hung up, and that it did
+	if b.linger { // the other end still reads the data, then the end of the stream
 		defer b.Conn.Close()
 	}
 	for {
@@ -136,7 +136,7 @@ func (b *buffered) flush() {
 	}
 }
 
-// clientConn is the client's end; it knows a reset from an orderly end.
+// clientConn is the client's end; it distinguishes a reset from an orderly end.
 type clientConn struct {
 	net.Conn
 	e *endpoint
@@ -175,14 +175,14 @@ func (e *endpoint) become(s portState) {
 	e.state = s
 }
 
-// pauseFor keeps the process that dials next from running for a while.
+// pauseFor suspends the process that dials next for a while.
 func (e *endpoint) pauseFor(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stall = d
 }
 
-// hangUp ends every connection there is.
+// hangUp ends all connections.
 func (e *endpoint) hangUp() {
 	e.mu.Lock()
 	conns := e.accepted
@@ -193,7 +193,7 @@ func (e *endpoint) hangUp() {
 	}
 }
 
-// kill is what the kernel does when the server's process ends; with data unread it resets the connections.
+// kill ends the server's process as the kernel does: connections with unread data are reset.
 func (e *endpoint) kill(reset bool) {
 	e.mu.Lock()
 	e.state, e.reset = refusing, reset
@@ -253,7 +253,7 @@ func answers(s string) func(net.Conn) {
 	}
 }
 
-// says sends bytes whatever it is asked, and leaves the connection open.
+// says sends bytes without regard to the request, and leaves the connection open.
 func says(s string) func(net.Conn) {
 	return func(c net.Conn) {
 		go func() { _, _ = io.WriteString(c, s) }()
@@ -266,7 +266,7 @@ const empty200 = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 // ok is a handler that answers 200.
 func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
-// rig is a monitor of one endpoint, with what it told.
+// rig is a monitor of one endpoint that records its notifications.
 type rig struct {
 	*endpoint
 	monitor *health.Monitor
@@ -276,7 +276,7 @@ type rig struct {
 	log     bytes.Buffer
 }
 
-// newRig must be called in a synctest bubble; at its end everything has to be gone.
+// newRig must be called in a synctest bubble. No goroutine may be left at the end of the bubble.
 func newRig(t *testing.T) *rig {
 	b := &rig{endpoint: newEndpoint(), t: t}
 	b.monitor = health.NewMonitorOver(b.dial, slog.New(slog.NewTextHandler(&b.log, nil)), func(v health.Verdict) {
@@ -287,7 +287,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() {
 		b.monitor.Close()
 		_ = b.Close()
-		pass(time.Second) // let the servers end, too
+		pass(time.Second) // until the servers have ended, too
 	})
 	return b
 }
@@ -299,7 +299,7 @@ func (b *rig) apply(checks ...health.Check) {
 	}
 }
 
-// verdict is that of the only check.
+// verdict returns the verdict of the only check.
 func (b *rig) verdict() health.Verdict {
 	b.t.Helper()
 	vs := b.monitor.Verdicts()
@@ -309,7 +309,7 @@ func (b *rig) verdict() health.Verdict {
 	return vs[0]
 }
 
-// history is what was told so far, one word per state.
+// history returns the states notified so far, one word each.
 func (b *rig) history() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -331,7 +331,7 @@ func (b *rig) want(s health.State, reason string) {
 func (b *rig) wantHistory(want string) {
 	b.t.Helper()
 	if got := b.history(); got != want {
-		b.t.Errorf("told %q, want %q", got, want)
+		b.t.Errorf("notified %q, want %q", got, want)
 	}
 }
 
@@ -344,13 +344,13 @@ func (b *rig) healthy(c health.Check) {
 	b.wantHistory("healthy")
 }
 
-// pass lets virtual time go by.
+// pass advances virtual time.
 func pass(d time.Duration) {
 	time.Sleep(d) // in a synctest bubble
 	synctest.Wait()
 }
 
-// check is a plain check; adjust changes it.
+// check returns a plain check, changed by adjust.
 func check(adjust ...func(*health.Check)) health.Check {
 	c := health.Check{
 		Name:     "apiserver",

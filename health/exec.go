@@ -18,7 +18,7 @@ import (
 type Exec struct {
 	// Command is the absolute path of a program, and its arguments; no shell reads it. Required.
 	Command []string `yaml:"command"`
-	// User runs it, by name or number, with its primary group only; `root` may not. Default: 65534, which is nobody.
+	// User runs it, by name or number, with its primary group only; `root` may not. Default: 65534, the user `nobody`.
 	User string `yaml:"user" default:"65534"`
 	// Environment is the command's whole environment, each entry as in `NAME=value`. Default: none.
 	Environment []string `yaml:"environment"`
@@ -56,11 +56,11 @@ func (e *Exec) prober(m *Monitor, timeout time.Duration) (prober, error) {
 
 // execProber runs a command for each probe, one at a time.
 type execProber struct {
-	check   Exec
-	timeout time.Duration
-	sandbox *sandbox.Sandbox
-	running chan outcome // of the run that has not been heard of yet; nil if there is none
-	kept                 // none
+	check    Exec
+	timeout  time.Duration
+	sandbox  *sandbox.Sandbox
+	running  chan outcome // receives the result of the running command; nil if none runs
+	idleConn              // always empty
 }
 
 func (p *execProber) probe(ctx context.Context) outcome {
@@ -69,13 +69,13 @@ func (p *execProber) probe(ctx context.Context) outcome {
 	return out
 }
 
-// run returns at the end of ctx at the latest, even if the kernel does not let the command die.
+// run returns at the end of ctx at the latest, even if the kernel does not end the killed command.
 func (p *execProber) run(ctx context.Context) outcome {
 	if p.running != nil {
 		select {
 		case <-p.running:
 		case <-ctx.Done():
-			return tooSlow("the last run is still there: the kernel does not let it die")
+			return tooSlow("the last run has not ended: the kernel does not end the killed process")
 		}
 	}
 	p.running = make(chan outcome, 1)
@@ -90,16 +90,16 @@ func (p *execProber) run(ctx context.Context) outcome {
 	select {
 	case out := <-p.running:
 		p.running = nil
-		if ctx.Err() != nil && out.kind != passed { // it was killed for that
+		if ctx.Err() != nil && out.kind != passed { // the sandbox killed it
 			return tooSlow(fmt.Sprintf("did not end within %v", p.timeout))
 		}
 		return out
-	case <-ctx.Done(): // it is being killed
+	case <-ctx.Done(): // the sandbox is killing it
 		return tooSlow(fmt.Sprintf("did not end within %v", p.timeout))
 	}
 }
 
-// close waits for the end of a run, unless the kernel keeps it from dying, as on a disk that hangs.
+// close waits up to a second for the end of a run: the kernel may not end a killed process, as on a hanging disk.
 func (p *execProber) close() {
 	if p.running == nil {
 		return
@@ -110,8 +110,8 @@ func (p *execProber) close() {
 	}
 }
 
-// judgeExit judges how a command ended, and what it had to say. As with grep and test a status of 1 is
-// an answer, and a higher one says that there is none.
+// judgeExit returns the outcome of a command by its status and its output. As with grep and test, status 1 is
+// a wrong answer, and a higher status is no answer.
 func judgeExit(state *os.ProcessState, output []byte) outcome {
 	said := firstLine(output)
 	status, _ := state.Sys().(syscall.WaitStatus)
@@ -131,7 +131,7 @@ func judgeExit(state *os.ProcessState, output []byte) outcome {
 	return failure(how)
 }
 
-// firstLine is the first line of an output that says something.
+// firstLine returns the first line of an output that is not blank, shortened.
 func firstLine(output []byte) string {
 	for line := range strings.Lines(string(output)) {
 		if line = text.Short(line, maxText); line != "" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever a command writes, its reason is one bounded line.
+// Any output of a command gives a reason of one bounded line.
 func FuzzFirstLine(f *testing.F) {
 	for _, s := range []string{"", "\n", "ok\n", "\n \n a\tb \r\nc", "\x1b[31m\x00\xff", strings.Repeat("long ", 1000)} {
 		f.Add([]byte(s))

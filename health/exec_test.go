@@ -18,10 +18,10 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// nobody is whom checks run as by default.
+// nobody is the default user of checks, by number.
 const nobody = "65534"
 
-// script is a program of that name in a folder that anybody may write to.
+// script writes a program of that name into a world-writable folder.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	dir := must.Get[string](t)(os.MkdirTemp("", "check"))
@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 		reason      string
 	}{
 		{name: "fine", text: "exit 0", passes: true, reason: "check: exit status 0"},
-		{name: "speaks", text: "echo; echo all well; echo more", passes: true, reason: "check: all well"},
+		{name: "output", text: "echo; echo all well; echo more", passes: true, reason: "check: all well"},
 		{name: "no", text: "echo replica >&2; exit 1", not: true, reason: "check: exit status 1: replica"},
 		{name: "cannot tell", text: "exit 2", reason: "check: exit status 2"},
 		{name: "no such command", text: "no-such-command", reason: "check: exit status 127: "},
@@ -57,15 +57,15 @@ func TestExec(t *testing.T) {
 		{name: "environment", text: `echo "$A-$B-$HERALD_TEST"`, check: health.Exec{Environment: []string{"A=1", "B=2 3"}}, passes: true, reason: "1-2 3-"},
 		{name: "user", text: `echo "$(id -u) $(id -g) $(id -G)"`, passes: true, reason: "65534 65534 65534"},
 		{name: "user by name", text: `id -un`, check: health.Exec{User: "daemon"}, passes: true, reason: "daemon"},
-		{name: "user of another number", text: `echo "$(id -u) $(id -g)"`, check: health.Exec{User: "54321"}, passes: true, reason: "54321 54321"},
+		{name: "user without an account", text: `echo "$(id -u) $(id -g)"`, check: health.Exec{User: "54321"}, passes: true, reason: "54321 54321"},
 		{name: "no privileges", text: `sed -n '/NoNewPrivs\|CapEff\|CapPrm\|CapAmb/s/[^0-9a-f]*[A-Z][A-Za-z]*:.//p' /proc/self/status | tr '\n' ' '`, passes: true, reason: "0000000000000000 0000000000000000 0000000000000000 1"},
-		{name: "nothing inherited", check: health.Exec{Command: []string{"/bin/ls", "-x", "/proc/self/fd"}}, passes: true, reason: "/bin/ls: 0 1 2 3"}, // which is the folder itself
-		{name: "no such user", check: health.Exec{User: "no-such-user"}, reason: "check's own: there is no user no-such-user"},
-		{name: "no change", check: health.Exec{User: "4294967295"}, reason: "check's own: the user 4294967295 is root, of its group, or has no proper number"},
-		{name: "no change, either", check: health.Exec{User: "-1"}, reason: "check's own: the user -1 is root, of its group, or has no proper number"},
-		{name: "root", check: health.Exec{User: "root"}, reason: "check's own: the user root is root, of its group, or has no proper number: give the check another one"},
-		{name: "not there", check: health.Exec{Command: []string{"/no/such/check"}}, reason: "/no/such/check: check's own: no such file or directory"},
-		{name: "no program", check: health.Exec{Command: []string{plain}}, reason: "permission denied"},
+		{name: "nothing inherited", check: health.Exec{Command: []string{"/bin/ls", "-x", "/proc/self/fd"}}, passes: true, reason: "/bin/ls: 0 1 2 3"}, // 3 is the folder itself
+		{name: "no such user", check: health.Exec{User: "no-such-user"}, reason: "check's own: user no-such-user does not exist"},
+		{name: "user too large", check: health.Exec{User: "4294967295"}, reason: "check's own: user 4294967295 is root, in its group, or has an invalid ID"},
+		{name: "negative user", check: health.Exec{User: "-1"}, reason: "check's own: user -1 is root, in its group, or has an invalid ID"},
+		{name: "root", check: health.Exec{User: "root"}, reason: "check's own: user root is root, in its group, or has an invalid ID: choose another user"},
+		{name: "missing program", check: health.Exec{Command: []string{"/no/such/check"}}, reason: "/no/such/check: check's own: no such file or directory"},
+		{name: "not executable", check: health.Exec{Command: []string{plain}}, reason: "permission denied"},
 		{name: "no interpreter", text: "\n", check: health.Exec{Command: []string{"/etc/passwd"}}, reason: "permission denied"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// whatever is started in many ways, of which each writes its PID down.
+// family is a shell script that starts processes in many ways; each writes down its PID.
 const family = `cd "${0%/*}"
 trap '' TERM HUP INT
 (trap '' TERM; echo $$ >main; exec sh -c 'echo $$ >child; exec sleep 1000') &
@@ -102,7 +102,7 @@ sh -c 'setsid sh -c "echo \$\$ >daemon; exec sleep 1000" >/dev/null 2>&1 </dev/n
 while ! [ -s child ] || ! [ -s session ] || ! [ -s grandchild ] || ! [ -s daemon ]; do sleep 0.01; done
 `
 
-// A command is killed with all that it started, at the deadline as at its end.
+// A command is killed with all that it started, both at the deadline and at its end.
 func TestExecIsKilledWithItsChildren(t *testing.T) {
 	for _, tt := range []struct {
 		name, last string
@@ -117,7 +117,7 @@ func TestExecIsKilledWithItsChildren(t *testing.T) {
 			must.Do(t, other.Start())
 			defer func() {
 				if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-					t.Errorf("a stranger was killed: %v", err)
+					t.Errorf("a process outside the sandbox was killed: %v", err)
 				}
 				must.Do(t, other.Process.Kill())
 				_ = other.Wait()
@@ -130,7 +130,7 @@ func TestExecIsKilledWithItsChildren(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if !tt.passes {
-				watching.Go(func() { // until it has started all
+				watching.Go(func() { // until all have started
 					defer cancel()
 					poll := time.NewTicker(10 * time.Millisecond)
 					defer poll.Stop()
@@ -150,19 +150,19 @@ func TestExecIsKilledWithItsChildren(t *testing.T) {
 			if passes != tt.passes || !strings.Contains(reason, tt.reason) {
 				t.Errorf("%v %q", passes, reason)
 			}
-			stop() // waits for a run that is being killed
+			stop() // waits until the run is killed
 			for _, name := range []string{"main", "child", "session", "grandchild", "daemon"} {
 				data := must.Get[[]byte](t)(os.ReadFile(filepath.Join(filepath.Dir(path), name)))
 				pid := must.Get[int](t)(strconv.Atoi(strings.TrimSpace(string(data))))
 				if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
-					t.Errorf("the %s, %d, is still there: %v", name, pid, err)
+					t.Errorf("the %s, %d, still runs: %v", name, pid, err)
 				}
 			}
 		})
 	}
 }
 
-// Checks that run at a time leave each other's commands alone, and no zombies.
+// Concurrent checks do not kill each other's commands, and leave no zombies.
 func TestExecSideBySide(t *testing.T) {
 	var checks []health.Check
 	for i := range 8 {

@@ -20,7 +20,7 @@ func Probe(c Check, dial func(ctx context.Context, network, address string) (net
 	}, p.close, nil
 }
 
-// NewMonitorOver returns a Monitor whose connections are made by dial.
+// NewMonitorOver returns a Monitor that connects by dial.
 func NewMonitorOver(dial func(ctx context.Context, network, address string) (net.Conn, error), log *slog.Logger, notify func(Verdict)) *Monitor {
 	m := NewMonitor(log, notify)
 	m.dial = dial

@@ -12,7 +12,7 @@ import (
 
 // File is a file, folder or anything else with a path that must exist. The check fails, with `not: true` as well, if that cannot be found out, as in a folder without read permission.
 type File struct {
-	// Path is the absolute path of a file on a local file system: one that hangs holds up the check. Required.
+	// Path is the absolute path of a file on a local file system: the check fails while the file system hangs. Required.
 	Path string `yaml:"path"`
 }
 
@@ -23,17 +23,17 @@ func (f *File) prober(*Monitor, time.Duration) (prober, error) {
 	return &fileProber{path: f.Path}, nil
 }
 
-// fileProber looks whether a file is there.
+// fileProber checks whether a file exists.
 type fileProber struct {
-	path    string
-	looking chan error // of the look that has not been heard of yet; nil if there is none
-	kept               // none
+	path     string
+	looking  chan error // receives the result of the running stat; nil if none runs
+	idleConn            // always empty
 }
 
 func (p *fileProber) probe(ctx context.Context) outcome {
 	if p.looking == nil {
 		p.looking = make(chan error, 1)
-		go func(seen chan<- error) { // it hangs where the file system does
+		go func(seen chan<- error) { // stat hangs if the file system does
 			_, err := os.Stat(p.path)
 			seen <- err
 		}(p.looking)
@@ -50,7 +50,7 @@ func (p *fileProber) probe(ctx context.Context) outcome {
 		return outcome{kind: passed, reason: p.path + " is there"}
 	case errors.Is(err, fs.ErrNotExist):
 		return wrongAnswer(p.path + " is not there")
-	default: // whether it is there is unknown
+	default: // it may or may not exist
 		return ownFailure(pathError(p.path, err).Error())
 	}
 }

@@ -50,7 +50,7 @@ func (g *GRPC) Validate(r *yaml.Report, p yaml.Path) {
 	validateTLS(r, p, g.TLS(), without)
 }
 
-// TLS returns the fields of g that only TLS uses, as those of an HTTP check; nil if g is nil.
+// TLS returns an HTTP check with the TLS fields of g; nil if g is nil.
 func (g *GRPC) TLS() *HTTP {
 	if g == nil {
 		return nil
@@ -61,14 +61,13 @@ func (g *GRPC) TLS() *HTTP {
 	}
 }
 
-// grpcProber asks by gRPC's health protocol, over a connection of its own for each probe: one
-// that is kept would hide that the server accepts nobody any more, and the library that reads it
-// leaves no tripwire.
+// grpcProber probes by gRPC's health protocol, over a new connection each time: a kept connection
+// would hide that the server accepts no new ones, and the library that reads it cannot be monitored.
 type grpcProber struct {
 	opener
-	service string
-	what    string // "etcdserverpb.KV at 127.0.0.1:2379", the subject of every reason
-	kept           // none
+	service  string
+	what     string // the subject of every reason, such as "etcdserverpb.KV at 127.0.0.1:2379"
+	idleConn        // always empty
 }
 
 func (g *GRPC) prober(m *Monitor, timeout time.Duration) (prober, error) {
@@ -100,11 +99,11 @@ func (p *grpcProber) ask(ctx context.Context) outcome {
 		return p.explain(err)
 	}
 	defer w.close()
-	// The connection is made and secured here, where errors can be told apart.
-	conn := &listened{Conn: w.conn}
+	// The connection is made and secured here, where its errors can be told apart.
+	conn := &recordingConn{Conn: w.conn}
 	client, err := grpc.NewClient("passthrough:///"+p.address,
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return conn, nil }),
-		grpc.WithTransportCredentials(made{insecure.NewCredentials(), p.secure}),
+		grpc.WithTransportCredentials(establishedCreds{insecure.NewCredentials(), p.secure}),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig())
 	if err != nil {
 		return failure(text.Short(err.Error(), maxText))
@@ -124,8 +123,8 @@ func (p *grpcProber) ask(ctx context.Context) outcome {
 	}
 }
 
-// explainStatus explains an error of the library's, which is the server's or says that there was no answer.
-func (p *grpcProber) explainStatus(ctx context.Context, conn *listened, err error) outcome {
+// explainStatus turns an error of the library into an outcome: the server's status, or a failed connection.
+func (p *grpcProber) explainStatus(ctx context.Context, conn *recordingConn, err error) outcome {
 	said := status.Convert(err)
 	ended := conn.end.Load()
 	switch {
@@ -141,14 +140,14 @@ func (p *grpcProber) explainStatus(ctx context.Context, conn *listened, err erro
 	return failure(fmt.Sprintf("%v: %s", said.Code(), text.Short(said.Message(), maxText)))
 }
 
-// listened is a connection that remembers why it ended. What a server says before it hangs up is worth more
-// than that a write failed, and a broken connection fails the read as well.
-type listened struct {
+// recordingConn is a connection that records why it ended. It hides failed writes: the last data from the
+// server explains more, and a broken connection fails the read as well.
+type recordingConn struct {
 	net.Conn
 	end atomic.Pointer[error]
 }
 
-func (c *listened) Read(p []byte) (int, error) {
+func (c *recordingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		c.end.CompareAndSwap(nil, &err)
@@ -156,19 +155,19 @@ func (c *listened) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *listened) Write(p []byte) (int, error) {
+func (c *recordingConn) Write(p []byte) (int, error) {
 	_, _ = c.Conn.Write(p)
 	return len(p), nil
 }
 
-// made are the credentials of a connection that is secured already, if it is to be.
-type made struct {
+// establishedCreds are the credentials of an established connection, after its TLS handshake if it has one.
+type establishedCreds struct {
 	transport.TransportCredentials
 	secure bool
 }
 
-// Info has requests say https where that is so.
-func (m made) Info() transport.ProtocolInfo {
+// Info makes requests use the scheme https on a secured connection.
+func (m establishedCreds) Info() transport.ProtocolInfo {
 	if m.secure {
 		return transport.ProtocolInfo{SecurityProtocol: "tls"}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// grpcServer serves over TLS unless secure is nil, and offers what offer registers.
+// grpcServer serves over TLS unless secure is nil, with the services that offer registers.
 func grpcServer(t *testing.T, secure *tls.Config, offer func(*grpc.Server)) (string, *grpc.Server) {
 	t.Helper()
 	creds := insecure.NewCredentials()
@@ -36,7 +36,7 @@ func grpcServer(t *testing.T, secure *tls.Config, offer func(*grpc.Server)) (str
 	return listener.Addr().String(), s
 }
 
-// states offers the health protocol for some services.
+// states registers the health protocol for some services.
 func states(s *grpc.Server) {
 	h := grpchealth.NewServer() // the server as a whole serves
 	h.SetServingStatus("down", healthpb.HealthCheckResponse_NOT_SERVING)
@@ -83,7 +83,7 @@ func TestGRPC(t *testing.T) {
 		{"no client certificate", health.GRPC{Address: mutual, CAFile: caFile}, false, false, "the server wants a client certificate, set clientCertFile"},
 		{"missing file", health.GRPC{Address: secure, CAFile: "/no/such/ca"}, false, false, "check's own: caFile /no/such/ca: no such file"},
 		{"TLS for plain", health.GRPC{Address: plain, CAFile: caFile}, false, false, "the server does not speak TLS"},
-		// TCP resets a connection that is closed before all that came has been read, be that before or after its end is seen.
+		// TCP resets a connection that is closed with unread data, so the client sees a reset or an end.
 		{"plain for TLS", health.GRPC{Address: secure, Plaintext: true}, false, false, "connection "},
 		{"refused", health.GRPC{Address: closed.Addr().String(), Plaintext: true}, false, true, "connection refused"},
 		{"frozen", health.GRPC{Address: frozen.Addr().String(), Plaintext: true}, false, false, "no answer within 1s"},
@@ -106,7 +106,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// A server that dies is noticed by the next probe, whatever fall says.
+// The next probe detects a dead server, regardless of fall.
 func TestGRPCServerDies(t *testing.T) {
 	address, server := grpcServer(t, nil, states)
 	told := realMonitor(t, health.Check{Name: "grpc", GRPC: &health.GRPC{Address: address, Plaintext: true},

@@ -1,24 +1,24 @@
-// Package health watches endpoints, of HTTP, HTTPS, TCP and other kinds, and says
-// whether each is healthy, within milliseconds of a change where a connection can tell.
+// Package health checks endpoints by HTTP, HTTPS, TCP and other means, and reports whether each is
+// healthy. Over HTTP and TCP it notices a dead server within milliseconds.
 //
 // A [Monitor] runs one goroutine per [Check]. It probes at a fixed interval,
 // with one deadline over the whole answer, and counts: Rise passes in a row
 // make an endpoint healthy, Fall failures in a row unhealthy.
 //
 // Polling alone would find a dead server late, so the connection of the last
-// probe stays open as a tripwire. A process that dies takes its sockets with
-// it; the kernel reports the close, which calls for a probe at once, and a
-// refused connection is proof rather than a sample: unhealthy now, whatever
-// Fall says. A close alone proves nothing, because servers may hang up on idle
-// clients. A server that hangs while its kernel still accepts costs at most
-// Interval + Fall × Timeout.
+// probe stays open, and a connection monitor watches it. When a process dies, the
+// kernel closes its sockets: the monitor sees the close and triggers a probe at once. A
+// refused connection is proof, so it makes the endpoint unhealthy regardless of
+// Fall. A close alone proves nothing, because servers may hang up on idle
+// clients. A server that hangs while its kernel still accepts is detected after
+// at most Interval + Fall × Timeout.
 //
-// A verdict is only as good as it is fresh. After this process stood still, a
-// healthy endpoint is unhealthy until Rise probes have passed anew.
+// After this process was suspended, its verdicts are stale: a healthy endpoint
+// becomes unhealthy until Rise further probes have passed.
 //
-// What a check cannot learn from the server is its own fault: a CA file that
-// is missing, a client certificate that has expired. The reason then starts
-// with "check's own:", so that nobody debugs a server that is fine.
+// Some failures are the check's own, such as a missing CA file or an expired
+// client certificate. Their reason starts with "check's own:", so that an
+// operator looks at the check and not at the server.
 package health
 
 import (
@@ -64,11 +64,11 @@ type Check struct {
 type checkKind interface {
 	// Validate reports the mistakes in the kind's fields; p is its own path.
 	Validate(r *yaml.Report, p yaml.Path)
-	// prober returns a prober whose probes end within timeout.
+	// prober makes a prober; each of its probes ends within timeout.
 	prober(m *Monitor, timeout time.Duration) (prober, error)
 }
 
-// kinds returns the names of all kinds of checks, and the kinds that c has by name.
+// kinds returns the names of all kinds of checks, and by name the kinds that c has.
 func (c *Check) kinds() (all []string, set map[string]checkKind) {
 	set = make(map[string]checkKind)
 	for f, v := range reflect.ValueOf(c).Elem().Fields() {
@@ -85,7 +85,7 @@ func (c *Check) kinds() (all []string, set map[string]checkKind) {
 	return all, set
 }
 
-// Validate reports the mistakes in c, which is at path p, except those of its name and of the ranges in its tags.
+// Validate reports the mistakes in c, which is at path p. The caller validates its name, and [yaml.Report.Limits] its tags.
 func (c *Check) Validate(r *yaml.Report, p yaml.Path) {
 	all, set := c.kinds()
 	given := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return set[name] == nil })
@@ -115,7 +115,7 @@ func (c *Check) Files() []string {
 	return nil
 }
 
-// State is what a check knows about its endpoint.
+// State is the state of a check's endpoint.
 type State int
 
 // The states of a check.
@@ -124,8 +124,8 @@ const (
 	Unknown State = iota
 	// Healthy means the last Rise probes passed, and no later run of failures reached Fall.
 	Healthy
-	// Unhealthy means the endpoint refused a connection or failed Fall probes in a row, or was healthy before this process
-	// stood still.
+	// Unhealthy means the endpoint refused a connection, failed Fall probes in a row, or was healthy before this process
+	// was suspended.
 	Unhealthy
 )
 
@@ -141,7 +141,7 @@ func (s State) String() string {
 	}
 }
 
-// Verdict is what a check has found so far.
+// Verdict is the result of a check so far.
 type Verdict struct {
 	// Check is the name of the check.
 	Check string
@@ -149,21 +149,21 @@ type Verdict struct {
 	State State
 	// Reason says in words why the check is in this state.
 	Reason string
-	// OwnFault says that the last probe failed for a reason that lies with this node or the check's files, not with the server.
+	// OwnFault reports that the last probe failed because of this node or the check's files, not because of the server.
 	OwnFault bool
-	// Warning is what needs attention but does not change the state, such as an overloaded server or a certificate about
-	// to expire; empty if nothing does.
+	// Warning describes a problem that does not change the state, such as an overloaded server or a certificate about
+	// to expire; empty if there is none.
 	Warning string
-	// Paused says that State is Unhealthy only because this process stood still, which is no fault of the endpoint's.
+	// Paused reports that State is Unhealthy only because this process was suspended.
 	Paused bool
-	// Slow says that State is Unhealthy and that the endpoint may be alive nevertheless, with too much to do: the last probe
-	// that did not pass had no answer in time, or one with a status of 5xx or 429. A refused or broken connection, a wrong
-	// answer and a fault of this node's are not slow.
+	// Slow reports that State is Unhealthy but the endpoint may be alive and overloaded: the last probe that did not pass
+	// timed out or was answered with a status of 5xx or 429. A refused or broken connection, a wrong answer and a fault of
+	// this node do not count as slow.
 	Slow bool
 	// Since is when State last changed, or when the check started.
 	Since time.Time
-	// Cause is when the first evidence of the last state change was seen: the tripwire's close, or the start of the first
-	// probe of the deciding run. Zero before the first change.
+	// Cause is when the first evidence of the last state change appeared: the close of the watched connection, or the start
+	// of the first probe of the deciding run. Zero before the first change.
 	Cause time.Time
 	// Latency is how long the last probe took.
 	Latency time.Duration

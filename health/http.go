@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxReuse is how long one connection serves probes. Kept connections
-	// spare both sides most TLS handshakes; fresh ones see what a kept one
-	// hides: that the server accepts nobody any more, or that its certificate
-	// was replaced or has expired.
+	// maxReuse is how long one connection serves probes. Reuse saves both
+	// sides most TLS handshakes. A fresh connection detects two faults that reuse
+	// hides: the server accepts no new connections, or its certificate was
+	// replaced or has expired.
 	maxReuse = time.Second
 
-	maxAnswer = 128 << 10 // of headers, or of what a server says unasked
-	maxBody   = 1 << 20   // as it comes over the wire
-	maxKept   = 64 << 10  // of a body, for its words
+	maxAnswer = 128 << 10 // bytes of headers, or of data that a server sends unasked
+	maxBody   = 1 << 20   // bytes, as sent over the wire
+	maxKept   = 64 << 10  // bytes of a body, for the reason
 )
 
 // HTTP is a GET over HTTP/1.1 that must answer with an accepted status. Redirects are not followed, and the environment's proxies are not used. A 429 is overload: it changes no state and shows as a warning.
@@ -102,7 +102,7 @@ func validateTLS(r *yaml.Report, p yaml.Path, h *HTTP, without string) {
 	}
 }
 
-// CheckURL returns the scheme of a URL that a check can GET. Errors do not repeat the URL, as it may hold a secret.
+// CheckURL returns the scheme of a URL, and an error if a check cannot GET it. Errors do not repeat the URL, as it may hold a secret.
 func CheckURL(s string) (scheme string, err error) {
 	if s == "" {
 		return "", errors.New("missing: give the URL to GET")
@@ -125,14 +125,14 @@ func CheckURL(s string) (scheme string, err error) {
 	return u.Scheme, nil
 }
 
-// httpProber speaks HTTP/1.1 over one connection at a time. It does without
-// http.Transport because the idle connection has to be the tripwire, and
-// because a probe has to know whether its connection was a reused one.
+// httpProber speaks HTTP/1.1 over one connection at a time. It does not use
+// http.Transport, because the idle connection must be monitored and a probe must
+// know whether its connection was reused.
 type httpProber struct {
 	opener
 	status []int  // the accepted ones
-	what   string // "GET https://…", the subject of every reason
-	kept
+	what   string // the subject of every reason, such as "GET https://…"
+	idleConn
 }
 
 func (h *HTTP) prober(m *Monitor, timeout time.Duration) (prober, error) {
@@ -158,8 +158,8 @@ func (p *httpProber) probe(ctx context.Context) outcome {
 	return out
 }
 
-// attempt asks once: over the kept connection if there is one, and if that one
-// turns out to be cut, over a fresh one.
+// attempt sends one request over the idle connection, and over a fresh one if
+// there is none or the server cut it.
 func (p *httpProber) attempt(ctx context.Context) outcome {
 	if err := p.creds.refresh(); err != nil {
 		return ownFailure(err.Error())
@@ -176,7 +176,7 @@ func (p *httpProber) attempt(ctx context.Context) outcome {
 	return p.ask(ctx, w)
 }
 
-// reuse takes the kept connection, unless it is too old or no longer good.
+// reuse takes the idle connection; nil if it is too old or no longer usable.
 func (p *httpProber) reuse() *wire {
 	w := p.idle
 	if w == nil {
@@ -190,7 +190,7 @@ func (p *httpProber) reuse() *wire {
 	return w
 }
 
-// ask sends the request over w, judges the answer, and keeps w if it can carry another one.
+// ask sends the request over w, judges the answer, and keeps w if it can carry another request.
 func (p *httpProber) ask(ctx context.Context, w *wire) outcome {
 	var (
 		start = time.Now()
@@ -212,7 +212,7 @@ func (p *httpProber) ask(ctx context.Context, w *wire) outcome {
 	return p.outcomeOf(ans, time.Since(start))
 }
 
-// answer is what a verdict is made from.
+// answer is the part of an HTTP response that decides the outcome.
 type answer struct {
 	status   int
 	location string // of a redirect
@@ -222,9 +222,9 @@ type answer struct {
 
 // exchange writes a request and reads the answer to it.
 func exchange(w *wire, request []byte) (answer, error) {
-	// A server that rejects our certificate may say so and hang up while we
-	// still write. What it said is worth more than our write error, and a
-	// broken connection fails the read as well.
+	// A server that rejects our certificate may send an alert and hang up while we
+	// still write. The alert explains more than our write error, and a broken
+	// connection fails the read as well.
 	_, _ = w.conn.Write(request)
 
 	start := time.Now()
@@ -247,7 +247,7 @@ func exchange(w *wire, request []byte) (answer, error) {
 		size += more
 	}
 	if w.limit.N <= 0 {
-		return answer{}, fmt.Errorf("%d, then %d MiB without an end: check a URL whose answer is short", resp.StatusCode, maxBody>>20)
+		return answer{}, fmt.Errorf("%d, then %d MiB without an end: check a URL with a short answer", resp.StatusCode, maxBody>>20)
 	}
 	if err != nil {
 		return answer{}, &stageError{fmt.Sprintf("headers in %v, then %d B of the body and no end", round(took), size), err}
@@ -269,10 +269,10 @@ func readFinal(w *wire) (*http.Response, error) {
 			return resp, err
 		}
 	}
-	return nil, errors.New("nothing but interim answers (1xx)")
+	return nil, errors.New("only interim answers (1xx)")
 }
 
-// outcomeOf turns an answer into an outcome.
+// outcomeOf returns the outcome of an answer that took the given time.
 func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
 	if slices.Contains(p.status, a.status) {
 		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}

@@ -74,19 +74,19 @@ func TestAnswers(t *testing.T) {
 		}, {
 			name:   "endless body",
 			script: func(c net.Conn) { endless(c, "HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 1<<12)) },
-			state:  health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL whose answer is short",
+			state:  health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL with a short answer",
 		}, {
 			name: "endless body in chunks",
 			script: func(c net.Conn) {
 				endless(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\nx\r\n", 1<<10))
 			},
-			state: health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL whose answer is short",
+			state: health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL with a short answer",
 		}, {
 			name: "declared long body",
 			script: func(c net.Conn) {
 				endless(c, "HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", strings.Repeat("x", 1<<12))
 			},
-			state: health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL whose answer is short",
+			state: health.Unhealthy, reason: "200, then 1 MiB without an end: check a URL with a short answer",
 		}, {
 			name:   "endless headers",
 			script: func(c net.Conn) { endless(c, "HTTP/1.1 200 OK\r\n", strings.Repeat("X: y\r\n", 1<<10)) },
@@ -94,7 +94,7 @@ func TestAnswers(t *testing.T) {
 		}, {
 			name:   "endless interim answers",
 			script: func(c net.Conn) { endless(c, "", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1<<10)) },
-			state:  health.Unhealthy, reason: "nothing but interim answers",
+			state:  health.Unhealthy, reason: "only interim answers",
 		}, {
 			name:   "interim answer first",
 			script: answers("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
@@ -193,7 +193,7 @@ func TestDialFailures(t *testing.T) {
 	}
 }
 
-// A probe's requests: one connection serves them for a second, then a fresh one does.
+// One connection serves the requests for a second, then a fresh one does.
 func TestConnectionReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -215,7 +215,7 @@ func TestConnectionReuse(t *testing.T) {
 	})
 }
 
-// An answer that is long but not too long leaves the connection to the next probe, time and again.
+// A long answer within the limit leaves the connection to the next probe, repeatedly.
 func TestLongAnswersReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -229,7 +229,7 @@ func TestLongAnswersReuse(t *testing.T) {
 	})
 }
 
-// After these answers the connection is of no use: the next probe needs a fresh one, and not before its time.
+// After these answers the connection is not reusable: the next probe, at its normal time, opens a fresh one.
 func TestAnswersThatEndTheConnection(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -254,8 +254,8 @@ func TestAnswersThatEndTheConnection(t *testing.T) {
 	}
 }
 
-// A server that restarts between two probes costs no failure: the kept
-// connection is dead, a fresh one is not. Nor does it wear out the tripwire.
+// A server that restarts between two probes costs no failure: only the kept
+// connection is dead. It does not use up the fast re-probes either.
 func TestRestartBetweenProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -275,7 +275,7 @@ func TestRestartBetweenProbes(t *testing.T) {
 	})
 }
 
-// A server that ends a kept connection just as the next request arrives costs no failure, whatever the state.
+// In any state, a server that ends a kept connection just as the next request arrives costs no failure.
 func TestReusedConnectionIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -296,7 +296,7 @@ func TestReusedConnectionIsCut(t *testing.T) {
 	})
 }
 
-// A server that still serves the connections it has, but takes no new ones.
+// A server serves its existing connections but accepts no new ones.
 func TestAcceptsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -312,7 +312,7 @@ func TestAcceptsNobody(t *testing.T) {
 	})
 }
 
-// Probes start at the interval, never overlap, and a slow one delays the next.
+// Probes start at the interval and never overlap; a slow one delays the next.
 func TestPace(t *testing.T) {
 	for _, tt := range []struct{ answer, gap time.Duration }{
 		{0, 200 * time.Millisecond},
@@ -347,8 +347,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A server that lives but does not answer in time is of no use. A single late
-// answer is no reason to say so.
+// A live server that does not answer in time becomes unhealthy, but not by a single late
+// answer.
 func TestSlow(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -391,7 +391,7 @@ func TestSlow(t *testing.T) {
 				pass(5 * time.Second)
 				b.want(health.Unhealthy, tt.reason)
 				b.wantHistory("healthy unhealthy")
-				// Interval + Fall × Timeout is the promise.
+				// The documented limit is Interval + Fall × Timeout.
 				if took := b.verdict().Since.Sub(slow); took > 1200*time.Millisecond {
 					t.Errorf("found after %v", took)
 				}
@@ -404,11 +404,11 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// A server that fails now and then follows rise and fall, no more and no less.
+// A server that fails now and then changes state exactly by rise and fall.
 func TestFlapping(t *testing.T) {
 	for _, tt := range []struct {
-		name, answers string // one letter a probe, over and over: p(ass), f(ail)
-		history       string // of four rounds
+		name, answers string // one letter per probe, repeated: p(ass), f(ail)
+		history       string // over four rounds
 	}{
 		{"never twice", "pf", ""},
 		{"twice, but the way back is too short", "ffp", "unhealthy"},
@@ -446,7 +446,7 @@ func TestOverload(t *testing.T) {
 
 		code.Store(429)
 		pass(time.Minute)
-		b.wantHistory("healthy healthy") // the second tells of the warning
+		b.wantHistory("healthy healthy") // the second has the warning
 		v := b.verdict()
 		if v.State != health.Healthy || !strings.HasPrefix(v.Warning, "overloaded: ") || v.Failures != 0 {
 			t.Errorf("overloaded: %+v", v)

@@ -42,13 +42,13 @@ func (i *ICMP) prober(m *Monitor, timeout time.Duration) (prober, error) {
 	return &icmpProber{address: i.Address, timeout: timeout, dial: m.dial}, nil
 }
 
-// icmpProber sends an echo request and waits for the reply to it.
+// icmpProber sends an echo request and waits for its reply.
 type icmpProber struct {
-	address netip.Addr
-	seq     int
-	timeout time.Duration
-	dial    dialFunc
-	kept    // none
+	address  netip.Addr
+	seq      int
+	timeout  time.Duration
+	dial     dialFunc
+	idleConn // always empty
 }
 
 func (p *icmpProber) probe(ctx context.Context) outcome {
@@ -65,7 +65,7 @@ func (p *icmpProber) probe(ctx context.Context) outcome {
 	return out
 }
 
-// ping returns when the reply has come. The kernel passes on only what comes from the address.
+// ping returns nil when the reply arrives. The kernel delivers only packets from the address.
 func (p *icmpProber) ping(ctx context.Context) error {
 	request := icmp.Message{Type: ipv4.ICMPTypeEcho}
 	network := "ip4:icmp"
@@ -93,7 +93,7 @@ func (p *icmpProber) ping(ctx context.Context) error {
 		}
 		buf := make([]byte, 1500)
 		for {
-			n, _, err := conn.(net.PacketConn).ReadFrom(buf) // less the IPv4 header, unlike Read
+			n, _, err := conn.(net.PacketConn).ReadFrom(buf) // without the IPv4 header, unlike Read
 			if err != nil || isReply(buf[:n], p.address.Is6(), echo) {
 				return err
 			}

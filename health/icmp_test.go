@@ -52,7 +52,7 @@ func TestICMP(t *testing.T) {
 	}
 }
 
-// A host that does not answer fails at the deadline; what it is asked, which this host receives as well, is no reply.
+// A silent host fails at the deadline. The request, which this host receives as well, is not taken for a reply.
 func TestICMPSilence(t *testing.T) {
 	ns, _ := netns.New(t)
 	must.Do(t, netns.In(ns, func() error {
@@ -73,7 +73,7 @@ func TestICMPSilence(t *testing.T) {
 	}))
 }
 
-// Only the very reply is one, of all that a raw socket receives.
+// Of all packets that a raw socket receives, only the reply to the request counts.
 func FuzzEchoReply(f *testing.F) {
 	echo := &icmp.Echo{ID: 0x1234, Seq: 7, Data: []byte("0123456789abcdef")}
 	reply := func(kind icmp.Type, e icmp.Echo) []byte {
@@ -92,7 +92,7 @@ func FuzzEchoReply(f *testing.F) {
 		must.Get[[]byte](f)((&icmp.Message{Type: ipv4.ICMPTypeDestinationUnreachable, Body: &icmp.DstUnreach{Data: four}}).Marshal(nil)),
 	} {
 		if isReply(other, false, echo) {
-			f.Errorf("%x is taken for the reply", other)
+			f.Errorf("%x was taken for the reply", other)
 		}
 		f.Add(other, false)
 		f.Add(other, true)
@@ -108,7 +108,7 @@ func FuzzEchoReply(f *testing.F) {
 			protocol = unix.IPPROTO_ICMPV6
 		}
 		if m, err := icmp.ParseMessage(protocol, packet); err != nil || len(packet) != len(four) || m.Code > 255 {
-			t.Errorf("%x is taken for the reply", packet)
+			t.Errorf("%x was taken for the reply", packet)
 		}
 	})
 }

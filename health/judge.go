@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// kind is what one probe says about the endpoint.
+// kind classifies the result of one probe.
 type kind int
 
 const (
 	passed     kind = iota
-	overloaded      // it answered, but only to say that it is busy
-	failed          // it gave no answer in time, or none that can be understood or trusted
-	negative        // it gave an answer, which is not the wanted one
-	cut             // it accepted the connection, then ended it without a full answer
-	refused         // nobody listens
+	overloaded      // answered that it is busy
+	failed          // no answer in time, or an invalid or untrusted one
+	negative        // a wrong answer
+	cut             // accepted the connection, then ended it without a full answer
+	refused         // refused the connection: no process listens
 )
 
 // outcome is the result of one probe.
@@ -22,22 +22,21 @@ type outcome struct {
 	kind    kind
 	reason  string // for people; never empty
 	warning string // empty if there is none
-	own     bool   // the fault is the check's, and says nothing about the server
-	slow    bool   // the server may be alive, and have too much to do
+	own     bool   // the fault is the check's own and proves nothing about the server
+	slow    bool   // the server may be alive and overloaded
 }
 
-// judge counts outcomes. It is a value: observe returns its successor, so that
-// a decision depends on nothing but what went in.
+// judge counts outcomes. It is an immutable value: observe returns its successor.
 type judge struct {
 	rise, fall int
 	state      State
 	passes     int       // in a row
 	failures   int       // in a row
-	began      time.Time // when the present run of passes or failures began
+	began      time.Time // start of the current run of passes or failures
 }
 
-// observe adds one outcome whose first evidence was seen at the given time, and
-// reports whether the state changed. The change's cause is the successor's began.
+// observe adds one outcome, with the time of its first evidence, and
+// reports whether the state changed. If it did, next.began is when its cause appeared.
 func (j judge) observe(k kind, at time.Time) (next judge, changed bool) {
 	switch k {
 	case passed:
@@ -49,8 +48,8 @@ func (j judge) observe(k kind, at time.Time) (next judge, changed bool) {
 			j.state, changed = Healthy, true
 		}
 	case overloaded:
-		// Overload is a sign of life: it ends a run of failures. It is no
-		// reason to announce either, so it does not count as a pass.
+		// Overload is a sign of life, so it ends a run of failures. It is no
+		// reason to announce, so it does not count as a pass.
 		j.failures = 0
 	default:
 		if j.failures == 0 {
@@ -64,8 +63,8 @@ func (j judge) observe(k kind, at time.Time) (next judge, changed bool) {
 	return j, changed
 }
 
-// doubt forgets the runs so far, and that the endpoint was healthy.
-func (j judge) doubt() judge {
+// invalidate ends all runs and makes a healthy endpoint unhealthy.
+func (j judge) invalidate() judge {
 	j.passes, j.failures = 0, 0
 	if j.state == Healthy {
 		j.state = Unhealthy
@@ -73,7 +72,7 @@ func (j judge) doubt() judge {
 	return j
 }
 
-// reason says why the state is what it is after the outcome; before is the reason until then.
+// reason returns why the endpoint is in its state after the outcome; before is the previous reason.
 func (j judge) reason(out outcome, before string) string {
 	switch {
 	case j.failures > 0 && j.state != Unhealthy:
@@ -81,32 +80,32 @@ func (j judge) reason(out outcome, before string) string {
 	case out.kind == passed && j.state == Unknown:
 		return fmt.Sprintf("passed %d of %d: %s", j.passes, j.rise, out.reason)
 	case out.kind == passed && j.state == Unhealthy:
-		return before // what ails it is still the last failure
+		return before // the last failure still explains the state
 	default:
 		return out.reason
 	}
 }
 
-// hunt paces the probes that follow a cut connection of a healthy endpoint.
+// fastReprobe paces the probes that follow a cut connection of a healthy endpoint.
 //
-// A dying process closes its sockets one by one. A probe on the heels of the
-// first close may still find the listener and be cut off too, so a few more
-// follow, within some 30 ms, to meet the refusal. A server that cuts every
-// connection and lives on uses up the hunt; from then on it is only polled,
+// A dying process closes its sockets one by one. A probe right after the
+// first close may still reach the listener and be cut off too. So a few more probes
+// follow, within about 30 ms, until the connection is refused. A live server that cuts
+// every connection uses up all of them; from then on it is only polled,
 // until a connection has lasted from one scheduled probe to the next.
-type hunt struct{ probes int }
+type fastReprobe struct{ probes int }
 
-const maxHunt = 6
+const maxReprobes = 6
 
-// step returns how long to wait before the next probe of the hunt; ok is false
-// if the hunt is over.
-func (h *hunt) step() (pause time.Duration, ok bool) {
-	if h.probes == maxHunt {
+// step returns how long to wait before the next fast probe; ok is false
+// if all are used up.
+func (f *fastReprobe) step() (pause time.Duration, ok bool) {
+	if f.probes == maxReprobes {
 		return 0, false
 	}
-	if h.probes > 0 {
-		pause = time.Millisecond << (h.probes - 1)
+	if f.probes > 0 {
+		pause = time.Millisecond << (f.probes - 1)
 	}
-	h.probes++
+	f.probes++
 	return pause, true
 }

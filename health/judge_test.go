@@ -63,8 +63,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Whatever happens, a check becomes healthy only by rise passes with no failure among them, and never stays healthy past
-// a refusal or fall failures with no sign of life among them.
+// With any outcomes, a check becomes healthy only by rise passes without a failure among them, and is never healthy
+// after a refusal or fall failures without a sign of life among them.
 func TestJudgeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := judge{rise: rapid.IntRange(1, 4).Draw(t, "rise"), fall: rapid.IntRange(1, 4).Draw(t, "fall")}
@@ -125,25 +125,25 @@ func TestJudgeReason(t *testing.T) {
 	}
 }
 
-func TestHunt(t *testing.T) {
+func TestFastReprobe(t *testing.T) {
 	var (
-		h     hunt
+		h     fastReprobe
 		total time.Duration
 		n     int
 	)
 	for pause, ok := h.step(); ok; pause, ok = h.step() {
 		if n == 0 && pause != 0 {
-			t.Errorf("the first probe of a hunt waits %v", pause)
+			t.Errorf("the first fast probe waits %v", pause)
 		}
 		total += pause
 		n++
 	}
-	if n != maxHunt || total != 31*time.Millisecond {
-		t.Errorf("%d probes within %v, want %d within 31ms", n, total, maxHunt)
+	if n != maxReprobes || total != 31*time.Millisecond {
+		t.Errorf("%d probes within %v, want %d within 31ms", n, total, maxReprobes)
 	}
 }
 
-// What is neither slow nor refused ends that once it has come as often in a row as a check takes to fail.
+// Slow ends at a refusal, and after fall failures in a row that are neither slow nor refused.
 func TestSlowScatters(t *testing.T) {
 	const fall = 3
 	for _, tt := range []struct {
@@ -159,7 +159,7 @@ func TestSlowScatters(t *testing.T) {
 			r.observe(out, time.Now(), time.Now())
 		}
 		if got := r.verdict.Slow; got != tt.want {
-			t.Errorf("after %s it is slow: %t, want %t", tt.probes, got, tt.want)
+			t.Errorf("after %s slow is %t, want %t", tt.probes, got, tt.want)
 		}
 	}
 }

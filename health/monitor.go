@@ -32,26 +32,26 @@ type Monitor struct {
 	runners []*runner  // in Apply order
 }
 
-// NewMonitor returns a Monitor without checks. At each change of a state, a warning
-// or the reason why a check fails it calls notify; the first two it then logs. The calls
-// for one check come in order; those for several may overlap. While notify runs its check
-// does not probe, so it must be quick, and it must not call Apply or Close. Nil
-// stands for no log and no notification.
+// NewMonitor returns a Monitor without checks. It calls notify when the state, the warning or
+// the reason of a failing check changes, then logs changes of state and warning. Calls
+// for one check come in order; calls for several checks may overlap. A check does not probe
+// while notify runs, so notify must be quick, and it must not call Apply or Close. A nil log
+// discards messages; a nil notify is not called.
 func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	if notify == nil {
 		notify = func(Verdict) {}
 	}
-	// Without keep-alive: the probes themselves notice a peer that went silent.
+	// Without keep-alive: the probes themselves detect a silent peer.
 	dialer := &net.Dialer{KeepAlive: -1}
 	return &Monitor{log: log, notify: notify, dial: dialer.DialContext, sandbox: sandbox.New()}
 }
 
-// Apply makes the given checks the ones that run. An unchanged check, known by
-// its name, runs on undisturbed. A changed one starts over but keeps its verdict
-// until the new probes have decided, so that a reload never withdraws by itself.
-// A removed one is stopped before Apply returns. If two checks have one name, or a
-// URL cannot be parsed, Apply returns an error that names the check and changes nothing.
+// Apply replaces the running checks with the given ones. Checks are identified by name. An
+// unchanged check runs on undisturbed. A changed check starts over but keeps its verdict
+// until its new probes decide, so that a reload never withdraws by itself.
+// A removed check is stopped before Apply returns. If two checks share a name, or a
+// URL cannot be parsed, Apply returns an error that names the check, and changes nothing.
 func (m *Monitor) Apply(checks []Check) error {
 	m.applying.Lock()
 	defer m.applying.Unlock()
@@ -64,11 +64,11 @@ func (m *Monitor) Apply(checks []Check) error {
 		old[r.check.Name] = r
 	}
 	wanted := make([]Check, len(checks))
-	probers := make([]prober, len(checks)) // nil for the unchanged
+	probers := make([]prober, len(checks)) // nil if the check is unchanged
 	seen := make(map[string]bool)
 	for i, c := range checks {
 		if seen[c.Name] {
-			return fmt.Errorf("check %q: there are two of this name", c.Name)
+			return fmt.Errorf("check %q: two checks have this name: rename one", c.Name)
 		}
 		seen[c.Name] = true
 		wanted[i] = c.clone()
@@ -114,10 +114,10 @@ func (m *Monitor) newProber(c Check) (prober, error) {
 		}
 		return p, err
 	}
-	return nil, errors.New("it is of no kind")
+	return nil, errors.New("the check has no kind: set one")
 }
 
-// Verdicts returns the present verdict of each check, in the order of the last Apply.
+// Verdicts returns the current verdict of each check, in the order of the last Apply.
 func (m *Monitor) Verdicts() []Verdict {
 	runners := m.current()
 	verdicts := make([]Verdict, len(runners))
@@ -127,7 +127,7 @@ func (m *Monitor) Verdicts() []Verdict {
 	return verdicts
 }
 
-// Close stops all checks and returns when nothing of them is left running. Verdicts then returns none.
+// Close stops all checks, waits until none runs, and makes Verdicts return none.
 func (m *Monitor) Close() {
 	m.applying.Lock()
 	defer m.applying.Unlock()

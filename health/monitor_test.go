@@ -15,7 +15,7 @@ import (
 
 func named(name string) func(*health.Check) { return func(c *health.Check) { c.Name = name } }
 
-// names are those of the verdicts, in order, with their states.
+// names lists the checks of the verdicts, in order, with their states.
 func (b *rig) states() string {
 	var words []string
 	for _, v := range b.monitor.Verdicts() {
@@ -53,7 +53,7 @@ func TestApplyStartsAndStops(t *testing.T) {
 			t.Errorf("%d connections by stopped checks", n)
 		}
 		b.apply(check(named("b")))
-		b.wantStates("b:unknown") // what was removed is forgotten
+		b.wantStates("b:unknown") // a removed check keeps no state
 	})
 }
 
@@ -88,18 +88,18 @@ func TestApplyLeavesTheUnchangedAlone(t *testing.T) {
 		if diff := cmp.Diff(before, b.verdict()); diff != "" {
 			t.Errorf("verdict changed (-before +after):\n%s", diff)
 		}
-		c.HTTP.URL = "http://127.0.0.1:1/" // the caller's own copy
+		c.HTTP.URL = "http://127.0.0.1:1/" // changes only the caller's copy
 		pass(time.Second)
 		b.want(health.Healthy, "GET http://127.0.0.1:8080/readyz: 200")
 		b.wantHistory("healthy")
 	})
 }
 
-// A reload by itself neither withdraws nor announces.
+// A reload alone neither withdraws nor announces.
 func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
-		before, after int // what the server answers
+		before, after int // status of the answers
 		history       string
 	}{
 		{"stays healthy", 200, 200, "healthy"},
@@ -128,7 +128,7 @@ func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 					t.Errorf("verdict changed at once (-before +after):\n%s", diff)
 				}
 				close(looked)
-				synctest.Wait() // one probe is not enough for rise or fall
+				synctest.Wait() // one probe, too few for rise or fall
 				if s := b.verdict().State; s != before.State {
 					t.Errorf("%v after the first probe", s)
 				}
@@ -149,7 +149,7 @@ func TestApplyRefuses(t *testing.T) {
 		want  string
 	}{
 		{"bad url", check(func(c *health.Check) { c.HTTP.URL = "http://[::1" }), `check "apiserver": http url: parse`},
-		{"two of a name", check(named("fine")), `check "fine": there are two of this name`},
+		{"duplicate name", check(named("fine")), `check "fine": two checks have this name: rename one`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -188,12 +188,12 @@ func TestCloseDoesNotHang(t *testing.T) {
 			if err := b.monitor.Apply(nil); !errors.Is(err, health.ErrClosed) {
 				t.Errorf("Apply after Close: %v", err)
 			}
-			b.wantHistory("") // a probe that was broken off is not judged
+			b.wantHistory("") // an aborted probe is not judged
 		})
 	}
 }
 
-// A caller that waits for a check sees why it fails now, not why it first did.
+// A caller that waits for a check sees its latest reason, not the first.
 func TestTellsOfAnotherReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -206,12 +206,12 @@ func TestTellsOfAnotherReason(t *testing.T) {
 		pass(time.Minute)
 		b.wantHistory("unhealthy unhealthy")
 		if reason := b.told[len(b.told)-1].Reason; !strings.Contains(reason, "500") {
-			t.Errorf("told last: %q", reason)
+			t.Errorf("last reason: %q", reason)
 		}
 	})
 }
 
-// notify may ask for the verdicts, and sees its own.
+// notify may call Verdicts, and sees the new verdict there.
 func TestNotifyMayAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndpoint()
@@ -221,7 +221,7 @@ func TestNotifyMayAsk(t *testing.T) {
 		told := make(chan health.Verdict, 1)
 		m = health.NewMonitorOver(e.dial, nil, func(v health.Verdict) {
 			if diff := cmp.Diff([]health.Verdict{v}, m.Verdicts()); diff != "" {
-				t.Errorf("told, then asked:\n%s", diff)
+				t.Errorf("notified, then read:\n%s", diff)
 			}
 			told <- v
 		})
@@ -231,12 +231,12 @@ func TestNotifyMayAsk(t *testing.T) {
 		}
 		v := <-told
 		if v.State != health.Healthy || v.Passes != 2 || v.Failures != 0 || v.Since.Sub(v.Cause) != 200*time.Millisecond {
-			t.Errorf("told %+v", v)
+			t.Errorf("notified %+v", v)
 		}
 	})
 }
 
-// A state change is logged once; a steady state is silent.
+// A state change is logged once; a steady state is not logged.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -255,7 +255,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// After a pause no old verdict is good: fault 28.
+// A pause makes healthy verdicts stale: fault 28.
 func TestPause(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A delay that load may cause costs a probe, no more.
+// A delay that load may cause costs one probe at most.
 func TestShortPauseIsForgiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -297,7 +297,7 @@ func TestShortPauseIsForgiven(t *testing.T) {
 	})
 }
 
-// What was not healthy before a pause keeps its reason, and starts its passes over.
+// An endpoint that was not healthy before a pause keeps its reason, and counts its passes anew.
 func TestPauseOfTheUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -313,7 +313,7 @@ func TestPauseOfTheUnhealthy(t *testing.T) {
 	})
 }
 
-// A server that fails after a pause fails by itself.
+// A server that fails after a pause is no longer marked as paused.
 func TestFailureAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -324,7 +324,7 @@ func TestFailureAfterAPause(t *testing.T) {
 		pass(20 * time.Second)
 		b.want(health.Unhealthy, "broken")
 		if b.verdict().Paused {
-			t.Error("still blamed on the pause")
+			t.Error("still marked as paused")
 		}
 	})
 }

@@ -2,18 +2,18 @@ package health
 
 import "context"
 
-// inverted asks for a check with not: true. It leaves no tripwire: that what is not wanted
-// ends a connection is no bad news.
+// inverted probes for a check with not: true. It exposes no connection to monitor: the end of an
+// unwanted server is no bad news.
 type inverted struct{ prober }
 
 func (p inverted) probe(ctx context.Context) outcome { return p.prober.probe(ctx).invert() }
 
-func (inverted) tripwire() *wire { return nil }
+func (inverted) monitored() *wire { return nil }
 
-// invert is the outcome for a check with not: true. Only proof is inverted: an answer, be it the
-// wanted one or another, and a refused connection. Silence, a connection that is cut and a fault of
-// this node's prove nothing, and fail either way, so that nothing is announced on the strength of
-// them. Overload says as little as ever. That nothing came in time is no sign of what is wanted.
+// invert returns the outcome for a check with not: true. It inverts only proof: any answer, and a
+// refused connection. A timeout, a cut connection and a fault of this node prove nothing and
+// fail either way, so that they never cause an announcement. Overload is not inverted. The result is
+// never slow, as a timeout is no sign of the wanted state.
 func (o outcome) invert() outcome {
 	o.slow = false
 	switch o.kind {

@@ -16,7 +16,7 @@ import (
 
 func not(c *health.Check) { c.Not = true }
 
-// What is proven is inverted, and nothing else.
+// Proof is inverted, and nothing else.
 func TestNot(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -47,8 +47,8 @@ func TestNot(t *testing.T) {
 	}
 }
 
-// A server that comes is noticed by fall probes in a row, one that goes by rise of them, and its
-// closing connection calls for nothing.
+// With not: true, fall probes in a row detect that the server starts, and rise probes that it stops; its
+// closing connection triggers no probe.
 func TestNotComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -62,7 +62,7 @@ func TestNotComesAndGoes(t *testing.T) {
 		b.hangUp()
 		synctest.Wait()
 		if n := b.dials(); n > 0 {
-			t.Errorf("the end of a connection that is not wanted called for %d probes", n)
+			t.Errorf("the end of an unwanted server triggered %d probes", n)
 		}
 		pass(400 * time.Millisecond)
 		b.want(health.Unhealthy, "not wanted: connected to 127.0.0.1:5001")
@@ -105,7 +105,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A flag is noticed when it comes and when it goes.
+// A check detects that a flag file appears and that it disappears.
 func TestFlag(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "maintenance")
 	told := realMonitor(t, health.Check{Name: "in-service", File: &health.File{Path: flag}, Not: true,
@@ -119,7 +119,7 @@ func TestFlag(t *testing.T) {
 	next(t, told, health.Healthy, "as wanted")
 }
 
-// probeOnce makes a single probe over the real network, within a timeout of a second unless c has one.
+// probeOnce makes a single probe over the real network, with a timeout of one second unless c has one.
 func probeOnce(t *testing.T, c health.Check) (passes bool, reason string) {
 	t.Helper()
 	if c.Timeout == 0 {

@@ -18,7 +18,7 @@ type opener struct {
 	creds   *credentials
 }
 
-// newOpener makes the opener of connections that carry a protocol, by its name in ALPN (RFC 7301), with the credentials of check.
+// newOpener returns an opener with the credentials of check. The protocol is an ALPN name (RFC 7301).
 func newOpener(check HTTP, u *url.URL, protocol string, timeout time.Duration, dial dialFunc) opener {
 	secure, port := u.Scheme == "https", "80"
 	if secure {
@@ -33,7 +33,7 @@ func newOpener(check HTTP, u *url.URL, protocol string, timeout time.Duration, d
 	}
 }
 
-// open dials a fresh connection, and for https secures it. The credentials have been refreshed.
+// open dials a fresh connection and, for https, secures it. The caller has refreshed the credentials.
 func (o *opener) open(ctx context.Context) (*wire, error) {
 	raw, err := o.dial(ctx, "tcp", o.address)
 	if err != nil {

@@ -7,27 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pauseSlack is how late a check must be to conclude that this process stood
-// still: stopped by a signal, frozen by its cgroup, on a machine that was
-// paused or asleep. It is well above what a busy scheduler does, so that load
-// does not withdraw a healthy endpoint, and below the shortest BGP hold time (3 s), so
-// that it is noticed before a peer that gave up the session has a new one.
-// With a shorter pause the verdict is at most that much older than usual.
+// pauseSlack is how late a check must be before it concludes that this process was
+// suspended: stopped by a signal, frozen by its cgroup, or on a machine that was
+// paused or asleep. It is well above the delays of a busy scheduler, so that load
+// withdraws no healthy endpoint. It is below the shortest BGP hold time (3 s), so
+// that a pause is detected before a peer that dropped the session has a new one.
+// A shorter pause only makes the verdict that much older than usual.
 const pauseSlack = 2 * time.Second
 
-// pauses finds out that this process stood still. What it found out about the
-// world before is history then.
+// pauses detects that this process was suspended, which makes its verdicts stale.
 type pauses struct {
 	asleep func() time.Duration // how long the machine has been asleep since it booted
-	before time.Duration        // what that was at the last look
+	before time.Duration        // asleep at the last call of since
 }
 
 func newPauses() pauses { return pauses{asleep: asleep, before: asleep()} }
 
-// since says for how long this process did not run, which should have been here
-// at due; 0 if it is not worth mentioning. A machine's sleep does not count in
-// the monotonic clock that due is from, and is added. A hypervisor that stops
-// the clocks of its guest as well leaves no trace.
+// since returns how long this process was suspended, given that it was due to run
+// at due; 0 if the delay is below pauseSlack. The monotonic clock of due does not count a
+// machine's sleep, so since adds it. A pause is undetectable if the hypervisor also
+// stops the clocks of its guest.
 func (p *pauses) since(due, now time.Time) time.Duration {
 	total := p.asleep()
 	slept := total - p.before
@@ -38,11 +37,11 @@ func (p *pauses) since(due, now time.Time) time.Duration {
 	return 0
 }
 
-// asleep is what the clock that counts a suspended machine's time is ahead of the one that does not.
+// asleep returns how long the machine has been suspended since boot: CLOCK_BOOTTIME counts that time, CLOCK_MONOTONIC does not.
 func asleep() time.Duration {
 	var boot, running unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &running) != nil {
-		return 0 // there is no Linux without these clocks
+		return 0 // every Linux has these clocks
 	}
 	return time.Duration(boot.Nano() - running.Nano())
 }

@@ -39,7 +39,7 @@ func TestPauses(t *testing.T) {
 
 func TestDoubt(t *testing.T) {
 	for state, want := range map[State]State{Unknown: Unknown, Healthy: Unhealthy, Unhealthy: Unhealthy} {
-		j := judge{rise: 2, fall: 2, state: state, passes: 1, failures: 1}.doubt()
+		j := judge{rise: 2, fall: 2, state: state, passes: 1, failures: 1}.invalidate()
 		if j.state != want {
 			t.Errorf("%v becomes %v, want %v", state, j.state, want)
 		}

@@ -27,7 +27,7 @@ type identity struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes a certificate authority that lives until the given time from now.
+// newAuthority makes a certificate authority that is valid for the given time from now.
 func newAuthority(t testing.TB, name string, left time.Duration) *identity {
 	return issue(t, nil, name, func(c *x509.Certificate) {
 		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
@@ -35,7 +35,7 @@ func newAuthority(t testing.TB, name string, left time.Duration) *identity {
 	})
 }
 
-// issue makes a certificate for 127.0.0.1 that lives from yesterday for a year, or what adjust makes of it.
+// issue makes a certificate for 127.0.0.1, valid for a year from yesterday and changed by adjust.
 func (i *identity) issue(t testing.TB, adjust ...func(*x509.Certificate)) *identity {
 	return issue(t, i, "kube-apiserver", append([]func(*x509.Certificate){func(c *x509.Certificate) {
 		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
@@ -99,7 +99,7 @@ func (i *identity) pool() *x509.CertPool {
 	return pool
 }
 
-// put replaces a file the way tools that know better do: whole, by a rename.
+// put replaces a file atomically, by a rename.
 func put(t testing.TB, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// victim is the environment variable that makes the test binary a server which waits to be killed.
+// victim is the environment variable that makes the test binary a server that waits to be killed.
 const victim = "HERALD_HEALTH_TEST_VICTIM"
 
 // watcher is the environment variable that makes the test binary watch a URL and print each change.
@@ -57,7 +57,7 @@ func watchUntilKilled(url string) {
 	})
 	c := check()
 	c.HTTP.URL = url
-	c.Timeout, c.Fall = time.Second, 20 // a stalled test machine is not to be taken for a dead server
+	c.Timeout, c.Fall = time.Second, 20 // a stalled test machine must not look like a dead server
 	if err := m.Apply([]health.Check{c}); err != nil {
 		panic(err)
 	}
@@ -89,7 +89,7 @@ func startVictim(t *testing.T) (*exec.Cmd, string) {
 	return cmd, strings.TrimSpace(address)
 }
 
-// realMonitor watches over the real network and tells of each change.
+// realMonitor checks over the real network and reports each change.
 func realMonitor(t *testing.T, checks ...health.Check) <-chan health.Verdict {
 	t.Helper()
 	told := make(chan health.Verdict, 100)
@@ -103,7 +103,7 @@ func realMonitor(t *testing.T, checks ...health.Check) <-chan health.Verdict {
 
 const patience = 30 * time.Second
 
-// next expects the next change to be this one.
+// next fails the test unless the next change is to this state with this reason.
 func next(t *testing.T, told <-chan health.Verdict, want health.State, reason string) health.Verdict {
 	t.Helper()
 	select {
@@ -118,7 +118,7 @@ func next(t *testing.T, told <-chan health.Verdict, want health.State, reason st
 	}
 }
 
-// reach waits for a change to this state: a stalled test machine may cause others on the way.
+// reach waits for a change to this state; a stalled test machine may cause other changes first.
 func reach(t *testing.T, told <-chan health.Verdict, want health.State, reason string) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -138,13 +138,13 @@ func nothingMore(t *testing.T, told <-chan health.Verdict) {
 	t.Helper()
 	select {
 	case v := <-told:
-		t.Errorf("one change too many: %+v", v)
+		t.Errorf("unexpected change: %+v", v)
 	default:
 	}
 }
 
-// A real process, killed for real. The interval is so long that only the
-// tripwire can have noticed, and fall so high that only the refusal can have decided.
+// A real process is killed. The interval is so long that only the connection
+// monitor can detect it, and fall so high that only the refusal can decide.
 func TestKilledProcess(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestKilledProcess(t *testing.T) {
 	}
 }
 
-// A real process, frozen for real: the kernel accepts on its behalf, the deadline finds it.
+// A real process is frozen: its kernel still accepts, so only the deadline detects it.
 func TestFrozenProcess(t *testing.T) {
 	cmd, address := startVictim(t)
 	c := check()
@@ -192,7 +192,7 @@ func TestFrozenProcess(t *testing.T) {
 	}
 }
 
-// startWatcher runs a process that watches url, and tells of each change.
+// startWatcher runs a process that checks url and prints each change.
 func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -228,7 +228,7 @@ func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
 	return cmd, told
 }
 
-// It is the watching process that is frozen for real. When it goes on, what it knew is history.
+// The process that checks is frozen. When it continues, its old verdict is stale.
 func TestFrozenWatcher(t *testing.T) {
 	var asked atomic.Int64 // when, in nanoseconds
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +238,7 @@ func TestFrozenWatcher(t *testing.T) {
 	defer srv.Close()
 	cmd, told := startWatcher(t, srv.URL)
 	reach(t, told, health.Healthy, "")
-	// It is to be waiting for something, as it nearly always is, and not telling.
+	// Freeze it while it waits, as it nearly always does, and not while it prints.
 	before := asked.Load()
 	eventually(t, func() bool { return asked.Load() != before })
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -254,7 +254,7 @@ func TestFrozenWatcher(t *testing.T) {
 	reach(t, told, health.Healthy, "200")
 }
 
-// A process that has run out of descriptors blames itself, and recovers.
+// A process without free descriptors reports its own fault, and recovers.
 func TestOutOfDescriptors(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(ok))
 	defer srv.Close()
@@ -275,7 +275,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	reach(t, told, health.Healthy, "200")
 }
 
-// The ways a connection can end that only a real kernel has.
+// Connections end in ways that only a real kernel has.
 func TestRealEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -327,7 +327,7 @@ func TestRealEnds(t *testing.T) {
 
 // Thousands of probes with every kind of result leave no descriptor open; TestMain looks for goroutines.
 func TestNothingLeaks(t *testing.T) {
-	// The first use of the network opens descriptors of the runtime's own.
+	// The first use of the network opens descriptors of the runtime.
 	httptest.NewServer(nil).Close()
 	before := descriptors(t)
 
@@ -415,13 +415,13 @@ func eventually(t *testing.T, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatal("still not so after a minute")
+			t.Fatal("condition still false after a minute")
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// BenchmarkProbe is one probe over the real network to a server in this process, which is part of the figures.
+// BenchmarkProbe measures one probe over the real network; the figures include the server, in this process.
 func BenchmarkProbe(b *testing.B) {
 	ca := newAuthority(b, "ca", year)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(ok))

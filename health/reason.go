@@ -19,21 +19,21 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// failure is a failed probe.
+// failure returns the outcome of a failed probe.
 func failure(reason string) outcome { return outcome{kind: failed, reason: reason} }
 
-// tooSlow is a probe that has failed as its time was over.
+// tooSlow returns the outcome of a probe that timed out.
 func tooSlow(reason string) outcome { return outcome{kind: failed, reason: reason, slow: true} }
 
-// wrongAnswer is an answer that is not the wanted one.
+// wrongAnswer returns the outcome of an answer that the check does not accept.
 func wrongAnswer(reason string) outcome { return outcome{kind: negative, reason: reason} }
 
-// ownFailure is one that lies with the check and says nothing about the server.
+// ownFailure returns the outcome of a fault of the check itself, which proves nothing about the server.
 func ownFailure(reason string) outcome {
 	return outcome{kind: failed, own: true, reason: "check's own: " + reason}
 }
 
-// exhausted says that this node has run out of descriptors, memory or ports.
+// exhausted reports whether this node has run out of descriptors, memory or ports.
 func exhausted(e syscall.Errno) bool {
 	switch e {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL:
@@ -42,7 +42,7 @@ func exhausted(e syscall.Errno) bool {
 	return false
 }
 
-// stageError is a fault of the connection, with what is missing if it was a timeout.
+// stageError is a fault of the connection. If err is a timeout, missing names what did not arrive.
 type stageError struct {
 	missing string
 	err     error
@@ -59,7 +59,7 @@ func explain(err error, timeout time.Duration) outcome {
 		errno syscall.Errno
 		out   = outcome{kind: failed}
 	)
-	inDNS := errors.As(err, &dns) // whose refused connection is not the endpoint's
+	inDNS := errors.As(err, &dns) // a name server that refuses is not the endpoint
 	switch {
 	case inDNS && isTimeout(err):
 		out.reason = fmt.Sprintf("%s not resolved within %v", text.Short(dns.Name, maxText), timeout)
@@ -78,8 +78,8 @@ func explain(err error, timeout time.Duration) outcome {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		out.kind, out.reason = cut, "connection closed without a whole answer"
 	case errors.As(err, &errno) && exhausted(errno):
-		// It counts as a failure all the same: a node that cannot even ask is
-		// no good for serving, and its last answer grows old.
+		// It counts as a failure all the same: a node that cannot probe should
+		// not serve, and its last answer grows old.
 		out = ownFailure(errno.Error())
 	case errors.As(err, &errno):
 		out.reason = errno.Error()
@@ -97,7 +97,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
 }
 
-// explainTLS says why a TLS connection failed; without a reason if the error is none of TLS.
+// explainTLS returns the outcome of a failed TLS connection; its reason is empty if err is not from TLS.
 func (c *credentials) explainTLS(err error, now time.Time) outcome {
 	var (
 		invalid  x509.CertificateInvalidError
@@ -130,9 +130,9 @@ func (c *credentials) explainTLS(err error, now time.Time) outcome {
 	return outcome{}
 }
 
-// explainAlert explains a TLS alert (RFC 8446, section 6.2) the server sent.
+// explainAlert returns the outcome of a TLS alert (RFC 8446 §6.2) from the server.
 func (c *credentials) explainAlert(alert string, now time.Time) outcome {
-	// In TLS 1.2 a missing certificate may be a mere handshake failure.
+	// In TLS 1.2 a missing certificate may show only as a handshake failure.
 	mine := strings.Contains(alert, "certificate") || c.asked && strings.Contains(alert, "handshake failure")
 	switch {
 	case !mine:
@@ -146,7 +146,7 @@ func (c *credentials) explainAlert(alert string, now time.Time) outcome {
 	}
 }
 
-// denied explains a 401 or 403 that is not accepted.
+// denied returns the outcome of a 401 or 403 that the check does not accept.
 func (c *credentials) denied(status int, now time.Time) outcome {
 	anonymous := c.check.ClientCertFile == "" && c.check.TokenFile == ""
 	switch {
@@ -163,11 +163,11 @@ func (c *credentials) denied(status int, now time.Time) outcome {
 	}
 }
 
-// validity is the lifetime of a certificate; zero if there is none.
+// validity is the lifetime of a certificate; zero without a certificate.
 type validity struct{ from, until time.Time }
 
-// warning says that a certificate expires soon: within 7 days, or, if it lives
-// so short that it would always be about to, within the last tenth of its life.
+// warning returns a warning if a certificate expires soon: within 7 days, or within the last
+// tenth of its lifetime if that is shorter.
 func (v validity) warning(now time.Time) string {
 	left := v.until.Sub(now)
 	switch {
@@ -186,7 +186,7 @@ func (v validity) warning(now time.Time) string {
 
 func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// names lists whom a certificate is for.
+// names lists the names and addresses in a certificate.
 func names(cert *x509.Certificate) string {
 	all := cert.DNSNames
 	for _, ip := range cert.IPAddresses {
@@ -198,8 +198,8 @@ func names(cert *x509.Certificate) string {
 	return text.Short(strings.Join(all, ", "), maxText)
 }
 
-// bodyReason is a status and the line of the body that says most about it:
-// kube-apiserver lists each of its checks and marks the failed ones with [-].
+// bodyReason returns a status and the most informative part of the body: the lines that
+// kube-apiserver marks with [-] for failed checks, a Kubernetes message, or the first line.
 func bodyReason(status int, body []byte) string {
 	var bad []string
 	first := ""
@@ -221,10 +221,10 @@ func bodyReason(status int, body []byte) string {
 	return fmt.Sprintf("%d: %s", status, said)
 }
 
-// maxText is how many characters of what came from outside a reason has.
+// maxText is the maximum of characters that a reason quotes from outside.
 const maxText = 120
 
-// round keeps a latency readable.
+// round shortens a latency for display.
 func round(d time.Duration) time.Duration {
 	if d < time.Millisecond {
 		return d.Round(time.Microsecond)

@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What the name service leaves of the time is not the server's fault.
+// A slow name service is not the server's fault.
 func TestExplainSilentNameService(t *testing.T) {
 	silent := func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
 	dialer := net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: silent}}
@@ -138,7 +138,7 @@ func FuzzBodyReason(f *testing.F) {
 	})
 }
 
-// scripted is a connection that has been told what the server says.
+// scripted is a connection with a fixed answer of the server.
 type scripted struct {
 	net.Conn // nil: nothing else may be called
 	says     *strings.Reader
@@ -155,7 +155,7 @@ func (*scripted) Close() error                    { return nil }
 func (*scripted) SetDeadline(time.Time) error     { return nil }
 func (*scripted) SetReadDeadline(time.Time) error { return nil }
 
-// Whatever a server answers, a probe ends, reads a bounded amount and says why
+// With any answer, a probe ends, reads a bounded amount and gives its reason
 // in one short printable line.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
@@ -182,9 +182,9 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatal(err)
 		}
 		out := p.probe(t.Context())
-		p.close() // waits for the watch, which reads on
+		p.close() // waits for the watch, which reads further
 		if out.kind == refused {
-			t.Fatalf("an answer is no refusal: %q", out.reason)
+			t.Fatalf("an answer counted as a refusal: %q", out.reason)
 		}
 		if conn.read > maxAnswer+64<<10 {
 			t.Fatalf("read %d bytes", conn.read)

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// rotated is a value made of files that may be replaced at any time. A bad or
+// rotated is a value read from files that may be replaced at any time. A bad or
 // half-written new version leaves the last good value in place.
 type rotated[T any] struct {
 	what  string
-	paths []string // the first empty: value stays zero
+	paths []string // if the first is empty, value stays zero
 	parse func(data [][]byte) (T, error)
 
 	value T
 	good  bool          // value has been read
-	err   error         // what is wrong with the files now
-	seen  []os.FileInfo // of the files behind value; nil if there is an error
+	err   error         // of the last read
+	seen  []os.FileInfo // of the files that value came from; nil after an error
 }
 
 // refresh reads the files again if they changed, and reports whether value did.
@@ -27,7 +27,7 @@ func (r *rotated[T]) refresh() bool {
 	if r.paths[0] == "" {
 		return false
 	}
-	// Looked at before reading: what is written meanwhile shows as a change next time.
+	// Stat before reading: a write in between shows as a change at the next call.
 	infos, err := statAll(r.paths)
 	if err == nil && sameFiles(infos, r.seen) {
 		return false
@@ -37,8 +37,8 @@ func (r *rotated[T]) refresh() bool {
 		value, err = r.read()
 	}
 	if err != nil {
-		// Read again the next time: it may be this process that failed, out of
-		// descriptors, and not the file.
+		// Read again at the next call: the fault may be this process's, such as a lack of
+		// descriptors, and not the file's.
 		r.err, r.seen = fmt.Errorf("%s %w", r.what, err), nil
 		return false
 	}
@@ -59,7 +59,7 @@ func (r *rotated[T]) read() (value T, err error) {
 	return value, nil
 }
 
-// missing is the error while there is no good value at all.
+// missing returns the last error while no value has been read.
 func (r *rotated[T]) missing() error {
 	if r.good {
 		return nil
@@ -67,7 +67,7 @@ func (r *rotated[T]) missing() error {
 	return r.err
 }
 
-// stale is the error while an older value is used in place of what the files hold.
+// stale returns the last error while an older value is in use.
 func (r *rotated[T]) stale() error {
 	if !r.good {
 		return nil
@@ -113,10 +113,10 @@ func readSmall(path string) ([]byte, error) {
 	return data, nil
 }
 
-// pathError drops the name of the system call, which means nothing to the reader.
+// pathError adds the path to an error and drops the name of the system call.
 func pathError(path string, err error) error { return fmt.Errorf("%s: %w", path, bare(err)) }
 
-// bare is err less the path and the system call.
+// bare returns err without the path and the system call.
 func bare(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {

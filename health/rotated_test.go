@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What could not be read for a fault that is not the file's is read as soon as it can be.
+// A file that could not be read for lack of descriptors is read as soon as possible.
 func TestRotatedRetries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(s string) {

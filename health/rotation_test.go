@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// The server moves to a new authority; the check's file follows.
+// The server moves to a new authority, and so does the check's file.
 func TestAuthorityRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, old, next := newRig(t), newAuthority(t, "old", year), newAuthority(t, "next", year)
@@ -45,7 +45,7 @@ func TestAuthorityRotation(t *testing.T) {
 		put(t, path, []byte("half-written"))
 		pass(5 * time.Second)
 		b.want(health.Healthy, "200")
-		if w := b.verdict().Warning; !strings.HasPrefix(w, "caFile ") || !strings.HasSuffix(w, "no PEM certificate in it: still using the one read before") {
+		if w := b.verdict().Warning; !strings.HasPrefix(w, "caFile ") || !strings.HasSuffix(w, "no PEM certificate in it: still using the previous content") {
 			t.Errorf("warning %q", w)
 		}
 		b.wantHistory("unhealthy healthy healthy")
@@ -63,7 +63,7 @@ func TestAuthorityRotation(t *testing.T) {
 	})
 }
 
-// Certificate and key are two files; between their writes they do not fit.
+// Certificate and key are two files, which do not match between their writes.
 func TestClientCertificateRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, ca := newRig(t), newAuthority(t, "ca", year)
@@ -121,7 +121,7 @@ func TestTokenRotation(t *testing.T) {
 	})
 }
 
-// A certificate that expires while the check runs: warned of for a week, then found at the next fresh connection.
+// A certificate expires while the check runs: first a warning for a week, then a failure at the next fresh connection.
 func TestCertificateExpiresMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, ca := newRig(t), newAuthority(t, "ca", year)

@@ -8,22 +8,22 @@ import (
 )
 
 // overloadHold is how long a warning of overload stays after the last 429, so
-// that a server on the brink does not make a log line of every probe.
+// that a nearly overloaded server does not cause a log line for every probe.
 const overloadHold = 10 * time.Second
 
-// lookUp is how often a sleeping check sees whether this process stood still.
-const lookUp = 500 * time.Millisecond
+// pauseInterval is how often a sleeping check looks for a suspension of this process.
+const pauseInterval = 500 * time.Millisecond
 
-// prober asks the endpoint. It is used by one goroutine.
+// prober probes the endpoint. One goroutine uses it.
 type prober interface {
-	// probe asks once, until ctx ends at the latest.
+	// probe makes one probe and returns at the end of ctx at the latest.
 	probe(ctx context.Context) outcome
-	// tripwire is the watched connection the last probe left, or nil.
-	tripwire() *wire
+	// monitored returns the connection that the last probe left open and monitored, or nil.
+	monitored() *wire
 	close()
 }
 
-// runner keeps one check going.
+// runner runs one check.
 type runner struct {
 	check  Check
 	prober prober
@@ -32,18 +32,18 @@ type runner struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// Of run alone:
+	// Used by run only:
 	judge      judge
 	quick      int // failures in a row that were not slow
 	pauses     pauses
 	overloaded time.Time // the last 429
-	overload   string    // what it said, at the start of the hold
+	overload   string    // the reason of the first 429 in overloadHold
 
 	mu      sync.Mutex
 	verdict Verdict
 }
 
-// start begins to probe at once, from the given verdict.
+// start runs a check at once, from the given verdict.
 func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict)) *runner {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{
@@ -61,7 +61,7 @@ func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict))
 	return r
 }
 
-// stop ends the probing; a probe under way is not judged.
+// stop ends the check and waits for it; a probe under way has no effect.
 func (r *runner) stop() {
 	r.cancel()
 	<-r.done
@@ -69,8 +69,8 @@ func (r *runner) stop() {
 
 func (r *runner) run(ctx context.Context) {
 	var (
-		hunt     hunt
-		evidence time.Time // of what called for this probe; zero if the schedule did
+		reprobe  fastReprobe
+		evidence time.Time // of the close that triggered this probe; zero if it was scheduled
 	)
 	for {
 		began := time.Now()
@@ -78,34 +78,33 @@ func (r *runner) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.stoodStill(began.Add(r.check.Timeout)) {
+		if r.suspended(began.Add(r.check.Timeout)) {
 			evidence = time.Time{}
-			continue // what the probe saw is as old as the pause
+			continue // the result is as old as the pause
 		}
 		if evidence.IsZero() {
 			evidence = began
 		}
 		next := began.Add(r.check.Interval)
 
-		// A healthy endpoint that cuts a probe off may be dying: hunt for the
-		// refusal before judging.
+		// A healthy endpoint that cuts a probe off may be dying: probe again
+		// fast, until it refuses, before judging.
 		if out.kind == cut && r.judge.state == Healthy {
-			if pause, ok := hunt.step(); ok {
+			if pause, ok := reprobe.step(); ok {
 				r.sleep(ctx, time.Now().Add(pause), nil)
 				continue
 			}
 		}
 		r.observe(out, began, evidence)
 
-		tripped := r.rest(ctx, next)
-		evidence = tripped
-		if tripped.IsZero() {
+		evidence = r.rest(ctx, next)
+		if evidence.IsZero() {
 			if out.kind != cut {
-				hunt.probes = 0
+				reprobe.probes = 0
 			}
 			continue
 		}
-		if pause, ok := hunt.step(); ok {
+		if pause, ok := reprobe.step(); ok {
 			next = time.Now().Add(pause)
 		}
 		r.sleep(ctx, next, nil)
@@ -118,30 +117,30 @@ func (r *runner) probe(ctx context.Context) outcome {
 	return r.prober.probe(ctx)
 }
 
-// rest waits for the next scheduled probe. If a healthy endpoint ends the
-// connection before, rest returns at once, with the time that happened.
-func (r *runner) rest(ctx context.Context, next time.Time) (tripped time.Time) {
+// rest waits for the next scheduled probe. If a healthy endpoint closes the
+// monitored connection before, rest returns at once, with the time of the close.
+func (r *runner) rest(ctx context.Context, next time.Time) (closed time.Time) {
 	var ended <-chan struct{}
-	w := r.prober.tripwire()
+	w := r.prober.monitored()
 	if w != nil && r.judge.state == Healthy {
 		ended = w.ended
 	}
 	if r.sleep(ctx, next, ended) {
-		tripped = w.at
+		closed = w.at
 	}
-	return tripped
+	return closed
 }
 
-// sleep waits until a time, the end of ctx or the wake-up, and reports whether
-// it was woken. It looks up often enough to notice a pause of this process long
-// before a long sleep is over, and ends when it does.
+// sleep waits until a time, the end of ctx or a wake-up, and reports whether
+// it was woken. Every pauseInterval it checks whether this process was suspended, and
+// returns early if it was.
 func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{}) (woken bool) {
 	if now := time.Now(); until.Before(now) {
-		until = now // what kept this check so long, notify perhaps, was no pause
+		until = now // a slow notify delayed this check, not a pause
 	}
 	for {
 		step := until
-		if next := time.Now().Add(lookUp); next.Before(until) {
+		if next := time.Now().Add(pauseInterval); next.Before(until) {
 			step = next
 		}
 		timer := time.NewTimer(time.Until(step))
@@ -154,24 +153,23 @@ func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{
 			return false
 		}
 		timer.Stop()
-		if r.stoodStill(step) || woken || step.Equal(until) {
+		if r.suspended(step) || woken || step.Equal(until) {
 			return woken
 		}
 	}
 }
 
-// stoodStill reports whether this process stood still when it should have been
-// here at due. A healthy endpoint is not taken for healthy any more then: much
-// may have happened meanwhile, and it must not be announced on the strength of
-// that. It has to pass Rise times again, without a failure's being blamed on it.
-func (r *runner) stoodStill(due time.Time) bool {
+// suspended reports whether this process was suspended, given that it was due to run at
+// due. If so, a healthy endpoint becomes unhealthy, because its verdict is stale, until it
+// passes Rise times again. That does not count as a failure of the endpoint.
+func (r *runner) suspended(due time.Time) bool {
 	now := time.Now()
 	pause := r.pauses.since(due, now)
 	if pause == 0 {
 		return false
 	}
 	healthy := r.judge.state == Healthy
-	r.judge = r.judge.doubt()
+	r.judge = r.judge.invalidate()
 	if !healthy {
 		return true
 	}
@@ -186,7 +184,7 @@ func (r *runner) stoodStill(due time.Time) bool {
 	return true
 }
 
-// observe judges an outcome and makes known what it changed.
+// observe applies an outcome, then notifies and logs the changes.
 func (r *runner) observe(out outcome, began, evidence time.Time) {
 	now := time.Now()
 	next, changed := r.judge.observe(out.kind, evidence)
@@ -213,7 +211,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 		v.Failures++
 	}
 	if out.kind != passed {
-		v.Paused = false // it fails by itself now
+		v.Paused = false // the endpoint itself fails now
 	}
 	if changed {
 		v.Since, v.Cause, v.Paused = now, next.began, false
@@ -221,7 +219,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	verdict := *v
 	r.mu.Unlock()
 
-	// What depends on the verdict comes first: a log may be slow, or stuck.
+	// Notify first: a log may be slow, or stuck.
 	if changed || verdict.Warning != before || next.state == Unhealthy && (verdict.Reason != why || verdict.Slow != slow) {
 		r.notify(verdict)
 	}
@@ -236,13 +234,13 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	switch {
 	case verdict.Warning == before:
 	case verdict.Warning == "":
-		r.log.Info("check's warning is over", "check", verdict.Check, "warning", before)
+		r.log.Info("check warning cleared", "check", verdict.Check, "warning", before)
 	default:
-		r.log.Warn("check warns", "check", verdict.Check, "warning", verdict.Warning)
+		r.log.Warn("check warning raised", "check", verdict.Check, "warning", verdict.Warning)
 	}
 }
 
-// warning is the outcome's own and that of a recent overload.
+// warning joins the outcome's warning and the warning of a recent overload.
 func (r *runner) warning(out outcome, now time.Time) string {
 	if r.overload != "" && now.Sub(r.overloaded) >= overloadHold {
 		r.overload = ""
@@ -259,7 +257,7 @@ func (r *runner) warning(out outcome, now time.Time) string {
 	return r.overload + "; " + out.warning
 }
 
-// current is the verdict of this moment.
+// current returns the current verdict.
 func (r *runner) current() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// A failure is slow if the last answer did not come in time, or said that the server has too much to do.
+// A failure is slow if the last probe timed out or its answer reports overload.
 func TestSlowFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -53,7 +53,7 @@ func TestSlowFailures(t *testing.T) {
 	}
 }
 
-// One that turns from slow to refused is told at once, and a single pass makes no difference.
+// A change from slow to refused is notified at once; a single pass changes nothing.
 func TestSlowTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -65,7 +65,7 @@ func TestSlowTurns(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if last := b.told[len(b.told)-1]; last.State != health.Unhealthy || last.Slow != want {
-				t.Errorf("told %v, slow %t, want %t", last.State, last.Slow, want)
+				t.Errorf("notified %v, slow %t, want %t", last.State, last.Slow, want)
 			}
 		}
 		slow(true)

@@ -21,12 +21,12 @@ func (t *TCP) prober(m *Monitor, timeout time.Duration) (prober, error) {
 	return &tcpProber{address: t.Address, timeout: timeout, dial: m.dial}, nil
 }
 
-// tcpProber opens a connection for each probe and leaves it open, as the tripwire, until the next.
+// tcpProber opens a connection for each probe and keeps it open and monitored until the next.
 type tcpProber struct {
 	address string
 	timeout time.Duration
 	dial    dialFunc
-	kept
+	idleConn
 }
 
 func (p *tcpProber) probe(ctx context.Context) outcome {

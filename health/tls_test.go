@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// overTLS makes it an https check that trusts ca.
+// overTLS makes the check an https check that trusts ca.
 func overTLS(t *testing.T, ca *identity) func(*health.Check) {
 	return func(c *health.Check) {
 		c.HTTP.URL = "https://127.0.0.1:6443/readyz"
@@ -259,8 +259,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// The tripwire is a connection with TLS on it.
-func TestTLSTripwire(t *testing.T) {
+// Over TLS, the monitor watches the TLS connection.
+func TestTLSConnectionMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, ca := newRig(t), newAuthority(t, "ca", year)
 		b.serveTLS(ok, &tls.Config{Certificates: []tls.Certificate{ca.issue(t).tls()}})

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// dialFunc is the shape of [net.Dialer.DialContext].
+// dialFunc has the signature of [net.Dialer.DialContext].
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// wire is an open connection to the endpoint. A probe uses it synchronously;
-// between probes it is watched, and so is the tripwire.
+// wire is an open connection to the endpoint. A probe uses it synchronously.
+// Between probes, watch monitors it for its end.
 type wire struct {
 	raw    net.Conn // the TCP connection
 	conn   net.Conn // raw, or TLS over it
@@ -22,9 +22,9 @@ type wire struct {
 	r      *bufio.Reader // conn through limit
 	opened time.Time
 
-	ended chan struct{} // closed when the watch ends; nil if there is none
-	at    time.Time     // when it ended
-	err   error         // why it ended
+	ended chan struct{} // closed when the watch ends; nil without a watch
+	at    time.Time     // when the watch ended
+	err   error         // why the watch ended
 }
 
 func newWire(raw net.Conn) *wire {
@@ -42,12 +42,12 @@ func (w *wire) use(conn net.Conn) {
 
 var past = time.Unix(1, 0)
 
-// during runs do, which reads and writes, until ctx ends. It closes the wire if do fails or was too late.
+// during runs do and makes its reads and writes fail when ctx ends. It closes the wire if do fails or is too late.
 func (w *wire) during(ctx context.Context, do func() error) error {
 	stop := context.AfterFunc(ctx, func() { _ = w.raw.SetDeadline(past) })
 	err := do()
 	if !stop() && err == nil {
-		err = ctx.Err() // the answer won the race, but the connection can no longer be used
+		err = ctx.Err() // the answer arrived in time, but the connection has its deadline in the past
 	}
 	if err != nil {
 		w.close()
@@ -55,15 +55,15 @@ func (w *wire) during(ctx context.Context, do func() error) error {
 	return err
 }
 
-// What a watched server may say unasked.
+// Whether watch discards data that the server sends unasked.
 const (
-	discardNothing  = false // HTTP: it would pass for the answer to the next request
+	discardNothing  = false // HTTP: the data would be taken for the answer to the next request
 	discardGreeting = true  // TCP: servers may greet; bounded by maxAnswer
 )
 
-var errUnasked = errors.New("the server spoke unasked")
+var errUnasked = errors.New("the server sent data without a request")
 
-// watch waits in a goroutine for the server to end the connection.
+// watch monitors the connection in a goroutine until the server ends it.
 func (w *wire) watch(discard bool) {
 	w.limit.N = maxAnswer
 	w.ended = make(chan struct{})
@@ -78,7 +78,7 @@ func (w *wire) watch(discard bool) {
 	}()
 }
 
-// resume ends the watch and returns why the connection cannot be used any more, or nil.
+// resume ends the watch. It returns an error if the connection cannot be used any more.
 func (w *wire) resume() error {
 	_ = w.raw.SetReadDeadline(past)
 	<-w.ended
@@ -89,7 +89,7 @@ func (w *wire) resume() error {
 	return w.raw.SetReadDeadline(time.Time{})
 }
 
-// close ends the connection and waits for the watch to end. It says no TLS goodbye, which could block on a frozen server.
+// close ends the connection and waits for the watch to end. It sends no TLS close_notify, which could block on a frozen server.
 func (w *wire) close() {
 	_ = w.raw.Close()
 	if w.ended != nil {
@@ -97,16 +97,16 @@ func (w *wire) close() {
 	}
 }
 
-// kept is the connection that a probe leaves open, as the tripwire until the next.
-type kept struct {
+// idleConn holds the connection that a probe leaves open and monitored until the next.
+type idleConn struct {
 	idle *wire // nil if the last probe left none
 }
 
-func (k *kept) tripwire() *wire { return k.idle }
+func (c *idleConn) monitored() *wire { return c.idle }
 
-func (k *kept) close() {
-	if k.idle != nil {
-		k.idle.close()
-		k.idle = nil
+func (c *idleConn) close() {
+	if c.idle != nil {
+		c.idle.close()
+		c.idle = nil
 	}
 }

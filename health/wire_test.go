@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// An answer that arrives with the deadline has a connection whose deadline has passed.
+// After an answer that arrives with the deadline, the connection is unusable: its deadline has passed.
 func TestDuringTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()

@@ -1,12 +1,13 @@
-// Package sandbox runs commands that are trusted with little. Each runs as a user of its own,
-// without capabilities or a way to any, in a session of its own with nothing open but its output.
-// When it ends, or at the end of its context, it is killed with all that it started, be that in
-// another session or a daemon: this process is the one that orphans are given to
-// (PR_SET_CHILD_SUBREAPER), so what remains of a command ends up as a child of this process. Only
-// if this process is killed itself may something remain; a unit and a pod end with all of theirs.
+// Package sandbox runs commands with few rights. Each runs as an unprivileged user, without
+// capabilities and unable to gain any, in a session of its own, with only its output open.
 //
-// This process needs CAP_SETUID and CAP_SETGID, and no right to kill: it does that as the command's
-// user, so that the kernel refuses what is not the command's.
+// When a command ends, or its context does, the sandbox kills it and every process that it started,
+// including daemons and other sessions. Orphans become children of this process, their
+// subreaper (PR_SET_CHILD_SUBREAPER), so it finds them. Processes can remain only if this
+// process itself is killed outside of a unit or a pod.
+//
+// This process needs CAP_SETUID and CAP_SETGID but not CAP_KILL: it kills as the command's user, so
+// the kernel protects processes of other users.
 package sandbox
 
 import (
@@ -27,47 +28,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOutput is how much of what a command writes is kept; what is beyond it is read and forgotten.
+// maxOutput is how many bytes of a command's output are kept; the rest is read and discarded.
 const maxOutput = 4 << 10
 
-// Command is what to run.
+// Command describes a program to run.
 type Command struct {
 	// Args are the absolute path of a program, and its arguments.
 	Args []string
 	// User is the name or the number of a user other than root.
 	User string
-	// Environment is all of the command's, each as in NAME=value.
+	// Environment is the command's whole environment, each entry as in NAME=value.
 	Environment []string
 }
 
 // Sandbox runs commands, several at a time. It kills every child of this process that runs as the user of one of its
-// commands and was not started by it: a process has one sandbox.
+// commands and that it did not start. So a process may have only one sandbox.
 type Sandbox struct {
-	mu      sync.Mutex // held while a command is started, so that each child is known to be one or an orphan
+	mu      sync.Mutex // held while a command starts, so that a new child is never taken for an orphan
 	started map[*os.Process]bool
 }
 
-// New makes a sandbox, in which nothing runs.
+// New returns an empty sandbox.
 func New() *Sandbox { return &Sandbox{started: make(map[*os.Process]bool)} }
 
-// Run runs a command until it ends, or is killed at the end of ctx, and has left nothing. It returns how the command
-// ended and the first 4 KiB that it wrote; or an error if it could not be run.
+// Run runs a command until it ends, kills it at the end of ctx, and then kills all processes that it left. It returns
+// the exit state and the first 4 KiB of the output, or an error if the command could not run.
 func (s *Sandbox) Run(ctx context.Context, c Command) (state *os.ProcessState, output []byte, err error) {
 	onOwnThread(func() { state, output, err = s.run(ctx, c) })
 	return state, output, err
 }
 
-// run is Run on a thread that ends with it, of which is said what the command is to have of the kernel.
+// run does the work of Run. It drops the privileges of its OS thread, so it needs a thread of its own.
 func (s *Sandbox) run(ctx context.Context, c Command) (*os.ProcessState, []byte, error) {
 	uid, gid, err := account(c.User)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := children(); err != nil { // before there are some that could not be found
+	if _, err := children(); err != nil { // fail before the command starts if its orphans could not be found
 		return nil, nil, err
 	}
 	if err := confine(uid, gid); err != nil {
-		return nil, nil, fmt.Errorf("cannot run as the user %s: %w", c.User, err)
+		return nil, nil, fmt.Errorf("cannot run as user %s: %w", c.User, err)
 	}
 	r, process, err := s.start(c)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *Sandbox) run(ctx context.Context, c Command) (*os.ProcessState, []byte,
 		said <- head
 	}()
 	go func() {
-		state, _ := process.Wait() // it fails only where there is no such child
+		state, _ := process.Wait() // fails only if the child does not exist
 		ended <- state
 	}()
 	var state *os.ProcessState
@@ -95,12 +96,12 @@ func (s *Sandbox) run(ctx context.Context, c Command) (*os.ProcessState, []byte,
 	delete(s.started, process)
 	s.mu.Unlock()
 	err = s.sweep()
-	_ = r.SetReadDeadline(time.Now().Add(time.Second)) // the other end may have been handed to a stranger
+	_ = r.SetReadDeadline(time.Now().Add(time.Second)) // a process outside the sandbox may hold the other end
 	output := <-said
 	return state, output, err
 }
 
-// start starts a command, whose output can be read from r.
+// start starts a command; r reads its output.
 func (s *Sandbox) start(c Command) (r *os.File, _ *os.Process, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -123,18 +124,18 @@ func (s *Sandbox) start(c Command) (r *os.File, _ *os.Process, err error) {
 		return nil, nil, err
 	}
 	s.started[process] = true
-	// This process is the last to be killed when memory runs out; its checks are not.
+	// This process is protected from the OOM killer; its checks are not.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", process.Pid), []byte("0"), 0)
 	return r, process, nil
 }
 
-// sweep kills what commands of this thread's user have left, until nothing is.
+// sweep kills all orphans of this thread's user and returns when none is left.
 func (s *Sandbox) sweep() error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if left, err := s.killOrphans(); err != nil || !left {
 			return err
 		}
-		time.Sleep(pause) // for their own children to become orphans
+		time.Sleep(pause) // until their own children are orphans
 	}
 }
 
@@ -147,7 +148,7 @@ func (s *Sandbox) killOrphans() (found bool, err error) {
 	}
 	all, err := children()
 	for _, pid := range all {
-		// The kernel refuses what is not this thread's user's.
+		// The kernel refuses to kill processes of users other than this thread's.
 		if commands[pid] || unix.Kill(pid, unix.SIGKILL) != nil {
 			continue
 		}
@@ -157,11 +158,11 @@ func (s *Sandbox) killOrphans() (found bool, err error) {
 	return found, err
 }
 
-// children are the children of this process.
+// children returns the process IDs of the children of this process.
 func children() (pids []int, err error) {
 	threads, _ := filepath.Glob("/proc/self/task/*/children")
 	if len(threads) == 0 {
-		return nil, errors.New("the kernel does not tell the children of a process: it takes CONFIG_PROC_CHILDREN")
+		return nil, errors.New("the kernel does not list the children of a process: enable CONFIG_PROC_CHILDREN")
 	}
 	for _, file := range threads {
 		list, _ := os.ReadFile(file) // a thread may have ended
@@ -176,7 +177,7 @@ func children() (pids []int, err error) {
 	return pids, nil
 }
 
-// account are the IDs of a user, by name or number. A number that nobody has is that of its group, too.
+// account returns the IDs of a user, by name or number. A number without an account is used as the group ID as well.
 func account(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -190,21 +191,21 @@ func account(name string) (uid, gid int, err error) {
 	}
 	switch {
 	case err != nil:
-		return 0, 0, fmt.Errorf("there is no user %s", name)
-	case uid <= 0 || uid > math.MaxInt32 || gid <= 0 || gid > math.MaxInt32: // -1 would stand for no change
-		return 0, 0, fmt.Errorf("the user %s is root, of its group, or has no proper number: give the check another one", name)
+		return 0, 0, fmt.Errorf("user %s does not exist", name)
+	case uid <= 0 || uid > math.MaxInt32 || gid <= 0 || gid > math.MaxInt32: // -1 would mean no change
+		return 0, 0, fmt.Errorf("user %s is root, in its group, or has an invalid ID: choose another user", name)
 	}
 	return uid, gid, nil
 }
 
-// confine has this thread, and what it starts, be a user without privileges for good, and take no turns before others.
+// confine makes this thread, and the processes it starts, irrevocably unprivileged, with normal scheduling.
 func confine(uid, gid int) error {
 	if now, err := unix.SchedGetAttr(0, 0); err != nil || now.Policy != unix.SCHED_NORMAL {
 		if err := unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_NORMAL}, 0); err != nil {
 			return err
 		}
 	}
-	// What this process was given open by its own parent; since Linux 5.11.
+	// Closes descriptors that this process inherited, on exec; since Linux 5.11.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	for _, err := range []error{
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
@@ -220,7 +221,7 @@ func confine(uid, gid int) error {
 	return nil
 }
 
-// setIDs sets the real, effective and saved ID of this thread. Package unix would set those of all threads.
+// setIDs sets the real, effective and saved ID of this thread only; package unix would set them for all threads.
 func setIDs(call uintptr, id int) error {
 	if _, _, e := unix.RawSyscall(call, uintptr(id), uintptr(id), uintptr(id)); e != 0 {
 		return e
@@ -228,17 +229,17 @@ func setIDs(call uintptr, id int) error {
 	return nil
 }
 
-// onOwnThread runs do on a thread that ends with it.
+// onOwnThread runs do on an OS thread that ends with it.
 func onOwnThread(do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if unix.Gettid() != unix.Getpid() {
 			do()
 			return
 		}
-		onOwnThread(do) // this is the first thread, which cannot end; while it is locked, another one is had
+		onOwnThread(do) // the first thread cannot end; while it is locked, the goroutine gets another
 		runtime.UnlockOSThread()
 	}()
 	<-done

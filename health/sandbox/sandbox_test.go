@@ -27,7 +27,7 @@ func TestPriorityIsNotInherited(t *testing.T) {
 	})
 }
 
-// Nor is it the last to be killed when memory runs out, as Herald is.
+// A command does not inherit Herald's protection from the OOM killer.
 func TestOOMScoreIsNotInherited(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	before := must.Get[[]byte](t)(os.ReadFile(file))
@@ -41,7 +41,7 @@ func TestOOMScoreIsNotInherited(t *testing.T) {
 	}
 }
 
-// The first thread of a process cannot end: what is confined is another one, wherever it begins.
+// The first thread of a process cannot end, so the sandbox always confines another thread.
 func TestOwnThread(t *testing.T) {
 	for range 100 {
 		onOwnThread(func() {

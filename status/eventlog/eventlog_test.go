@@ -19,7 +19,7 @@ func TestEvents(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(l.Handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError})))
 	log.Info("vip announcing", "vip", "cp", "address", "10.99.0.10", "reason", "apiserver healthy", "state", "announced")
-	log.Info("check warns", "check", "apiserver")
+	log.Info("check warning raised", "check", "apiserver")
 	log.Warn("check is unhealthy", "check", "apiserver", "state", "unhealthy")
 	log.With("node", "m1").WithGroup("bgp").With("peer", "r1").Warn("session lost", "asn", 64500, "err", errors.New("hold timer expired"))
 	log.Debug("probe")
@@ -29,7 +29,7 @@ func TestEvents(t *testing.T) {
 		{Level: slog.LevelError, What: "refused", Why: "line 1 line 2; bad"},
 		{Level: slog.LevelWarn, What: "session lost", About: "node=m1 bgp.peer=r1 bgp.asn=64500 bgp.err=hold timer expired"},
 		{Level: slog.LevelWarn, What: "check is unhealthy", About: "check=apiserver", Of: "check apiserver", State: "unhealthy"},
-		{Level: slog.LevelInfo, What: "check warns", About: "check=apiserver"},
+		{Level: slog.LevelInfo, What: "check warning raised", About: "check=apiserver"},
 		{Level: slog.LevelInfo, What: "vip announcing", About: "vip=cp address=10.99.0.10", Why: "apiserver healthy", Of: "vip cp 10.99.0.10", State: "announced"},
 	}
 	got := l.Events()

@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// variants are the two kinds of check; each has a tripwire.
+// variants are the two kinds of check; each monitors its connection.
 var variants = []struct {
 	name   string
 	adjust func(*health.Check)
@@ -34,8 +34,8 @@ func bothWays(t *testing.T, test func(t *testing.T, b *rig, c health.Check)) {
 	}
 }
 
-// A server that dies is unhealthy in no (virtual) time, whatever fall says, and once.
-func TestTripwire(t *testing.T) {
+// A dead server is unhealthy in no (virtual) time, regardless of fall, and is notified once.
+func TestConnectionMonitor(t *testing.T) {
 	for _, end := range []struct {
 		name  string
 		reset bool
@@ -122,7 +122,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// A close is evidence even if the server has hung up too often for it to call for a probe.
+// A close is evidence even if the server has hung up too often to trigger a probe by it.
 func TestCauseIsTheClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -141,7 +141,7 @@ func TestCauseIsTheClose(t *testing.T) {
 	})
 }
 
-// A listener that hangs up on everyone, such as a proxy whose server is gone: no refusal, so fall decides.
+// A listener closes all connections, like a proxy without its server: that is no refusal, so fall decides.
 func TestCutOffEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -165,7 +165,7 @@ func TestCutOffEachTime(t *testing.T) {
 	})
 }
 
-// A frozen server keeps its connections: only the deadline finds it, within an interval and fall timeouts.
+// A frozen server keeps its connections: only the deadline detects it, within an interval and fall timeouts.
 func TestFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newRig(t)
@@ -187,12 +187,12 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
-// A TCP server may greet; a flood is bounded and no busy loop.
+// A TCP server may greet; a flood is bounded and causes no busy loop.
 func TestTCPServerTalks(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		talk   func(net.Conn)
-		notice time.Duration // of its death
+		notice time.Duration // until its death is detected
 	}{
 		{"greeting", says("SSH-2.0-OpenSSH_9.2\r\n"), 0},
 		{"flood", func(c net.Conn) { endless(c, "", strings.Repeat("chargen ", 1<<10)) }, 200 * time.Millisecond},
