@@ -185,7 +185,7 @@ func (bs *backends) update(now time.Time) (changed []Backend, next time.Time) {
 		parting := !b.mute.IsZero() && later(bs.patience(b))
 		verdicts[i] = b.Backend
 		verdicts[i].State, verdicts[i].Reason = b.alone(parting)
-		verdicts[i].Silent = b.now.silent && b.last.said == well
+		verdicts[i].TimedOut = b.now.silent && b.last.said == well
 		serve = serve || verdicts[i].State == Serving
 	}
 	if !serve {

@@ -265,8 +265,8 @@ func TestSilentOnesAreMarked(t *testing.T) {
 	bs.see(start.Add(time.Second), parse(t, "m1 silent well, m2 silent leaving, m3 well"))
 	bs.update(start.Add(time.Second))
 	for _, b := range bs.sorted() {
-		if want := b.Name == "m1"; b.Silent != want {
-			t.Errorf("%s is marked silent: %t, want %t", b.Name, b.Silent, want)
+		if want := b.Name == "m1"; b.TimedOut != want {
+			t.Errorf("%s is marked silent: %t, want %t", b.Name, b.TimedOut, want)
 		}
 	}
 }

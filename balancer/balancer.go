@@ -1,6 +1,6 @@
 // Package balancer spreads new connections over healthy backends on layer 4. It
 // knows where connections may arrive ([Service]), who may take them and in which
-// state each is ([Backend]); a [Plane] carries them, in the kernel or by itself.
+// state each is ([Backend]); a [DataPlane] carries them, in the kernel or by itself.
 //
 // Established connections stay where they are, whatever changes, unless their
 // backend is [Dead].
@@ -53,9 +53,9 @@ type Backend struct {
 	State State
 	// Reason says in words why it is in its state.
 	Reason string
-	// Silent: it was well and is not heard any more. If it drains, connections that it has not
+	// TimedOut: it was well and is not heard any more. If it drains, connections that it has not
 	// answered yet are tried elsewhere.
-	Silent bool
+	TimedOut bool
 }
 
 // State is what a backend is good for.
@@ -82,8 +82,8 @@ func (s State) String() string {
 	}
 }
 
-// Plane carries the connections of services. Its methods are safe for concurrent use.
-type Plane interface {
+// DataPlane carries the connections of services. Its methods are safe for concurrent use.
+type DataPlane interface {
 	// Apply makes services, sorted by name, the ones that are carried: all of the change or,
 	// with an error that says what to do, none of it or all but what the error is about. What
 	// is established stays established, except connections to backends that are Dead and were

@@ -77,13 +77,13 @@ type Member struct {
 	// Checks are its verdicts by name; one without a verdict yet is left out.
 	Checks   map[string]bool
 	Draining bool
-	// Silent: it has not been heard of for as long as what it said holds, or has left.
-	Silent bool
+	// TimedOut: it has not been heard of for as long as what it said holds, or has left.
+	TimedOut bool
 }
 
 // Serves reports whether the member serves what takes these checks to pass.
 func (m Member) Serves(checks []string) bool {
-	return !m.Silent && !m.Draining && !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] })
+	return !m.TimedOut && !m.Draining && !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] })
 }
 
 // Status is a balancer as it is.

@@ -25,7 +25,7 @@ type Set struct {
 	log      *slog.Logger
 	resolver resolver
 	monitor  monitor
-	planes   [2]Plane // by Mode
+	planes   [2]DataPlane // by Mode
 	counter  counter
 
 	wake     chan struct{}      // tells run that something may be due
@@ -67,16 +67,16 @@ type running struct {
 }
 
 // New returns a Set without balancers, which is to be closed.
-func New(log *slog.Logger, kernel, proxy Plane) *Set {
+func New(log *slog.Logger, kernel, proxy DataPlane) *Set {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return newSet(log, kernel, proxy, net.DefaultResolver, func(observe func(health.Verdict)) monitor {
 		return health.NewMonitor(log, observe)
 	})
 }
 
-func newSet(log *slog.Logger, kernel, proxy Plane, resolver resolver, watch func(observe func(health.Verdict)) monitor) *Set {
+func newSet(log *slog.Logger, kernel, proxy DataPlane, resolver resolver, watch func(observe func(health.Verdict)) monitor) *Set {
 	ctx, stop := context.WithCancel(context.Background())
-	planes := [...]Plane{Kernel: kernel, Proxy: proxy}
+	planes := [...]DataPlane{Kernel: kernel, Proxy: proxy}
 	s := &Set{
 		log:      log,
 		resolver: resolver,

@@ -44,7 +44,7 @@ func master(addr string, change ...func(*Member)) Member {
 }
 
 func sickly(m *Member) { m.Checks = map[string]bool{"apiserver": false} }
-func hushed(m *Member) { m.Silent = true }
+func hushed(m *Member) { m.TimedOut = true }
 func drains(m *Member) { m.Draining = true }
 
 func TestOffersReachThePlaneAtOnce(t *testing.T) {

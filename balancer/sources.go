@@ -26,8 +26,8 @@ func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) [
 		s := sighting{
 			name:   member.Name,
 			addr:   netip.AddrPortFrom(member.Addr.Unmap(), m.Port),
-			silent: member.Silent,
-			gone:   member.Silent,
+			silent: member.TimedOut,
+			gone:   member.TimedOut,
 		}
 		var missing, failing []string
 		for _, check := range m.Checks {

@@ -18,8 +18,8 @@ func TestReasonsOfMembers(t *testing.T) {
 		{func(*Member) {}, "healthy: apiserver"},
 		{drains, "is draining"},
 		{hushed, "has not been heard"},
-		{func(m *Member) { m.Draining, m.Silent = true, true }, "was drained or stopped, and has not been heard since"},
-		{func(m *Member) { m.Checks["apiserver"], m.Silent = false, true }, "has not been heard"},
+		{func(m *Member) { m.Draining, m.TimedOut = true, true }, "was drained or stopped, and has not been heard since"},
+		{func(m *Member) { m.Checks["apiserver"], m.TimedOut = false, true }, "has not been heard"},
 	} {
 		of := Members{Port: 6443, Checks: []string{"apiserver"}}
 		seen := of.sightings([]Member{master("10.0.0.1", c.change)}, func(netip.AddrPort) bool { return true })

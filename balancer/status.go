@@ -74,7 +74,7 @@ func (s *Set) awaitPlanes(limit time.Duration) {
 // counter asks planes for what they count: one at a time, and without any other lock, as it may
 // take them a while.
 type counter struct {
-	planes [2]Plane // by Mode
+	planes [2]DataPlane // by Mode
 
 	mu     sync.Mutex
 	begun  time.Time // when the planes were asked for

@@ -78,9 +78,9 @@ type Daemon struct {
 	advertiser *advertiser
 	arrivals   *arrivals.Counter
 	balancers  *balance.Node
-	kernel     *nft.Plane // the plane of balancers in the kernel
-	services   *services  // nil without a services section
-	draining   sync.Mutex // for one Drain or Undrain to begin at a time
+	kernel     *nft.DataPlane // the plane of balancers in the kernel
+	services   *services      // nil without a services section
+	draining   sync.Mutex     // for one Drain or Undrain to begin at a time
 	drained    drained
 
 	fence    string // as in [admin.Election]

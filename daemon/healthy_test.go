@@ -63,7 +63,7 @@ func (p *countingPlane) Apply([]balancer.Service) error { return nil }
 func (p *countingPlane) Close() error                   { return nil }
 
 // idle is a daemon that has c in force and touches nothing of the host.
-func idle(tb testing.TB, c *config.Config, plane balancer.Plane, observe func(health.Verdict)) *Daemon {
+func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe func(health.Verdict)) *Daemon {
 	tb.Helper()
 	log := slog.New(slog.DiscardHandler)
 	addresses, err := address.New(log, address.Options{})

@@ -50,7 +50,7 @@ func TestHealthyMembers(t *testing.T) {
 		{name: "one check has no verdict", o: offer("m2", "10.0.0.2", "apiserver"), vip: bridgedV4},
 		{name: "offers nothing", o: offer("m2", "10.0.0.2"), vip: bridgedV4},
 		{name: "drains", o: with(func(o *balancer.Member) { o.Draining = true }), vip: bridgedV4},
-		{name: "is silent", o: with(func(o *balancer.Member) { o.Silent = true }), vip: bridgedV4},
+		{name: "is silent", o: with(func(o *balancer.Member) { o.TimedOut = true }), vip: bridgedV4},
 		{name: "has no address of the family", o: well, vip: bridgedV6},
 		{name: "serves over IPv6", o: offer("m2", "fd00::2", checks...), vip: bridgedV6, want: true},
 		{name: "is at a loopback address", o: offer("m2", "127.0.0.2", checks...), vip: bridgedV4},

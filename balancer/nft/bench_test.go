@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// BenchmarkPlan is what a backend's death costs besides the kernel's work, with ten balancers.
+// BenchmarkPlan measures the plan for a backend's death, without the kernel's work, with ten balancers.
 func BenchmarkPlan(b *testing.B) {
 	var services [2][]balancer.Service
 	for i := range 10 {

@@ -12,15 +12,15 @@ import (
 )
 
 func TestRefused(t *testing.T) {
-	to := func(place string) []balancer.Backend {
+	backends := func(place string) []balancer.Backend {
 		return []balancer.Backend{{Addr: netip.MustParseAddrPort(place)}}
 	}
 	for want, services := range map[string][]balancer.Service{
-		"an address and a port are needed": {{Name: "a", Backends: to("0.0.0.0:80")}},
-		"that mean the same on all links":  {{Name: "a", Backends: to("[fe80::1%eth0]:80")}},
-		"only this host reaches it":        {{Name: "a", Backends: to("127.0.0.1:80")}},
+		"an address and a port are needed": {{Name: "a", Backends: backends("0.0.0.0:80")}},
+		"that mean the same on all links":  {{Name: "a", Backends: backends("[fe80::1%eth0]:80")}},
+		"only this host reaches it":        {{Name: "a", Backends: backends("127.0.0.1:80")}},
 		"balancer a listens there": {
-			{Name: "a", Listen: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}}, {Name: "b", Backends: to("10.0.0.1:80")},
+			{Name: "a", Listen: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}}, {Name: "b", Backends: backends("10.0.0.1:80")},
 		},
 	} {
 		if _, err := reachable(services); err == nil || !strings.Contains(err.Error(), want) {
@@ -29,8 +29,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What a member or a name tells must not keep a balancer from its other backends, nor another
-// balancer from anything.
+// An unusable backend from a member or from DNS affects neither the other backends nor other balancers.
 func TestRefusedBackendIsLeftOut(t *testing.T) {
 	good, bad := netip.MustParseAddrPort("10.0.0.2:80"), netip.MustParseAddrPort("127.0.0.1:80")
 	services := []balancer.Service{
@@ -42,10 +41,10 @@ func TestRefusedBackendIsLeftOut(t *testing.T) {
 		t.Errorf("error %v, want one about the backend", err)
 	}
 	if len(got) != 2 || len(got[0].Backends) != 1 || got[0].Backends[0].Addr != good || len(got[1].Backends) != 1 {
-		t.Errorf("%+v is carried", got)
+		t.Errorf("services %+v", got)
 	}
 	if len(services[0].Backends) != 2 {
-		t.Error("the caller's own services were changed")
+		t.Error("the caller's services were changed")
 	}
 }
 
@@ -72,7 +71,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Keys and names say what they were made of.
+// Keys and names can be decoded.
 func TestNames(t *testing.T) {
 	for _, place := range []netip.AddrPort{local, vip4, vip6} {
 		if got, ok := placeOf(placeKey(place)); !ok || got != place {
@@ -89,7 +88,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzChainOf reads whatever the kernel may say of where an element leads.
+// FuzzChainOf decodes arbitrary verdicts and keys.
 func FuzzChainOf(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0, 0xff, 0xff, 0xff, 0xfc, 6, 0, 2, 0, 'a', 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/testenv/plane"
 )
 
-// TestConformance holds the kernel to what any plane has to do.
+// TestConformance runs the tests of all data planes on the kernel's.
 func TestConformance(t *testing.T) {
 	l := newLAN(t)
 	node := l.add("node")
@@ -21,16 +21,16 @@ func TestConformance(t *testing.T) {
 		backends = append(backends, netip.AddrPortFrom(m.v4, 6443))
 	}
 	plane.Test(t, node.plane(Options{Node: "node"}), plane.Site{
-		Listen: func(at netip.AddrPort) (out net.Listener, err error) {
-			err = namespace.In(hosts[at.Addr()].ns, func() (err error) {
-				out, err = net.Listen("tcp", at.String())
+		Listen: func(addr netip.AddrPort) (out net.Listener, err error) {
+			err = namespace.In(hosts[addr.Addr()].ns, func() (err error) {
+				out, err = net.Listen("tcp", addr.String())
 				return err
 			})
 			return out, err
 		},
-		Dial: func(to netip.AddrPort) (out net.Conn, err error) {
+		Dial: func(dst netip.AddrPort) (out net.Conn, err error) {
 			err = namespace.In(node.ns, func() (err error) {
-				out, err = net.DialTimeout("tcp", to.String(), patience)
+				out, err = net.DialTimeout("tcp", dst.String(), patience)
 				return err
 			})
 			return out, err

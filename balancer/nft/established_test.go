@@ -14,8 +14,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// What is established stays with its backend whatever becomes of the configuration, of the process and
-// of the table; and clients of who drains or is taken away go on.
+// Established connections survive all changes of the configuration, the process and the table, even if their backend drains
+// or is removed.
 func TestEstablishedStays(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -25,14 +25,14 @@ func TestEstablishedStays(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{all}))
 	var established []*conn
 	for range 5 {
-		for _, to := range all.Listen {
-			established = append(established, s.node.connect(to))
-			if to != local {
-				established = append(established, s.client.connect(to))
+		for _, dst := range all.Listen {
+			established = append(established, s.node.connect(dst))
+			if dst != local {
+				established = append(established, s.client.connect(dst))
 			}
 		}
 	}
-	stay := func(after string) {
+	survive := func(after string) {
 		t.Helper()
 		for _, c := range established {
 			if err := c.echoes(); err != nil {
@@ -40,7 +40,7 @@ func TestEstablishedStays(t *testing.T) {
 			}
 		}
 	}
-	stay("nothing")
+	survive("the start")
 	draining, fewer, hashed, elsewhere, external := all, all, all, all, all
 	draining.Backends = append(s.backends(balancer.Draining, s.masters[0]), s.backends(balancer.Serving, s.masters[1:]...)...)
 	fewer.Backends = s.backends(balancer.Serving, s.masters[2])
@@ -53,26 +53,26 @@ func TestEstablishedStays(t *testing.T) {
 		"external": {external}, "none": nil, "another name": {other}, "all": {all},
 	} {
 		s.must(p.Apply(services))
-		stay(what)
+		survive(what)
 		s.must(p.refresh())
-		stay(what + ", refreshed")
+		survive(what + ", refreshed")
 	}
 	s.must(p.Apply([]balancer.Service{all}))
 	stop()
 	s.must(p.Close())
-	stay("closing")
+	survive("closing")
 	p = s.node.idlePlane(Options{Node: "node"})
-	stay("adoption")
+	survive("adoption")
 	s.must(p.Apply([]balancer.Service{all}))
-	stay("applying again")
-	want := p.wanted(*p.have)
-	s.must(p.kernel.replace(want))
-	stay("making the table anew")
+	survive("applying again")
+	want := p.keeper.desired(*p.keeper.have)
+	s.must(p.keeper.kernel.replace(want))
+	survive("replacing the table")
 	s.must(clearTable(int(s.node.ns)))
-	stay("clearing")
+	survive("clearing")
 }
 
-// Herald is killed with 5,000 connections. None is lost, and new ones are taken all the while.
+// Herald is killed with 5,000 connections. No connection is lost, and new ones are accepted all the time.
 func TestKilled(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -111,7 +111,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Without anybody who refreshes it the kernel ends listening, and keeps what is established.
+// Without renewal listeners expire, and established connections stay.
 func TestListeningEnds(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{Outlive: 2 * time.Second})
@@ -123,7 +123,7 @@ func TestListeningEnds(t *testing.T) {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
 	s.must(c.echoes())
-	// It listens for as long as it is refreshed.
+	// Renewed listeners stay.
 	stop := s.node.runs(p)
 	defer stop()
 	long := time.NewTimer(3 * time.Second)
@@ -138,9 +138,8 @@ func TestListeningEnds(t *testing.T) {
 	}
 }
 
-// A master vanishes without a word. Its clients need not wait: this host's own get an error
-// at once, others when they send; who is only connecting is connected to another. Nobody
-// else notices.
+// A master vanishes. Clients on this host get an error at once, clients elsewhere when they send, and a client that is
+// connecting is connected to another master. Clients of other masters are not affected.
 func TestDeadBackend(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -153,8 +152,8 @@ func TestDeadBackend(t *testing.T) {
 	}
 	var clients []client
 	for range 6 {
-		for _, to := range []netip.AddrPort{vip4, vip6} {
-			clients = append(clients, client{s.client.connect(to), false}, client{s.node.connect(to), true})
+		for _, dst := range []netip.AddrPort{vip4, vip6} {
+			clients = append(clients, client{s.client.connect(dst), false}, client{s.node.connect(dst), true})
 		}
 		clients = append(clients, client{s.node.connect(local), true})
 	}
@@ -188,8 +187,8 @@ func TestDeadBackend(t *testing.T) {
 			t.Errorf("a local client reads: %v", err)
 		}
 	}
-	if who := <-connecting; who == gone.name || !strings.HasPrefix(who, "m") {
-		t.Errorf("who was connecting: %s", who)
+	if server := <-connecting; server == gone.name || !strings.HasPrefix(server, "m") {
+		t.Errorf("the connecting client got %s", server)
 	}
 	for _, c := range clients {
 		err := c.echoes()
@@ -209,8 +208,8 @@ func TestDeadBackend(t *testing.T) {
 	}
 }
 
-// What a silent backend has not answered is tried elsewhere, and what is established stays.
-func TestSilentBackend(t *testing.T) {
+// Connections that a timed-out backend has not answered are tried elsewhere, and established ones stay.
+func TestTimedOutBackend(t *testing.T) {
 	s := newSite(t)
 	p := s.node.plane(Options{})
 	gone := s.masters[1]
@@ -235,28 +234,28 @@ func TestSilentBackend(t *testing.T) {
 		s.must(err)
 		return connections[netip.AddrPortFrom(gone.v4, service.Backends[0].Addr.Port())]
 	}
-	wait.Until(t, "the other is on its way", func() bool { return open() == 2 })
-	silent := s.backends(balancer.Draining, gone)
-	for i := range silent {
-		silent[i].Silent = true
+	wait.Until(t, "the second connection is half-open", func() bool { return open() == 2 })
+	timedOut := s.backends(balancer.Draining, gone)
+	for i := range timedOut {
+		timedOut[i].TimedOut = true
 	}
-	service.Backends = append(silent, s.backends(balancer.Serving, s.masters[0])...)
+	service.Backends = append(timedOut, s.backends(balancer.Serving, s.masters[0])...)
 	s.must(p.Apply([]balancer.Service{service}))
-	if who := <-connecting; who != s.masters[0].name {
-		t.Errorf("who was connecting: %s", who)
+	if server := <-connecting; server != s.masters[0].name {
+		t.Errorf("the connecting client got %s", server)
 	}
 	if n := open(); n != 1 {
-		t.Errorf("%d connections to the silent are left, want 1", n)
+		t.Errorf("%d connections to the timed-out backend are left, want 1", n)
 	}
 }
 
-// A client elsewhere chooses its port. Who listens at the same port here has nothing to do with it.
+// A remote client may use a port at which a server of this host listens. The death of its backend does not end that listener.
 func TestDeathSparesListeners(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
 	const chosen = 10250
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // the kernel ends no listener of the other kind
+	plain.SetMultipathTCP(false) // the kernel does not end listeners of Multipath TCP
 	var bystander net.Listener
 	s.node.in(func() (err error) {
 		bystander, err = plain.Listen(t.Context(), "tcp", fmt.Sprintf(":%d", chosen))
@@ -284,7 +283,7 @@ func TestDeathSparesListeners(t *testing.T) {
 	})
 }
 
-// The first Apply of a process cannot know who has died: it ends nothing.
+// The first Apply of a process does not know which backends died before: it ends no connection.
 func TestFirstApplyEndsNothing(t *testing.T) {
 	s := newSite(t)
 	service := s.service(local)

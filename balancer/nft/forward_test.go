@@ -7,8 +7,8 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// A filter that drops what is forwarded keeps others from a VIP, and what herald doctor says to do
-// about it lets them through, and nobody else.
+// A filter that drops forwarded packets blocks other hosts from a VIP. The rule that herald doctor recommends lets
+// them through.
 func TestForwardPolicy(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -35,7 +35,7 @@ table inet firewall {
 	}
 }
 
-// A balancer whose connections cannot be forwarded says so, and the bridge opens no VIP of such a family.
+// A balancer reports that forwarding cannot be switched on for a family, and the bridge opens no VIP of that family.
 func TestForwardingCannotBeSwitchedOn(t *testing.T) {
 	s := newSite(t)
 	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=0")

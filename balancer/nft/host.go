@@ -3,7 +3,6 @@ package nft
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -20,35 +19,34 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// host is the rest of the kernel that is needed: settings, routes, connections. Another program
-// may have the kernel's lock of links for long, as while a driver waits for its hardware; so each call
-// has its end, as those of nftables have.
+// host calls the rest of the kernel: settings, routes and connections. Each call has a timeout, as with nftables, because
+// the kernel's lock for links may be held for long, for instance while a driver waits for its hardware.
 type host struct {
-	netns int // file descriptor of a network namespace; 0: the process's
+	netns int // file descriptor of a network namespace; 0 is the process's
 
-	settings ruleset.Calls // and routes; by Plane.applying
-	ends     ruleset.Calls // of connections; by Plane.applying
-	counts   ruleset.Calls // of connections; by Plane.counting
+	settings ruleset.Calls // settings and routes; by DataDataPlane.changing
+	ends     ruleset.Calls // ending connections; by DataPlane.changing
+	counts   ruleset.Calls // counting connections, for one DataPlane.Counts at a time
 }
 
-// endTimeout is for how long ending connections is waited for: of a hundred thousand it takes
-// seconds, and goes on then.
+// endTimeout is how long to wait for the end of connections. A hundred thousand take seconds, and
+// the call continues after the timeout.
 const endTimeout = 10 * time.Second
 
-// errUnanswered is when a call to the host has not ended in time, or the last one still has not.
+// errUnanswered means that a call to the host timed out, or that an earlier one has not returned yet.
 var errUnanswered = errors.New("the kernel does not answer")
 
 func newHost(netns int, timeout time.Duration) host {
 	return host{netns, ruleset.NewCalls(timeout), ruleset.NewCalls(max(timeout, endTimeout)), ruleset.NewCalls(timeout)}
 }
 
-// in returns what f does in the host's network namespace. A call that is not waited for any more may go on,
-// so f is not to touch what others do.
+// in runs f in the host's network namespace and returns its result. After a timeout f continues, so it must not use shared
+// variables.
 func in[T any](h host, calls ruleset.Calls, f func() (T, error)) (T, error) {
 	var answer, none T
 	err := calls.Do(func() (err error) {
 		if h.netns != 0 {
-			runtime.LockOSThread() // and never unlock: the thread, which is elsewhere now, ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread stays in the namespace and ends with the goroutine
 			if err := unix.Setns(h.netns, unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -62,7 +60,7 @@ func in[T any](h host, calls ruleset.Calls, f func() (T, error)) (T, error) {
 	return answer, err
 }
 
-// setLocalnet lets packets of 127.0.0.0/8 pass a link, or no longer.
+// setLocalnet sets route_localnet of a link in the host's network namespace.
 func (h host) setLocalnet(link string, on bool) error {
 	_, err := in(h, h.settings, func() (struct{}, error) { return struct{}{}, setLocalnet(link, on) })
 	return err
@@ -70,13 +68,13 @@ func (h host) setLocalnet(link string, on bool) error {
 
 const settings = "/proc/sys/net"
 
-// setting reads a setting of the kernel's.
+// setting reads a sysctl.
 func setting(path ...string) (string, error) {
 	value, err := os.ReadFile(filepath.Join(append([]string{settings}, path...)...))
 	return strings.TrimSpace(string(value)), err
 }
 
-// write changes a setting. The error says how the user can do it.
+// write sets a sysctl. The error says how the user can set it.
 func write(value string, path ...string) error {
 	name := filepath.Join(path...)
 	f, err := os.OpenFile(filepath.Join(settings, name), os.O_WRONLY, 0)
@@ -90,8 +88,8 @@ func write(value string, path ...string) error {
 	return nil
 }
 
-// localnetLacks tells which of links drop packets of 127.0.0.0/8. What is set for all
-// links counts for each.
+// localnetLacks returns the links without route_localnet, which drop packets of 127.0.0.0/8. The setting "all" counts for
+// each link.
 func localnetLacks(links map[string]bool) ([]string, error) {
 	const conf, name = "ipv4/conf", "route_localnet"
 	if all, err := setting(conf, "all", name); err != nil || all == "1" {
@@ -100,7 +98,7 @@ func localnetLacks(links map[string]bool) ([]string, error) {
 	var out []string
 	for link := range sorted(links) {
 		value, err := setting(conf, link, name)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may have just gone
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the link may have gone
 			return nil, err
 		}
 		if value == "0" {
@@ -110,7 +108,7 @@ func localnetLacks(links map[string]bool) ([]string, error) {
 	return out, nil
 }
 
-// setLocalnet lets packets of 127.0.0.0/8 pass a link, or no longer.
+// setLocalnet sets whether a link accepts packets of 127.0.0.0/8.
 func setLocalnet(name string, on bool) error {
 	var value uint32
 	if on {
@@ -118,12 +116,12 @@ func setLocalnet(name string, on bool) error {
 	}
 	err := link.RouteLocalnet.Set(name, value)
 	if errors.Is(err, unix.ENODEV) {
-		return nil // with the link the setting has gone
+		return nil // the link and its setting are gone
 	}
 	return err
 }
 
-// forward4 lets packets pass that come by any link. It asks rtnetlink, as /proc/sys may be read-only.
+// forward4 switches IPv4 forwarding on for all links. It uses rtnetlink, as /proc/sys may be read-only.
 func forward4() (changed []string, err error) {
 	if on, err := setting("ipv4/ip_forward"); err != nil || on == "1" {
 		return nil, err
@@ -135,7 +133,7 @@ func forward4() (changed []string, err error) {
 	for _, l := range links {
 		on, err := setting("ipv4/conf", l.Name, "forwarding")
 		if err != nil || on == "1" || l.Flags&net.FlagLoopback != 0 {
-			continue // it has no IPv4, has gone, or forwards
+			continue // it has no IPv4, is gone, or forwards already
 		}
 		if err := link.Forwarding.Set(l.Name, 1); err != nil && !errors.Is(err, unix.ENODEV) {
 			return changed, err
@@ -145,13 +143,13 @@ func forward4() (changed []string, err error) {
 	return changed, nil
 }
 
-// forward6 lets packets of IPv6 pass. A host that forwards does not accept router
-// advertisements unless it is told to in so many words (accept_ra=2): where it did it goes on.
+// forward6 switches IPv6 forwarding on. A forwarding host ignores router advertisements unless accept_ra is 2, so
+// forward6 sets it on links that accepted them.
 func forward6() (changed []string, err error) {
 	const conf, name = "ipv6/conf", "forwarding"
 	if on, err := setting(conf, "all", name); err != nil || on == "1" {
 		if errors.Is(err, os.ErrNotExist) {
-			err = nil // there is no IPv6
+			err = nil // the kernel has no IPv6
 		}
 		return nil, err
 	}
@@ -175,9 +173,8 @@ func forward6() (changed []string, err error) {
 	return append(changed, "net.ipv6.conf.all."+name), nil
 }
 
-// prepareHost sets what services need of the host besides the table, and says which of them have to do
-// without.
-func (p *Plane) prepareHost(services []balancer.Service) error {
+// prepareHost sets the host's settings for services. The error names the services that lack one. p.changing is held.
+func (p *DataPlane) prepareHost(services []balancer.Service) error {
 	var faults []error
 	blame := func(host error, needs func(netip.AddrPort) bool) {
 		for _, s := range services {
@@ -199,9 +196,9 @@ func (p *Plane) prepareHost(services []balancer.Service) error {
 	return errors.Join(faults...)
 }
 
-// prepareLocal lets packets of 127.0.0.0/8 pass where services listen at 127.0.0.1. The table remembers
-// what is set before it is, so that a successor can take it back.
-func (p *Plane) prepareLocal(services []balancer.Service) error {
+// prepareLocal sets route_localnet on the links to backends of services at 127.0.0.1. The table remembers the links
+// first, so that a successor can reset them.
+func (p *DataPlane) prepareLocal(services []balancer.Service) error {
 	backends := make(map[netip.Addr]bool)
 	for _, s := range services {
 		if slices.ContainsFunc(s.Listen, isLoopback) {
@@ -217,7 +214,7 @@ func (p *Plane) prepareLocal(services []balancer.Service) error {
 	if len(lack) == 0 {
 		return nil
 	}
-	if err := p.remember(lack); err != nil {
+	if err := p.keeper.remember(lack); err != nil {
 		return err
 	}
 	for _, link := range lack {
@@ -225,51 +222,33 @@ func (p *Plane) prepareLocal(services []balancer.Service) error {
 			return fmt.Errorf("cannot listen at 127.0.0.1: %w", err)
 		}
 	}
-	p.log.Info("set route_localnet for what listens at 127.0.0.1; packets from outside to 127.0.0.0/8 are dropped all the same", "links", lack)
+	p.log.Info("set route_localnet for listeners at 127.0.0.1; packets from outside to 127.0.0.0/8 are still dropped", "links", lack)
 	return nil
 }
 
-// remember writes down which links are about to be set.
-func (p *Plane) remember(links []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.want.localnet
-	p.want.localnet = maps.Clone(before)
-	for _, link := range links {
-		p.want.localnet[link] = true
-	}
-	err := p.sync()
-	if err != nil {
-		p.want.localnet = before
-	}
-	return err
-}
-
-// forward has the host forward packets of a family for others than its own clients, and logs what it
-// has changed.
+// forward switches forwarding on for a family and logs the changed settings.
 //
-// It is never switched off again: another program that finds it on takes that for granted, a container
-// runtime for one, and nobody can tell whether one has.
-func (p *Plane) forward(v4 bool) error {
+// Herald never switches it off: another program, such as a container runtime, may find it on and rely on it.
+func (p *DataPlane) forward(v4 bool) error {
 	switchOn := forward6
 	if v4 {
 		switchOn = forward4
 	}
 	changed, err := in(p.host, p.host.settings, switchOn)
 	if len(changed) > 0 {
-		p.log.Info("switched forwarding on for others' connections; it stays on, as others may have come to need it", "settings", changed)
+		p.log.Info("switched forwarding on for connections of other hosts; it stays on, as other programs may rely on it", "settings", changed)
 	}
 	return err
 }
 
-// linksTo are the links by which IPv4 addresses are reached now; not lo.
+// linksTo returns the links on the routes to IPv4 addresses, without lo.
 func linksTo(addrs map[netip.Addr]bool) map[string]bool {
 	out := make(map[string]bool)
 	for addr := range addrs {
 		if !addr.Is4() {
 			continue
 		}
-		if name, err := link.To(addr); err == nil && name != "lo" { // without a route there will be another refresh
+		if name, err := link.To(addr); err == nil && name != "lo" { // the next refresh tries again without a route
 			out[name] = true
 		}
 	}

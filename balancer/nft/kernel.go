@@ -14,16 +14,15 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// kernel is nftables, for one call at a time.
+// kernel calls nftables. Only one call may run at a time.
 type kernel struct{ ruleset.Socket }
 
 const (
-	// elementsInARow fit a netlink attribute, which has a 16 bit length.
-	elementsInARow = 200
+	// elementsPerMessage fit in a netlink attribute, which has a 16 bit length.
+	elementsPerMessage = 200
 
-	// openingTime is after which time a connection that is not open is forgotten. It is longer than
-	// clients and servers wait between one of their first four attempts and the next, of which all but
-	// the first few are made anew, and a sixth of what it is otherwise: forged SYNs have their ports for so long.
+	// openingTime is the conntrack timeout of half-open connections. It is longer than four SYN retries, and a sixth of
+	// the default, so that a SYN flood frees ports sooner.
 	openingTime = 10 * time.Second
 
 	// stopgap is the timeout of elements that their own batch removes again.
@@ -34,7 +33,7 @@ func ours() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 }
 
-// read finds out what is in the table; ok is false if there is none.
+// read reads the table; ok is false if it does not exist.
 func (k *kernel) read() (t table, ok bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		var inForce bool
@@ -85,7 +84,7 @@ func readTable(c *nftables.Conn) (table, error) {
 	return out, nil
 }
 
-// rules adds to chains the rules that they have.
+// rules adds their rules to chains.
 func (k *kernel) rules(chains map[string]chain) error {
 	rules, err := k.Rules(ours())
 	if err != nil {
@@ -99,8 +98,8 @@ func (k *kernel) rules(chains map[string]chain) error {
 	return nil
 }
 
-// chainOf is where an element of a verdict map leads: the nested attributes of struct
-// nft_verdict, by their numbers in linux/netfilter/nf_tables.h.
+// chainOf returns the target chain of an element of a verdict map. It reads the nested attributes of
+// linux/netfilter/nf_tables.h, enum nft_verdict_attributes.
 func chainOf(verdict []byte) string {
 	attrs, err := netlink.NewAttributeDecoder(verdict)
 	if err != nil {
@@ -114,16 +113,15 @@ func chainOf(verdict []byte) string {
 	return ""
 }
 
-// apply carries out a plan for want, all or nothing.
+// apply carries out a plan for want, completely or not at all.
 func (k *kernel) apply(p plan, want table) error { return k.carryOut(p, want, false) }
 
-// replace makes the table anew. Its hooks are there before those of the old one go, so what
-// is established stays.
+// replace makes the table anew. The new hooks exist before the old ones go, so established connections
+// stay.
 func (k *kernel) replace(want table) error { return k.carryOut(change(table{}, want), want, true) }
 
-// carryOut carries out a plan in one batch; if that is to be, in place of the table that is there.
-// If it is about the base chains they come first, in batches of their own: of the library only the
-// socket can write some of their rules, and nothing may be listened at without them.
+// carryOut carries out a plan in one batch. With anew it replaces the existing table. Base chains come first, in
+// batches of their own: the nftables library cannot write some of their rules, and no listener may exist without them.
 func (k *kernel) carryOut(p plan, want table, anew bool) error {
 	if slices.Contains(p.fill, postrouting) {
 		byLibrary := func(chains []string) []string {
@@ -133,7 +131,7 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 		first := change(table{}, foundation)
 		first.fill, p.fill = byLibrary(first.fill), byLibrary(p.fill)
 		for name := range foundation.chains {
-			if i := slices.Index(p.dropChains, name); i >= 0 { // it is made anew, with another hook
+			if i := slices.Index(p.dropChains, name); i >= 0 { // the chain gets another hook
 				first.dropChains, p.dropChains = append(first.dropChains, name), slices.Delete(p.dropChains, i, i+1)
 			}
 		}
@@ -144,12 +142,12 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 		if err := k.Fill(ours(), postrouting, foundation.chains[postrouting].rules); err != nil {
 			return err
 		}
-		_ = k.addOpening() // if it is needed and not there, neither will be the rules
+		_ = k.addOpening() // without it the rules that need it fail below
 	}
 	return k.flush(p, want, anew)
 }
 
-// addOpening makes the object by which half-open connections are forgotten, and with it the table.
+// addOpening adds the conntrack timeout for half-open connections, and the table if needed.
 func (k *kernel) addOpening() error { return k.AddTimeout(ours(), opening, openingTime) }
 
 func (k *kernel) flush(p plan, want table, anew bool) error {
@@ -165,7 +163,7 @@ func (k *kernel) flush(p plan, want table, anew bool) error {
 // queue adds a plan for want to the batch.
 func queue(c *nftables.Conn, p plan, want table) error {
 	for _, name := range p.dropSets {
-		c.FlushSet(&nftables.Set{Table: ours(), Name: name}) // chains cannot go while elements lead there
+		c.FlushSet(&nftables.Set{Table: ours(), Name: name}) // a chain cannot be deleted while elements refer to it
 	}
 	if err := queueElements(c, p.remove, want, true); err != nil {
 		return err
@@ -175,7 +173,7 @@ func queue(c *nftables.Conn, p plan, want table) error {
 			return err
 		}
 	}
-	// A chain that is made anew goes first, since names are unique.
+	// A chain that is replaced is deleted first, as names are unique.
 	for _, name := range p.dropChains {
 		if _, ok := want.chains[name]; ok {
 			c.DelChain(&nftables.Chain{Table: ours(), Name: name})
@@ -207,9 +205,8 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	return nil
 }
 
-// queueElements adds or removes elements. To remove one that has just expired would
-// fail; so those of sets that expire are added before, which changes nothing of one that is
-// there. (To give it more time in place is possible since Linux 6.12 only.)
+// queueElements adds or removes elements. Removing an element that has just expired fails. So elements with a timeout are
+// added before they are removed, which does not change existing ones. (Only Linux 6.12 and later can extend a timeout in place.)
 func queueElements(c *nftables.Conn, edits []edit, want table, remove bool) error {
 	for len(edits) > 0 {
 		name := edits[0].set
@@ -219,9 +216,9 @@ func queueElements(c *nftables.Conn, edits []edit, want table, remove bool) erro
 		}
 		k := want.sets[name].kind
 		in := &nftables.Set{Table: ours(), Name: name, HasTimeout: k.expires, IsMap: k.verdict}
-		for some := range slices.Chunk(edits[:n], elementsInARow) {
-			elements := make([]nftables.SetElement, 0, len(some))
-			for _, e := range some {
+		for chunk := range slices.Chunk(edits[:n], elementsPerMessage) {
+			elements := make([]nftables.SetElement, 0, len(chunk))
+			for _, e := range chunk {
 				elements = append(elements, e.encode(k, remove))
 			}
 			if !remove || k.expires {
@@ -246,26 +243,26 @@ func (e edit) encode(k kind, remove bool) nftables.SetElement {
 		out.Timeout = stopgap
 	}
 	if k.verdict {
-		goes := expr.VerdictGoto
+		kind := expr.VerdictGoto
 		if k.expires {
-			goes = expr.VerdictJump // and comes back, if nobody takes the connection there
+			kind = expr.VerdictJump // returns if the chain has no backend
 		}
-		out.VerdictData = &expr.Verdict{Kind: goes, Chain: e.element.chain}
+		out.VerdictData = &expr.Verdict{Kind: kind, Chain: e.element.chain}
 	}
 	return out
 }
 
-// define is the set as it is told to the kernel, with a number that is its own in the batch.
+// define returns the set for the kernel. The id is unique in the batch.
 func (s set) define(name string, id uint32) *nftables.Set {
 	out := &nftables.Set{
 		Table: ours(), Name: name, ID: id, IsMap: s.kind.verdict, HasTimeout: s.kind.expires, KeyType: s.kind.key[0],
 	}
 	if len(s.kind.key) > 1 {
 		out.Concatenation = true
-		out.KeyType, _ = nftables.ConcatSetType(s.kind.key...) // an error only of more than five
+		out.KeyType, _ = nftables.ConcatSetType(s.kind.key...) // fails only for more than five
 	}
 	if out.KeyType == nftables.TypeMark || out.KeyType == nftables.TypeIFName {
-		out.KeyByteOrder = binaryutil.NativeEndian // nft needs to know
+		out.KeyByteOrder = binaryutil.NativeEndian // for the nft program
 	}
 	if s.kind.verdict {
 		out.DataType = nftables.TypeVerdict
@@ -273,15 +270,15 @@ func (s set) define(name string, id uint32) *nftables.Set {
 	return out
 }
 
-// watch sends to told whenever the table may not be as it was.
-func (k *kernel) watch(told chan<- struct{}) (stop func(), err error) {
-	return ruleset.Watch(k.NetNS, told, func(m netlink.Message) bool {
+// watch sends to changed when the table may have changed.
+func (k *kernel) watch(changed chan<- struct{}) (stop func(), err error) {
+	return ruleset.Watch(k.NetNS, changed, func(m netlink.Message) bool {
 		c, ok := ruleset.Read(m)
 		return ok && c.Table == tableName
 	})
 }
 
-// unsupported says why there is no balancing to be had, if err is such a reason.
+// unsupported wraps err in ErrUnsupported if it means that the kernel cannot balance.
 func unsupported(err error) error {
 	const lacks = "NAT in inet, numgen, hash or masquerade (CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, _MASQ, _NUMGEN, _HASH, _CT)"
 	return ruleset.Unsupported(err, ErrUnsupported, lacks, "set up balancing in the kernel")

@@ -25,7 +25,7 @@ import (
 	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
-// lan is an Ethernet that hosts are on.
+// lan is an Ethernet with hosts.
 type lan struct {
 	t      testing.TB
 	ns     netns.NsHandle
@@ -63,7 +63,7 @@ func (l *lan) must(err error) {
 	}
 }
 
-// add puts a host on the lan: 10.9.0.1 and fd00:9::1 the first, and so on.
+// add adds a host to the lan: the first has 10.9.0.1 and fd00:9::1, and so on.
 func (l *lan) add(name string) *machine {
 	l.t.Helper()
 	l.hosts++
@@ -101,7 +101,7 @@ func (m *machine) address(link string, prefix netip.Prefix) {
 	if prefix.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD // usable at once
 		if prefix.IsSingleIP() {
-			a.ValidLft = math.MaxInt32 // and not preferred, as Herald's VIPs are
+			a.ValidLft = math.MaxInt32 // deprecated, like Herald's VIPs
 		}
 	}
 	m.must(m.nl.AddrAdd(l, a))
@@ -128,19 +128,19 @@ func (m *machine) run(stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// serve answers every connection to a port of the machine's own addresses.
+// serve listens at a port of the machine's own addresses, see listen.
 func (m *machine) serve(port uint16) {
 	m.t.Helper()
 	m.listen(netip.AddrPortFrom(m.v4, port))
 	m.listen(netip.AddrPortFrom(m.v6, port))
 }
 
-// listen answers every connection with the machine's name, and echoes what comes then.
-func (m *machine) listen(at netip.AddrPort) {
+// listen answers each connection with the machine's name and the client's address, and then echoes.
+func (m *machine) listen(addr netip.AddrPort) {
 	m.t.Helper()
 	var l net.Listener
 	m.in(func() (err error) {
-		l, err = net.Listen("tcp", at.String())
+		l, err = net.Listen("tcp", addr.String())
 		return err
 	})
 	var running sync.WaitGroup
@@ -155,10 +155,10 @@ func (m *machine) listen(at netip.AddrPort) {
 			}
 			running.Go(func() {
 				defer c.Close()
-				// Some clients vanish without a word.
+				// Some clients never close.
 				defer context.AfterFunc(m.t.Context(), func() { _ = c.Close() })()
 				fmt.Fprintf(c, "%s %s\n", m.name, c.RemoteAddr().(*net.TCPAddr).IP)
-				// Not by splice, whose pipes would take as many files again.
+				// Without splice, which needs two more descriptors.
 				_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64))
 			})
 		}
@@ -166,7 +166,7 @@ func (m *machine) listen(at netip.AddrPort) {
 	m.t.Cleanup(func() { _ = l.Close(); running.Wait() })
 }
 
-// mac is the hardware address of the machine.
+// mac returns the MAC of the machine.
 func (m *machine) mac() string {
 	m.t.Helper()
 	link, err := m.nl.LinkByName("eth0")
@@ -174,25 +174,25 @@ func (m *machine) mac() string {
 	return link.Attrs().HardwareAddr.String()
 }
 
-// plane makes the machine's plane, which runs until the test ends.
-func (m *machine) plane(o Options) *Plane {
+// plane returns a data plane of the machine that runs until the test ends.
+func (m *machine) plane(o Options) *DataPlane {
 	m.t.Helper()
 	p := m.idlePlane(o)
 	m.runs(p)
 	return p
 }
 
-func (m *machine) idlePlane(o Options) *Plane {
+func (m *machine) idlePlane(o Options) *DataPlane {
 	m.t.Helper()
-	o.timeout = patience // however busy the machine is
+	o.timeout = patience // for busy machines
 	p := newPlane(slog.New(slog.NewTextHandler(m.t.Output(), nil)), o, int(m.ns))
-	m.t.Cleanup(p.kernel.Close)
+	m.t.Cleanup(p.keeper.kernel.Close)
 	m.must(p.open())
 	return p
 }
 
-// runs runs a plane until the test ends, or stop is called.
-func (m *machine) runs(p *Plane) (stop func()) {
+// runs runs a data plane until the test ends or stop is called.
+func (m *machine) runs(p *DataPlane) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { p.Run(ctx); close(done) }()
@@ -201,7 +201,7 @@ func (m *machine) runs(p *Plane) (stop func()) {
 	return stop
 }
 
-// conn is a client's connection, and who answers it.
+// conn is a client's connection and the name of its server.
 type conn struct {
 	*net.TCPConn
 	in     *bufio.Reader
@@ -210,12 +210,12 @@ type conn struct {
 }
 
 // dial connects from the machine.
-func (m *machine) dial(to netip.AddrPort) (*conn, error) { return m.dialFor(to, patience) }
+func (m *machine) dial(dst netip.AddrPort) (*conn, error) { return m.dialFor(dst, patience) }
 
-func (m *machine) dialFor(to netip.AddrPort, long time.Duration) (*conn, error) {
+func (m *machine) dialFor(dst netip.AddrPort, timeout time.Duration) (*conn, error) {
 	var c net.Conn
 	err := namespace.In(m.ns, func() (err error) {
-		c, err = net.DialTimeout("tcp", to.String(), long)
+		c, err = net.DialTimeout("tcp", dst.String(), timeout)
 		return err
 	})
 	if err != nil {
@@ -234,30 +234,30 @@ func (m *machine) dialFor(to netip.AddrPort, long time.Duration) (*conn, error) 
 	return out, nil
 }
 
-// connect is dial that has to succeed.
-func (m *machine) connect(to netip.AddrPort) *conn {
+// connect dials and fails the test on an error.
+func (m *machine) connect(dst netip.AddrPort) *conn {
 	m.t.Helper()
-	c, err := m.dial(to)
+	c, err := m.dial(dst)
 	m.must(err)
 	m.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// served tells who serves so many connections, one after the other.
-func (m *machine) served(to netip.AddrPort, n int) map[string]int {
+// served opens n connections, one after the other, and counts them by server.
+func (m *machine) served(dst netip.AddrPort, n int) map[string]int {
 	m.t.Helper()
 	out := make(map[string]int)
 	for range n {
-		c, err := m.dial(to)
+		c, err := m.dial(dst)
 		m.must(err)
 		out[c.server]++
-		_ = c.SetLinger(0) // leaves nothing behind
+		_ = c.SetLinger(0) // leaves no TIME_WAIT behind
 		_ = c.Close()
 	}
 	return out
 }
 
-// echoes is whether the connection works.
+// echoes checks that the connection works.
 func (c *conn) echoes() error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
@@ -267,15 +267,15 @@ func (c *conn) echoes() error {
 	}
 	line, err := c.in.ReadString('\n')
 	if err == nil && line != "still there\n" {
-		err = fmt.Errorf("it says %q", line)
+		err = fmt.Errorf("echo %q", line)
 	}
 	return err
 }
 
-// patience is how long a test waits for what is to come at once.
+// patience is how long a test waits for an event that should happen at once.
 const patience = 15 * time.Second
 
-// site is a node with a plane, three masters that serve at port 6443, and a client.
+// site is a node, three masters that serve at port 6443, and a client.
 type site struct {
 	*lan
 	node, client *machine
@@ -301,13 +301,13 @@ var (
 	vip6  = netip.MustParseAddrPort("[fd00:9::100]:6443")
 )
 
-// holds has the node hold the VIPs.
+// holds gives the VIPs to a machine.
 func (s *site) holds(m *machine) {
 	m.address("eth0", netip.PrefixFrom(vip4.Addr(), 32))
 	m.address("eth0", netip.PrefixFrom(vip6.Addr(), 128))
 }
 
-// backends are the masters, of both families, all in a state.
+// backends returns the addresses of masters, of both families, in a state.
 func (s *site) backends(state balancer.State, masters ...*machine) []balancer.Backend {
 	var out []balancer.Backend
 	for _, m := range masters {
@@ -322,15 +322,15 @@ func (s *site) service(listen ...netip.AddrPort) balancer.Service {
 	return balancer.Service{Name: "apiserver", Listen: listen, Backends: s.backends(balancer.Serving, s.masters...)}
 }
 
-// forget has the machine's conntrack forget what was opened to a place.
-func (m *machine) forget(to netip.AddrPort) error {
+// forget removes connections to an address from the machine's conntrack.
+func (m *machine) forget(dst netip.AddrPort) error {
 	return namespace.In(m.ns, func() error {
-		connections, err := conntrack.Translated(to)
+		connections, err := conntrack.Translated(dst)
 		if err != nil {
 			return err
 		}
 		for i := range connections {
-			connections[i].Phase = conntrack.Opening // sockets are left alone
+			connections[i].Phase = conntrack.Opening // leaves the sockets open
 		}
 		return conntrack.End(connections)
 	})

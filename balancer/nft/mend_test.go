@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// foreign are others' tables, of the same family and even with names like Herald's.
+// foreign are tables of other programs, of the same family and even with names like Herald's.
 const foreign = `
 table inet filter {
 	map listen4 { type ipv4_addr . inet_service : verdict; flags timeout; }
@@ -20,7 +20,7 @@ table ip herald_balancer {
 }
 `
 
-// others lists all tables but Herald's.
+// others lists all tables except Herald's.
 func (m *machine) others() string {
 	m.t.Helper()
 	var out []string
@@ -32,7 +32,7 @@ func (m *machine) others() string {
 	return strings.Join(out, "")
 }
 
-// Whatever Herald does, it touches no other table.
+// No operation changes another table.
 func TestOthersUntouched(t *testing.T) {
 	s := newSite(t)
 	s.node.run(foreign, "nft", "-f", "-")
@@ -42,22 +42,22 @@ func TestOthersUntouched(t *testing.T) {
 		func() error { return p.Apply([]balancer.Service{s.service(local, vip4)}) },
 		func() error { bridgeTo(t, p, s.masters...); return nil },
 		p.refresh,
-		func() error { return p.kernel.replace(p.wanted(*p.have)) },
+		func() error { return p.keeper.kernel.replace(p.keeper.desired(*p.keeper.have)) },
 		func() error { return p.Bridge().Prepare(nil) },
 		func() error { return p.Apply(nil) },
 		func() error { return clearTable(int(s.node.ns)) },
 	} {
 		s.must(do())
 		if after := s.node.others(); after != before {
-			t.Fatalf("others' tables were:\n%s\nand are:\n%s", before, after)
+			t.Fatalf("other tables were:\n%s\nand are:\n%s", before, after)
 		}
 	}
 	if got := s.node.run("", "nft", "list", "tables"); strings.Contains(got, "inet "+tableName) {
-		t.Errorf("left is:\n%s", got)
+		t.Errorf("tables left:\n%s", got)
 	}
 }
 
-// vandalism is what somebody else may do to Herald's table.
+// vandalism are changes that other programs may make to Herald's table.
 var vandalism = []string{
 	"flush ruleset",
 	"delete table inet herald_balancer",
@@ -76,7 +76,7 @@ var vandalism = []string{
 	"flush ruleset; add table inet herald_balancer; add set inet herald_balancer listen4 { type inet_service; }",
 }
 
-// What somebody else changes is put back, and what was counted before is not forgotten.
+// Changes by other programs are repaired, and counters keep their values.
 func TestVandals(t *testing.T) {
 	s := newSite(t)
 	p := s.node.plane(Options{})
@@ -84,28 +84,28 @@ func TestVandals(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{service}))
 	bridgeTo(t, p, s.masters...)
 	s.node.served(local, 9)
-	_, err := p.Counts() // a refresh would take longer
+	_, err := p.Counts() // saves the counters, as a refresh would later
 	s.must(err)
-	// mended is whether the table is as it should be, and new connections are taken.
+	// mended reports whether the table is the desired one.
 	mended := func() bool {
-		p.mu.Lock()
-		found, _, err := p.read()
-		ok := err == nil && change(found, p.wanted(found)).empty()
-		p.mu.Unlock()
+		p.keeper.mu.Lock()
+		found, _, err := p.keeper.read()
+		ok := err == nil && change(found, p.keeper.desired(found)).empty()
+		p.keeper.mu.Unlock()
 		return ok
 	}
 	for _, command := range vandalism {
 		func() {
-			p.mu.Lock() // so that it can be seen before it is put back
-			defer p.mu.Unlock()
+			p.keeper.mu.Lock() // prevents a repair before the check
+			defer p.keeper.mu.Unlock()
 			s.node.run(command, "nft", "-f", "-")
-			found, _, err := p.read()
+			found, _, err := p.keeper.read()
 			s.must(err)
-			if change(found, p.wanted(found)).empty() {
-				t.Errorf("%q is no change", command)
+			if change(found, p.keeper.desired(found)).empty() {
+				t.Errorf("%q changes nothing", command)
 			}
 		}()
-		wait.Until(t, "mended after "+command, mended)
+		wait.Until(t, "repaired after "+command, mended)
 		c := s.node.connect(local)
 		if c.source != s.node.v4.String() {
 			t.Errorf("after %q: %s sees %s", command, c.server, c.source)
@@ -118,12 +118,12 @@ func TestVandals(t *testing.T) {
 		sum += int(c.Connections)
 	}
 	if sum < 9 {
-		t.Errorf("%d connections were counted, want 9 and more", sum)
+		t.Errorf("%d connections counted, want 9 or more", sum)
 	}
 }
 
-// A successor that has not been told yet what to balance keeps what its predecessor did, and
-// bridges, whatever becomes of the table.
+// Before its first Apply a successor keeps its predecessor's services, and bridges, whatever other programs do to
+// the table.
 func TestVandalsOfAnAdoptedTable(t *testing.T) {
 	s := newSite(t)
 	service := s.service(local)
@@ -134,7 +134,7 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 		p := s.node.idlePlane(Options{})
 		bridgeTo(t, p, s.masters...)
 		s.node.run(command, "nft", "-f", "-")
-		s.must(p.repair())
+		s.must(p.keeper.repair())
 		s.must(p.refresh())
 		s.must(p.Apply([]balancer.Service{service}))
 		s.node.served(local, 3)
@@ -142,8 +142,8 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 	}
 }
 
-// A successor that finds a base chain at another priority, as another release may have made it, makes
-// it anew and keeps what its predecessor did.
+// A successor that finds a base chain at another priority, as of another release, replaces it and keeps the
+// predecessor's services.
 func TestAdoptsAnotherPriority(t *testing.T) {
 	s := newSite(t)
 	before := s.node.idlePlane(Options{})
@@ -157,7 +157,7 @@ func TestAdoptsAnotherPriority(t *testing.T) {
 	s.must(p.Close())
 }
 
-// What sysctl --system resets is set again, long before the next refresh.
+// A setting that sysctl --system resets is set again, long before the next refresh.
 func TestSettingsReset(t *testing.T) {
 	s := newSite(t)
 	p := s.node.plane(Options{Outlive: time.Hour})
@@ -168,7 +168,7 @@ func TestSettingsReset(t *testing.T) {
 	s.node.served(local, 3)
 }
 
-// Whatever needs the table while it is gone makes it anew.
+// Each operation makes a missing table anew.
 func TestGoneTable(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
@@ -186,9 +186,9 @@ func TestGoneTable(t *testing.T) {
 	b := bridgeTo(t, p, s.masters...)
 	flush()
 	b.Open(time.Minute, vip4.Addr())
-	s.must(b.open())
+	s.must(b.plane.keeper.openBridge())
 	if got := s.node.served(vip4, 3); len(got) != 3 {
-		t.Errorf("bridged to %v", got)
+		t.Errorf("the bridge forwards to %v", got)
 	}
 	flush()
 	s.must(b.Close(vip4.Addr()))

@@ -13,25 +13,25 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// tableName is the table's, of the family inet.
+// tableName names the table, of family inet.
 const tableName = "herald_balancer"
 
-// Sets, of which there are one for IPv4 and one for IPv6.
+// Names of sets; a suffix 4 or 6 tells the family.
 const (
-	listen     = "listen"     // address and port: to the chain of a service, for a time
-	taken      = "taken"      // address and port, 0 for any, whose connections are made here, or were and go on
-	masquerade = "masquerade" // address and port whose connections get this host's address as source
-	bridge     = "bridge"     // VIP: to its chain, for a time
+	listen     = "listen"     // map of address and port to the chain of a service; expires
+	taken      = "taken"      // address and port (0 is any) with listeners, or with connections from an earlier listener
+	masquerade = "masquerade" // address and port; connections to them get this host's address as source
+	bridge     = "bridge"     // map of VIPs to their chains; expires
 	bridged    = "bridged"    // VIP and master's address
 )
 
 // localnet is the set of links on which Herald has set route_localnet.
 const localnet = "localnet"
 
-// opening is the object that has half-open connections be forgotten.
+// opening is the conntrack timeout object for half-open connections.
 const opening = "opening"
 
-// Base chains.
+// Names of base chains.
 const (
 	guard       = "guard"
 	prerouting  = "prerouting"
@@ -39,11 +39,10 @@ const (
 	postrouting = "postrouting"
 )
 
-// Names of what each service and VIP has for itself begin with these. With what follows they
-// can be typed to nft.
+// Prefixes of names of chains and maps for each service and VIP. The names can be typed to nft.
 const (
-	serviceChain = "service" // and the family: takes a bucket
-	bucketMap    = "buckets" // and the family: whose bucket it is
+	serviceChain = "service" // and the family: chooses a bucket
+	bucketMap    = "buckets" // and the family: maps buckets to backends
 	backendChain = "to/"
 	bridgeChain  = "bridge/"
 	masterChain  = "masters/"
@@ -53,11 +52,11 @@ const (
 type family struct {
 	version      string
 	protocol     byte   // NFPROTO_IPV4, _IPV6
-	source, dest uint32 // where addresses are in the header
-	length       uint32 // how long they are
+	source, dest uint32 // offsets of addresses in the header
+	length       uint32 // of an address, in bytes
 	address      nftables.SetDatatype
 
-	ctSource, ctDest expr.CtKey // addresses of connections; since Linux 4.17
+	ctSource, ctDest expr.CtKey // addresses in conntrack; since Linux 4.17
 }
 
 var families = [...]family{ // never changed
@@ -72,10 +71,10 @@ func familyOf(addr netip.Addr) family {
 	return families[1]
 }
 
-// kind is what a set is of.
+// kind is the type of a set.
 type kind struct {
 	key     []nftables.SetDatatype
-	verdict bool // it is a map to chains
+	verdict bool // a map to chains
 	expires bool
 }
 
@@ -95,7 +94,7 @@ var (
 	localnetKind = kind{key: []nftables.SetDatatype{nftables.TypeIFName}}
 )
 
-// serviceName and bucketName name what a service has of a family.
+// serviceName and bucketName name the chain and the map of a service for a family.
 func serviceName(f family, service string) string { return serviceChain + f.version + "/" + service }
 func bucketName(f family, service string) string  { return bucketMap + f.version + "/" + service }
 
@@ -106,7 +105,7 @@ func backendName(service string, backend netip.AddrPort) string {
 
 func dashed(addr netip.Addr) string { return strings.ReplaceAll(addr.String(), ":", "-") }
 
-// Keys, as the kernel has them. Each field of one is padded to four bytes.
+// Keys of elements, as in the kernel. Each field is padded to four bytes.
 
 func placeKey(place netip.AddrPort) string {
 	return string(append(binary.BigEndian.AppendUint16(place.Addr().AsSlice(), place.Port()), 0, 0))

@@ -15,14 +15,14 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// lasts is for how long the machine's conntrack remembers a connection to a place that is in a state
-// of TCP, if no packet of it comes any more; the longest of several, and 0 if there is none.
-func (m *machine) lasts(to netip.AddrPort, state string) time.Duration {
+// lasts returns the longest remaining conntrack timeout of the machine's connections to an address in a TCP state; 0 without
+// one.
+func (m *machine) lasts(dst netip.AddrPort, state string) time.Duration {
 	m.t.Helper()
 	var most time.Duration
 	for line := range strings.Lines(m.run("", "cat", "/proc/net/nf_conntrack")) {
 		f := strings.Fields(line) // ipv4 2 tcp 6 117 SYN_SENT src=… dst=… sport=… dport=…
-		if len(f) < 10 || f[5] != state || f[7] != "dst="+to.Addr().StringExpanded() || f[9] != fmt.Sprintf("dport=%d", to.Port()) {
+		if len(f) < 10 || f[5] != state || f[7] != "dst="+dst.Addr().StringExpanded() || f[9] != fmt.Sprintf("dport=%d", dst.Port()) {
 			continue
 		}
 		seconds, err := strconv.Atoi(f[4])
@@ -32,8 +32,7 @@ func (m *machine) lasts(to netip.AddrPort, state string) time.Duration {
 	return most
 }
 
-// Who begins to open connections and does not go on, as who forges its address, is forgotten soon,
-// and what is open is not.
+// Half-open connections, as of a client with a forged address, are forgotten soon, and open ones are not.
 func TestHalfOpenIsForgotten(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -41,26 +40,26 @@ func TestHalfOpenIsForgotten(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{s.service(vip4, vip6)}))
 	b := bridgeTo(t, p, s.masters...)
 	b.Open(time.Minute, vip4.Addr())
-	s.must(b.open())
-	remembers := func(to netip.AddrPort, state string, least, most time.Duration) {
+	s.must(b.plane.keeper.openBridge())
+	remembers := func(dst netip.AddrPort, state string, least, most time.Duration) {
 		t.Helper()
-		if got := s.node.lasts(to, state); got < least || got > most {
-			t.Errorf("%s to %s is remembered for %v, want %v to %v", state, to, got, least, most)
+		if got := s.node.lasts(dst, state); got < least || got > most {
+			t.Errorf("%s to %s is remembered for %v, want %v to %v", state, dst, got, least, most)
 		}
 	}
 	open := s.client.connect(vip4)
 	remembers(vip4, "ESTABLISHED", 24*time.Hour, 1000*time.Hour)
 
 	s.client.run("add table inet mute; add chain inet mute out { type filter hook output priority 0; }; add rule inet mute out tcp flags & (syn | ack) == ack drop", "nft", "-f", "-")
-	for _, to := range []netip.AddrPort{vip4, vip6} {
+	for _, dst := range []netip.AddrPort{vip4, vip6} {
 		s.client.in(func() error {
-			c, err := net.DialTimeout("tcp", to.String(), patience)
+			c, err := net.DialTimeout("tcp", dst.String(), patience)
 			if err == nil {
 				defer c.Close()
 			}
 			return err
 		})
-		remembers(to, "SYN_RECV", 1, openingTime)
+		remembers(dst, "SYN_RECV", 1, openingTime)
 	}
 	s.client.run("", "nft", "delete", "table", "inet", "mute")
 
@@ -68,27 +67,27 @@ func TestHalfOpenIsForgotten(t *testing.T) {
 		m.run("add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in tcp flags & (syn | ack) == syn drop", "nft", "-f", "-")
 	}
 	bridged := netip.AddrPortFrom(vip4.Addr(), port+1)
-	for _, to := range []netip.AddrPort{vip4, vip6, bridged} {
+	for _, dst := range []netip.AddrPort{vip4, vip6, bridged} {
 		s.client.in(func() error {
-			if _, err := net.DialTimeout("tcp", to.String(), 100*time.Millisecond); err == nil {
-				return errors.New("somebody answers")
+			if _, err := net.DialTimeout("tcp", dst.String(), 100*time.Millisecond); err == nil {
+				return errors.New("a server answers")
 			}
 			return nil
 		})
-		remembers(to, "SYN_SENT", 1, openingTime)
+		remembers(dst, "SYN_SENT", 1, openingTime)
 	}
 	s.must(open.echoes())
 }
 
-// A kernel that cannot forget them earlier balances all the same.
+// A kernel without such timeouts balances too.
 func TestWithoutTimeouts(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
 	services := []balancer.Service{s.service(local)}
-	for _, brief := range [][]expr.Any{nil, p.want.brief, nil} {
-		p.want.brief = brief
+	for _, halfOpen := range [][]expr.Any{nil, p.keeper.want.halfOpen, nil} {
+		p.keeper.want.halfOpen = halfOpen
 		s.must(p.Apply(services))
-		if got, want := strings.Contains(s.node.run("", "nft", "list", "table", "inet", tableName), "ct timeout set"), brief != nil; got != want {
+		if got, want := strings.Contains(s.node.run("", "nft", "list", "table", "inet", tableName), "ct timeout set"), halfOpen != nil; got != want {
 			t.Errorf("timeouts are set: %v, want %v", got, want)
 		}
 		s.node.served(local, 3)

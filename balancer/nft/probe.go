@@ -12,9 +12,8 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Probe says whether balancing in the kernel can be had here: nil if so, an ErrUnsupported
-// with the reason if not. It tries in an empty network namespace of its own, which goes at
-// once, so that the host's is not touched.
+// Probe reports whether this kernel can balance: nil, or an ErrUnsupported with the reason. It tries in a new network
+// namespace and leaves the host's unchanged.
 func Probe() error {
 	err := ruleset.Try(probe)
 	if errors.Is(err, ruleset.ErrNotRoot) {
@@ -30,12 +29,12 @@ func probe() error {
 	}
 	defer unix.Close(netns)
 	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
-	defer p.kernel.Close()
+	defer p.keeper.kernel.Close()
 	if err := p.open(); err != nil {
 		return err
 	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
-	_, _, err = p.apply([]balancer.Service{{
+	_, _, err = p.keeper.apply([]balancer.Service{{
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,
 		Backends: []balancer.Backend{{Addr: netip.AddrPortFrom(place, 2), State: balancer.Serving}},
 	}})

@@ -23,7 +23,7 @@ import (
 	"github.com/herald-vip/herald/netutil/fence"
 )
 
-// helperEnv makes the test binary one of the helpers.
+// helperEnv names the environment variable that makes the test binary run a helper.
 const helperEnv = "HERALD_TEST_BALANCER"
 
 var helpers = map[string]func(args []string) error{"balance": balance, "guard": fenceOff, "confined": confined}
@@ -36,15 +36,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if err := flag.Set("rapid.checks", "50"); err != nil { // the command line may say otherwise
+	if err := flag.Set("rapid.checks", "50"); err != nil { // the command line takes precedence
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// balance carries the service of a site in the process's own namespace until it is killed:
-// at the first address, to the others.
+// balance runs a data plane in the process's namespace until it is killed. Its service listens at the first address; the
+// others are the backends.
 func balance(args []string) error {
 	p := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), Options{Node: "node"})
 	s := balancer.Service{Name: "apiserver", Listen: []netip.AddrPort{netip.MustParseAddrPort(args[0])}}
@@ -59,7 +59,7 @@ func balance(args []string) error {
 	return nil
 }
 
-// fenceOff closes the fence for addresses, until stdin ends.
+// fenceOff closes the fence for addresses until stdin ends.
 func fenceOff(args []string) error {
 	f, err := fence.New(slog.New(slog.DiscardHandler), fence.Options{})
 	if err != nil {
@@ -77,8 +77,8 @@ func fenceOff(args []string) error {
 	return err
 }
 
-// confined balances and bridges at two VIPs, of IPv4 and of IPv6, where /proc/sys cannot be written, as in
-// a pod: forwarding of IPv6 cannot be switched on there. It is an error if that is not said.
+// confined balances and bridges an IPv4 and an IPv6 VIP with a read-only /proc/sys, as in a pod. IPv6 forwarding cannot be
+// switched on there, and confined fails unless the errors say so.
 func confined([]string) error {
 	const settings = "/proc/sys"
 	if err := errors.Join(
@@ -89,28 +89,28 @@ func confined([]string) error {
 		return err
 	}
 	p := New(slog.New(slog.DiscardHandler), Options{Node: "node"})
-	service := func(name string, at netip.AddrPort) balancer.Service {
-		return balancer.Service{Name: name, Listen: []netip.AddrPort{at}}
+	service := func(name string, listen netip.AddrPort) balancer.Service {
+		return balancer.Service{Name: name, Listen: []netip.AddrPort{listen}}
 	}
 	const fault = "read-only file system: on the host, sysctl -w net/ipv6/conf/all/forwarding=1"
 	err := p.Apply([]balancer.Service{service("four", vip4), service("six", vip6)})
 	if said := fmt.Sprint(err); !strings.HasPrefix(said, "balancer six serves this host's own clients only: ") || !strings.HasSuffix(said, fault) || strings.Contains(said, "four") {
-		return fmt.Errorf("the balancer says %q", said)
+		return fmt.Errorf("error of the balancer: %q", said)
 	}
 	err = p.Bridge().Prepare(map[netip.Addr][]netip.Addr{
 		vip4.Addr(): {netip.MustParseAddr("10.9.0.3")}, vip6.Addr(): {netip.MustParseAddr("fd00:9::3")},
 	})
 	if said := fmt.Sprint(err); !strings.HasSuffix(said, fault) {
-		return fmt.Errorf("the bridge says %q", said)
+		return fmt.Errorf("error of the bridge: %q", said)
 	}
-	if len(p.want.masters[vip4.Addr()]) != 1 || len(p.want.masters[vip6.Addr()]) != 0 {
-		return fmt.Errorf("the bridge is prepared for %v", p.want.masters)
+	if len(p.keeper.want.masters[vip4.Addr()]) != 1 || len(p.keeper.want.masters[vip6.Addr()]) != 0 {
+		return fmt.Errorf("masters of the bridge: %v", p.keeper.want.masters)
 	}
 	fmt.Println("ready")
 	return nil
 }
 
-// start starts a helper in the machine, and waits until it is ready. kill kills it.
+// start starts a helper in the machine and waits until it is ready.
 func (m *machine) start(name string, args ...string) (kill func()) {
 	m.t.Helper()
 	exe, err := os.Executable()
@@ -118,7 +118,7 @@ func (m *machine) start(name string, args ...string) (kill func()) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), helperEnv+"="+name+" "+strings.Join(args, " "))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS} // what it mounts is its own
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS} // its mounts are private
 	stdin, err := cmd.StdinPipe()
 	m.must(err)
 	stdout, err := cmd.StdoutPipe()
@@ -137,7 +137,7 @@ func (m *machine) start(name string, args ...string) (kill func()) {
 	ready := time.AfterFunc(patience, kill)
 	defer ready.Stop()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		m.t.Fatalf("the helper says %q, %v", line, err)
+		m.t.Fatalf("output of the helper: %q, %v", line, err)
 	}
 	return kill
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// anyServices are up to three services, of which each has its own places to listen at.
+// anyServices draws up to three services with different listeners.
 func anyServices(t *rapid.T) []balancer.Service {
 	var out []balancer.Service
 	for i, name := range []string{"apiserver", "registry", "x.1"} {
@@ -46,8 +46,7 @@ func anyServices(t *rapid.T) []balancer.Service {
 	return out
 }
 
-// Whatever services follow each other: a plan makes of one table exactly the other one, and touches
-// only what differs.
+// For any sequence of services a plan turns one table into exactly the next one, and changes only the differences.
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var have table
@@ -62,15 +61,14 @@ func TestPlans(t *testing.T) {
 			todo := change(have, want)
 			have = carriedOut(t, todo, have, want)
 			if left := change(have, want); !left.empty() {
-				t.Fatalf("left to do is %+v", left)
+				t.Fatalf("remaining plan: %+v", left)
 			}
 			right(t, have, services)
 		}
 	})
 }
 
-// carriedOut is what a plan for want makes of a table, in which nothing may be there twice, or
-// be missing when it is removed.
+// carriedOut returns the table after a plan for want. It fails if the plan adds an existing element or removes a missing one.
 func carriedOut(t *rapid.T, p plan, have, want table) table {
 	out := table{chains: maps.Clone(have.chains), sets: make(map[string]set)}
 	if out.chains == nil {
@@ -81,7 +79,7 @@ func carriedOut(t *rapid.T, p plan, have, want table) table {
 	}
 	for _, e := range p.remove {
 		if out.sets[e.set].elements[e.key] != e.element {
-			t.Fatalf("%v is removed, and is not there", e)
+			t.Fatalf("%v is removed, but missing", e)
 		}
 		delete(out.sets[e.set].elements, e.key)
 	}
@@ -90,10 +88,10 @@ func carriedOut(t *rapid.T, p plan, have, want table) table {
 	}
 	for _, name := range p.dropChains {
 		delete(out.chains, name)
-		for of, s := range out.sets {
+		for setName, s := range out.sets {
 			for _, e := range s.elements {
 				if e.chain == name {
-					t.Fatalf("chain %s goes while %s leads there", name, of)
+					t.Fatalf("chain %s is deleted while %s refers to it", name, setName)
 				}
 			}
 		}
@@ -108,18 +106,18 @@ func carriedOut(t *rapid.T, p plan, have, want table) table {
 		out.chains[name] = chain{hook: out.chains[name].hook, rules: want.chains[name].rules}
 	}
 	for _, e := range p.put {
-		if _, there := out.sets[e.set].elements[e.key]; there {
-			t.Fatalf("%v is put twice", e)
+		if _, present := out.sets[e.set].elements[e.key]; present {
+			t.Fatalf("%v is added twice", e)
 		}
 		if _, ok := out.chains[e.element.chain]; !ok && out.sets[e.set].kind.verdict {
-			t.Fatalf("%v leads nowhere", e)
+			t.Fatalf("%v refers to a missing chain", e)
 		}
 		out.sets[e.set].elements[e.key] = e.element
 	}
 	return out
 }
 
-// right is whether a table does what services want, told from what is in it.
+// right checks the content of a table against services.
 func right(t *rapid.T, got table, services []balancer.Service) {
 	listening := make(map[netip.AddrPort]string)
 	for _, f := range families {
@@ -151,7 +149,7 @@ func right(t *rapid.T, got table, services []balancer.Service) {
 				}
 			}
 			if len(share) != serving {
-				t.Fatalf("%s: shares are %v, and %d serve", s.Name, share, serving)
+				t.Fatalf("%s: shares %v, but %d backends serve", s.Name, share, serving)
 			}
 			for _, b := range s.Backends {
 				n := share[backendName(s.Name, b.Addr)]
@@ -162,12 +160,11 @@ func right(t *rapid.T, got table, services []balancer.Service) {
 		}
 	}
 	if len(listening) != 0 {
-		t.Fatalf("listened at for nobody: %v", listening)
+		t.Fatalf("listeners without a service: %v", listening)
 	}
 }
 
-// The same with the kernel: whatever is applied, opened, flushed and adopted in any order, the
-// table is what it should be.
+// The kernel's table is the desired one after any sequence of operations.
 func TestKernelFollows(t *testing.T) {
 	s := newSite(t)
 	masters := make(map[netip.Addr][]netip.Addr)
@@ -193,12 +190,12 @@ func TestKernelFollows(t *testing.T) {
 				must(p.Bridge().Prepare(masters))
 			case "open":
 				p.Bridge().Open(time.Hour, vip4.Addr(), vip6.Addr())
-				must(p.Bridge().open())
+				must(p.keeper.openBridge())
 			case "close":
 				must(p.Bridge().Close(vip4.Addr()))
 			case "flush":
 				s.node.run("flush ruleset", "nft", "-f", "-")
-				must(p.repair())
+				must(p.keeper.repair())
 			case "adopt":
 				must(p.Close())
 				p = s.node.idlePlane(Options{Node: "node"})
@@ -209,21 +206,21 @@ func TestKernelFollows(t *testing.T) {
 			must(p.Apply(services))
 			var found table
 			var todo plan
-			for range 3 { // Linux may leave out elements of a set that it makes more room for meanwhile
+			for range 3 { // Linux may omit elements of a set while it resizes the set
 				var err error
-				found, _, err = p.read()
+				found, _, err = p.keeper.read()
 				must(err)
-				if todo = change(found, p.wanted(found)); todo.empty() {
+				if todo = change(found, p.keeper.desired(found)); todo.empty() {
 					break
 				}
 			}
 			if !todo.empty() {
-				t.Fatalf("the table is not what it should be: %+v", todo)
+				t.Fatalf("the table is not the desired one: %+v", todo)
 			}
 			right(t, found, services)
 			open := slices.Collect(maps.Keys(found.sets[bridge+"4"].elements))
-			if want := p.Bridge().left(found); len(open) != len(want) {
-				t.Fatalf("bridges open are %q, want %v", open, want)
+			if want := p.keeper.left(found); len(open) != len(want) {
+				t.Fatalf("open bridges %q, want %v", open, want)
 			}
 		}
 	})

@@ -4,35 +4,31 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 const (
-	// again is when a refresh that failed is tried again, and how often the table is read if the kernel
-	// does not tell of changes.
+	// again is the pause before a failed refresh is retried, and the interval of reads if the kernel cannot notify of changes.
 	again = time.Second
 
-	// settingsEvery is how often the host's settings are read, of whose changes the kernel does not
-	// tell: sysctl --system resets them, and a link that is made anew has none.
+	// settingsEvery is the interval of reads of the host's settings, for which the kernel sends no
+	// notifications: sysctl --system resets them, and a recreated link lacks them.
 	settingsEvery = time.Second
 
-	// pause is the least time between two reads of the table, so that a program that changes
-	// nftables over and over does not keep the node busy.
+	// pause is the least time between two reads of the table, so that a program that keeps changing
+	// nftables does not keep the node busy.
 	pause = 100 * time.Millisecond
 )
 
-// Run refreshes what is listened at, puts back what somebody else removes of the table, and
-// opens the Bridge, until ctx ends. It is to run once.
-func (p *Plane) Run(ctx context.Context) {
+// Run renews listeners, restores what other programs change, and opens the Bridge, until ctx ends. Call it once.
+func (p *DataPlane) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -42,14 +38,12 @@ func (p *Plane) Run(ctx context.Context) {
 	bridge.Go(func() { p.bridge.run(ctx) })
 	defer bridge.Wait()
 
-	p.mu.Lock()
-	every := p.want.outlive / 3
-	p.mu.Unlock()
+	every := p.keeper.outlive() / 3
 	changed := make(chan struct{}, 1)
-	stop, err := p.kernel.watch(changed)
+	stop, err := p.keeper.kernel.watch(changed)
 	if err != nil {
 		every = min(every, again)
-		p.log.Warn("what somebody else changes of nftables is found only by reading it", "every", every, "err", err)
+		p.log.Warn("cannot watch nftables: changes by other programs are found by reading the table", "every", every, "err", err)
 	} else {
 		defer stop()
 	}
@@ -72,124 +66,47 @@ func (p *Plane) Run(ctx context.Context) {
 			}
 		case <-settings.C:
 			if fault != "" {
-				continue // a refresh is about to try it all
+				continue // the next refresh tries all
 			}
 			err = p.restoreSettings()
 		case <-changed:
 			if !repairing {
 				repairing = true
-				repair.Reset(p.repairDelay())
+				repair.Reset(p.keeper.repairDelay())
 			}
 			continue
 		case <-repair.C:
 			repairing = false
-			err = p.repair()
+			err = p.keeper.repair()
 		}
 		fault.Log(p.log, err, "balancing in the kernel not refreshed", "balancing in the kernel refreshed again")
 		wake.Pause(ctx, pause)
 	}
 }
 
-// repairDelay is for how long not to read the table after a change of the table: what has just been written here is
-// changed of, too, and to read it all takes its time.
-func (p *Plane) repairDelay() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return max(0, again-time.Since(p.wrote))
-}
-
-// repair puts the table back if somebody else has removed a part of it.
-func (p *Plane) repair() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for range 2 { // twice, as what is read while others change theirs may be incomplete
-		found, _, err := p.read()
-		if err != nil {
-			return err
-		}
-		if change(found, p.wanted(found)).empty() {
-			p.want.recount(found.chains)
-			p.have = &found
-			return nil
-		}
-		p.have = &found
-	}
-	if err := p.sync(); err != nil {
+// refresh repairs the table, renews listeners, restores the host's settings and forgets stale places.
+func (p *DataPlane) refresh() error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	// Listeners are renewed even if reading the table takes too long.
+	if err := errors.Join(p.keeper.repair(), p.keeper.renew()); err != nil {
 		return err
 	}
-	p.mended++
-	p.log.Warn("put back the balancer's nftables, which were not as they should be")
-	return nil
+	return errors.Join(p.prepareHost(p.keeper.services()), p.forgetStale())
 }
 
-// refresh is what keeps the table in order and alive: what is listened at, the host's
-// settings, and what is to be forgotten.
-func (p *Plane) refresh() error {
-	p.applying.Lock()
-	defer p.applying.Unlock()
-	// A table that takes too long to be read is still to be kept alive.
-	if err := errors.Join(p.repair(), p.renew()); err != nil {
-		return err
-	}
-	return errors.Join(p.prepareHost(p.services()), p.forgetStale())
+// restoreSettings restores the host's settings if another program changed them.
+func (p *DataPlane) restoreSettings() error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	return p.prepareHost(p.keeper.services())
 }
 
-// restoreSettings puts back what somebody else has changed of the host's settings.
-func (p *Plane) restoreSettings() error {
-	p.applying.Lock()
-	defer p.applying.Unlock()
-	return p.prepareHost(p.services())
-}
-
-func (p *Plane) services() []balancer.Service {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.want.services
-}
-
-// renew starts the time of what is listened at anew. What a predecessor listened at is left
-// to end until Apply says that it is to stay.
-func (p *Plane) renew() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var todo plan
-	for place, service := range balancer.Places(p.want.services) {
-		f := familyOf(place.Addr())
-		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: p.want.outlive}})
-	}
-	return p.write(todo, base())
-}
-
-// write carries out a plan that leads to what is wanted already, besides times and counters.
-// The table part tells of what the plan is about.
-func (p *Plane) write(todo plan, part table) error {
-	if todo.empty() {
-		return nil
-	}
-	slices.SortFunc(todo.remove, edit.compare) // those of a set together
-	slices.SortFunc(todo.put, edit.compare)
-	if p.have != nil {
-		err := p.calls.Do(func() error { return p.kernel.apply(todo, part) })
-		if err == nil {
-			p.wrote = time.Now()
-			for _, e := range todo.put {
-				p.have.sets[e.set].elements[e.key] = e.element
-			}
-			return nil
-		}
-		p.have = nil
-		if errors.Is(err, ruleset.ErrStuck) {
-			return err
-		}
-	}
-	return p.sync()
-}
-
-// forgetStale forgets what was listened at once, when its last connection has ended, and takes back
-// what was set for it. With the last of all the table goes.
-func (p *Plane) forgetStale() error {
+// forgetStale forgets places without a listener and without connections, and resets route_localnet after the last
+// place at 127.0.0.1. p.changing is held.
+func (p *DataPlane) forgetStale() error {
 	var gone []netip.AddrPort
-	for _, place := range p.stale() {
+	for _, place := range p.keeper.stale() {
 		open, err := p.connected(p.host.ends, []netip.AddrPort{place})
 		if err != nil {
 			return err
@@ -198,48 +115,19 @@ func (p *Plane) forgetStale() error {
 			gone = append(gone, place)
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.applied {
-		return nil
-	}
-	for _, place := range gone {
-		delete(p.want.taken, place)
-	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(p.want.taken)), isLoopback) {
-		for link := range p.want.localnet {
-			if err := p.host.setLocalnet(link, false); err != nil {
-				return err
-			}
-			delete(p.want.localnet, link)
+	links := p.keeper.free(gone)
+	for _, link := range links {
+		if err := p.host.setLocalnet(link, false); err != nil {
+			return err // the next refresh resets all links again
 		}
 	}
-	return p.sync()
-}
-
-// stale are the places where nothing is listened at any more. Before Apply nobody knows.
-func (p *Plane) stale() []netip.AddrPort {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.applied {
-		return nil
-	}
-	listening := balancer.Places(p.want.services)
-	var out []netip.AddrPort
-	for place := range p.want.taken {
-		_, listened := listening[place]
-		_, bridged := p.want.masters[place.Addr()]
-		if !listened && (place.Port() != 0 || !bridged) {
-			out = append(out, place)
-		}
-	}
-	return out
+	return p.keeper.forget(links)
 }
 
 func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
 
 // connected counts connections to places that have not ended, by backend.
-func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[netip.AddrPort]int, error) {
+func (p *DataPlane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[netip.AddrPort]int, error) {
 	return in(p.host, calls, func() (map[netip.AddrPort]int, error) {
 		out := make(map[netip.AddrPort]int)
 		all, err := translated(places, func(c conntrack.Connection) bool { return c.Phase != conntrack.Ended })
@@ -250,26 +138,24 @@ func (p *Plane) connected(calls ruleset.Calls, places []netip.AddrPort) (map[net
 	})
 }
 
-// end ends the connections to backends, by service, that are in a phase.
-func (p *Plane) end(why string, of map[string][]netip.AddrPort, phase func(conntrack.Phase) bool) {
-	for service, backends := range sorted(of) {
-		p.mu.Lock()
-		at := placesOf(p.want.taken, service)
-		p.mu.Unlock()
+// end ends connections to backends, by service, that are in a phase. Logs call the backends by kind.
+func (p *DataPlane) end(kind string, byService map[string][]netip.AddrPort, phase func(conntrack.Phase) bool) {
+	for service, backends := range sorted(byService) {
+		places := p.keeper.places(service)
 		ended, err := in(p.host, p.host.ends, func() (int, error) {
-			all, err := translated(at, func(c conntrack.Connection) bool { return slices.Contains(backends, c.Server) && phase(c.Phase) })
+			all, err := translated(places, func(c conntrack.Connection) bool { return slices.Contains(backends, c.Server) && phase(c.Phase) })
 			return len(all), cmp.Or(err, conntrack.End(all))
 		})
 		switch {
 		case err != nil:
-			p.log.Warn("connections to "+why+" backends not ended, clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
+			p.log.Warn("connections to "+kind+" backends not ended: clients may wait for an answer", "balancer", service, "backends", backends, "err", err)
 		case ended > 0:
-			p.log.Info("ended connections to "+why+" backends", "balancer", service, "backends", backends, "connections", ended)
+			p.log.Info("ended connections to "+kind+" backends", "balancer", service, "backends", backends, "connections", ended)
 		}
 	}
 }
 
-// translated are the connections to places that are wanted.
+// translated returns the connections to places that are wanted.
 func translated(places []netip.AddrPort, wanted func(conntrack.Connection) bool) ([]conntrack.Connection, error) {
 	var out []conntrack.Connection
 	for _, place := range places {

@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// stuck are calls of which one does not end before it is released.
+// stuck returns Calls with one call that does not return before release.
 func stuck(t *testing.T) (calls ruleset.Calls, release func()) {
 	t.Helper()
 	calls = ruleset.NewCalls(time.Millisecond)
@@ -25,30 +25,30 @@ func stuck(t *testing.T) (calls ruleset.Calls, release func()) {
 	return calls, func() { close(hold); <-done }
 }
 
-// A kernel that does not answer about links, as while a driver holds their lock, keeps none but who
-// needs 127.0.0.1 from being carried.
+// A kernel that does not answer about links, for instance while a driver holds their lock, only affects services at
+// 127.0.0.1.
 func TestStuckSettings(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
 	p := s.node.idlePlane(Options{})
-	s.must(p.Bridge().Prepare(nil)) // which switches nothing on
+	s.must(p.Bridge().Prepare(nil)) // switches no forwarding on
 	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	well := p.host.settings
+	working := p.host.settings
 	calls, release := stuck(t)
 	p.host.settings = calls
 	err := p.Apply([]balancer.Service{s.service(local, vip4)})
-	var one *balancer.ServiceError
-	if !errors.Is(err, errUnanswered) || !errors.As(err, &one) {
-		t.Errorf("error %v, want one of the service that the kernel does not answer", err)
+	var fault *balancer.ServiceError
+	if !errors.Is(err, errUnanswered) || !errors.As(err, &fault) {
+		t.Errorf("error %v, want a ServiceError with errUnanswered", err)
 	}
 	s.client.served(vip4, 3)
 	release()
-	p.host.settings = well
+	p.host.settings = working
 	s.must(p.refresh())
 	s.node.served(local, 3)
 }
 
-// A kernel that does not answer about connections holds up neither changes nor counters.
+// A kernel that does not answer about connections delays neither changes nor counters.
 func TestStuckConnections(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
@@ -63,7 +63,7 @@ func TestStuckConnections(t *testing.T) {
 	service.Backends[0].State = balancer.Dead
 	s.must(p.Apply([]balancer.Service{service}))
 	if got := s.node.served(local, 6); len(got) != 2 {
-		t.Errorf("served by %v, want the two that are not dead", got)
+		t.Errorf("served by %v, want the two others", got)
 	}
 	all, err := p.Counts()
 	s.must(err)
@@ -71,10 +71,10 @@ func TestStuckConnections(t *testing.T) {
 	for _, c := range all {
 		sum += int(c.Connections)
 		if c.Open != -1 {
-			t.Errorf("%s has %d connections open, though nobody can know", c.Backend, c.Open)
+			t.Errorf("%s has %d open connections, want -1", c.Backend, c.Open)
 		}
 	}
 	if sum != 9 {
-		t.Errorf("%d connections were given, want 9", sum)
+		t.Errorf("%d connections counted, want 9", sum)
 	}
 }

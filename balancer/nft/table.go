@@ -11,14 +11,14 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// table is what is in Herald's table, as it is wanted, or as it was found.
+// table is the content of Herald's table, desired or found.
 type table struct {
-	dormant bool // packets come to none of its chains
+	dormant bool // the kernel skips its chains
 	chains  map[string]chain
 	sets    map[string]set
 }
 
-// chain has rules, and a hook if packets come to it by themselves.
+// chain has rules, and a hook if it is a base chain.
 type chain struct {
 	hook  *hook
 	rules []ruleset.Rule
@@ -36,14 +36,14 @@ type set struct {
 	elements map[string]element // by key
 }
 
-// element is in a set, and leads to a chain if that is a map.
+// element is an element of a set. In a map it has a target chain.
 type element struct {
 	chain   string
 	comment string
-	lasts   time.Duration // from when it was put there; 0: for ever
+	lasts   time.Duration // timeout; 0 is none
 }
 
-// edit is about an element of a set.
+// edit adds or removes an element of a set.
 type edit struct {
 	set, key string
 	element  element
@@ -53,14 +53,14 @@ func (e edit) compare(other edit) int {
 	return cmp.Or(cmp.Compare(e.set, other.set), cmp.Compare(e.key, other.key))
 }
 
-// plan is how to make one table of another, step by step in this order, in one batch.
-// What is in both is not touched: rules go on counting, and elements end when they end.
+// plan lists the steps from one table to another, in their order in a batch. It leaves common parts alone: rules keep their
+// counters and elements their timeouts.
 type plan struct {
-	awaken     bool     // as is any table that is written to
-	remove     []edit   // what was there
-	addSets    []string // and
-	addChains  []string // are empty at first
-	fill       []string // chains whose rules are replaced
+	awaken     bool     // wakes a dormant table; any write does
+	remove     []edit   // old elements
+	addSets    []string // without elements
+	addChains  []string // without rules
+	fill       []string // chains to replace the rules of
 	put        []edit
 	dropChains []string
 	dropSets   []string
@@ -70,24 +70,24 @@ func (p plan) empty() bool {
 	return !p.awaken && len(p.remove)+len(p.addSets)+len(p.addChains)+len(p.fill)+len(p.put)+len(p.dropChains)+len(p.dropSets) == 0
 }
 
-// renew puts an element whether or not it is there still, and starts its time anew.
+// renew adds an element or restarts its timeout.
 func (p *plan) renew(e edit) {
 	p.remove, p.put = append(p.remove, e), append(p.put, e)
 }
 
-// change plans to make want of have.
+// change plans the change from have to want.
 func change(have, want table) plan {
 	p := plan{awaken: have.dormant}
 	for name, c := range sorted(want.chains) {
-		there, ok := have.chains[name]
-		if ok && !c.hook.equal(there.hook) { // it is made anew, under the same name
+		prev, ok := have.chains[name]
+		if ok && !c.hook.equal(prev.hook) { // replaced under the same name
 			p.dropChains = append(p.dropChains, name)
 			ok = false
 		}
 		if !ok {
 			p.addChains = append(p.addChains, name)
 		}
-		if !ok || !slices.EqualFunc(c.rules, there.rules, ruleset.Rule.Same) {
+		if !ok || !slices.EqualFunc(c.rules, prev.rules, ruleset.Rule.Same) {
 			p.fill = append(p.fill, name)
 		}
 	}
@@ -97,19 +97,19 @@ func change(have, want table) plan {
 		}
 	}
 	for name, s := range sorted(want.sets) {
-		there, ok := have.sets[name]
+		prev, ok := have.sets[name]
 		if !ok {
 			p.addSets = append(p.addSets, name)
 		}
 		for key, e := range s.elements {
-			if old, ok := there.elements[key]; ok && old.chain == e.chain && old.comment == e.comment {
+			if old, ok := prev.elements[key]; ok && old.chain == e.chain && old.comment == e.comment {
 				continue
 			} else if ok {
 				p.remove = append(p.remove, edit{name, key, old})
 			}
 			p.put = append(p.put, edit{name, key, e})
 		}
-		for key, e := range there.elements {
+		for key, e := range prev.elements {
 			if _, ok := s.elements[key]; !ok {
 				p.remove = append(p.remove, edit{name, key, e})
 			}
@@ -120,12 +120,12 @@ func change(have, want table) plan {
 			p.dropSets = append(p.dropSets, name)
 		}
 	}
-	slices.SortFunc(p.remove, edit.compare) // those of a set together
+	slices.SortFunc(p.remove, edit.compare) // groups the edits of each set
 	slices.SortFunc(p.put, edit.compare)
 	return p
 }
 
-// sorted goes through a map in the order of its keys, so that the same change is the same plan.
+// sorted iterates over a map in the order of its keys, so that equal changes give equal plans.
 func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 	return func(yield func(string, V) bool) {
 		for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -140,7 +140,7 @@ func (h *hook) equal(other *hook) bool {
 	return h == other || h != nil && other != nil && *h == *other
 }
 
-// packets is what a chain has counted.
+// packets returns the sum of the chain's counters.
 func (c chain) packets() uint64 {
 	var sum uint64
 	for _, r := range c.rules {
@@ -149,14 +149,14 @@ func (c chain) packets() uint64 {
 	return sum
 }
 
-// only is the part of a table whose names are like that.
+// only returns the chains and sets with names that like accepts.
 func (t table) only(like func(name string) bool) table {
 	out := table{chains: make(map[string]chain), sets: make(map[string]set)}
 	out.add(t, like)
 	return out
 }
 
-// add adds the part of another table whose names are like that.
+// add adds the chains and sets of other with names that like accepts.
 func (t table) add(other table, like func(name string) bool) {
 	for name, c := range other.chains {
 		if like(name) {

@@ -14,20 +14,20 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// wanted is what the table is for.
+// wanted describes the desired table.
 type wanted struct {
 	services []balancer.Service
-	buckets  map[string][]string // by bucketName: the chain of each one's backend
+	buckets  map[string][]string // chain of the backend of each bucket, by bucketName
 	taken    map[netip.AddrPort]string
 	localnet map[string]bool
 	masters  map[netip.Addr][]netip.Addr // by VIP
 	open     map[netip.Addr]time.Duration
-	counts   map[string]uint64 // of chains, so far
+	counts   map[string]uint64 // counters of backends' chains
 	outlive  time.Duration
-	brief    []expr.Any // has a connection be forgotten that is not opened; nil if the kernel cannot
+	halfOpen []expr.Any // sets the timeout of half-open connections; nil if the kernel cannot
 }
 
-// base is what is there without any service.
+// base returns the table without services.
 func base() table {
 	t := table{chains: baseChains(), sets: map[string]set{localnet: newSet(localnetKind)}}
 	for _, f := range families {
@@ -40,7 +40,7 @@ func base() table {
 
 func newSet(k kind) set { return set{k, make(map[string]element)} }
 
-// table describes what is wanted.
+// table returns the desired table.
 func (w wanted) table() table {
 	t := base()
 	for link := range w.localnet {
@@ -55,7 +55,7 @@ func (w wanted) table() table {
 	for vip, masters := range w.masters {
 		f := familyOf(vip)
 		t.chains[bridgeChain+dashed(vip)] = chain{rules: []ruleset.Rule{bridgeRule(vip)}}
-		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters, w.brief)}
+		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters, w.halfOpen)}
 		for _, master := range masters {
 			t.sets[bridged+f.version].elements[addrKey(vip, master)] = element{}
 		}
@@ -77,25 +77,24 @@ func (w wanted) service(t table, s balancer.Service) {
 	}
 	for _, b := range s.Backends {
 		name := backendName(s.Name, b.Addr)
-		t.chains[name] = chain{rules: []ruleset.Rule{backendRule(b.Addr, w.counts[name], w.brief)}}
+		t.chains[name] = chain{rules: []ruleset.Rule{backendRule(b.Addr, w.counts[name], w.halfOpen)}}
 	}
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)
 		t.sets[listen+f.version].elements[key] = element{chain: serviceName(f, s.Name), lasts: w.outlive}
-		if !s.Transparent || isLoopback(place) { // 127.0.0.1 as the source is of no use elsewhere
+		if !s.Transparent || isLoopback(place) { // other hosts cannot answer 127.0.0.1
 			t.sets[masquerade+f.version].elements[key] = element{}
 		}
 	}
 }
 
-// balancing is whether a name is of the part of the table that is for services.
+// balancing reports whether a chain or set serves services.
 func balancing(name string) bool {
 	parts := []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet}
-	return slices.ContainsFunc(parts, func(of string) bool { return strings.HasPrefix(name, of) })
+	return slices.ContainsFunc(parts, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// assign gives the buckets of services to who serves, and moves as few as it can of those
-// that are in the table.
+// assign assigns the buckets of services to serving backends, and moves as few as possible compared to the table.
 func assign(have table, services []balancer.Service, node string) map[string][]string {
 	out := make(map[string][]string)
 	for _, s := range services {
@@ -117,8 +116,8 @@ func assign(have table, services []balancer.Service, node string) map[string][]s
 	return out
 }
 
-// reachable returns services with those backends only that the kernel can have. The others are an error
-// beside the rest: what members and DNS tell is not to keep others from being carried.
+// reachable returns services without the backends that the kernel cannot use, and an error about these. Input from members
+// and DNS must not stop other backends.
 func reachable(services []balancer.Service) ([]balancer.Service, error) {
 	listening := balancer.Places(services)
 	out := slices.Clone(services)
@@ -153,8 +152,7 @@ func checkBackend(backend netip.AddrPort) error {
 	return nil
 }
 
-// recall is what the found table says of the time before: which links have been set, what is
-// taken, and what has been counted.
+// recall reads a predecessor's state from the found table: links with route_localnet, taken places and counters.
 func (w *wanted) recall(found table) {
 	w.localnet, w.taken = make(map[string]bool), make(map[netip.AddrPort]string)
 	for key := range found.sets[localnet].elements {
@@ -171,7 +169,7 @@ func (w *wanted) recall(found table) {
 	w.recount(found.chains)
 }
 
-// recount remembers what chains have counted, in case somebody else removes them.
+// recount remembers the counters of chains, in case another program removes them.
 func (w *wanted) recount(chains map[string]chain) {
 	for name, c := range chains {
 		if strings.HasPrefix(name, backendChain) {

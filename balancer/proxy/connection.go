@@ -33,7 +33,7 @@ func (c *connection) end() {
 }
 
 // carry gives a client's connection to a backend, and moves bytes until both have ended.
-func (p *Plane) carry(l *listener, client *net.TCPConn) {
+func (p *DataPlane) carry(l *listener, client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
 	from := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	dialer := net.Dialer{Timeout: p.options.DialTimeout, KeepAliveConfig: alive}
@@ -70,7 +70,7 @@ func (p *Plane) carry(l *listener, client *net.TCPConn) {
 }
 
 // give chooses a backend that has not been tried and gives it the connection; ok is false if there is none.
-func (p *Plane) give(l *listener, c *connection, from netip.Addr, tried map[string]bool) (where place, ok bool) {
+func (p *DataPlane) give(l *listener, c *connection, from netip.Addr, tried map[string]bool) (where place, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.services[l.service]
@@ -109,7 +109,7 @@ func (s *service) bucket(from netip.Addr) int {
 }
 
 // connected completes a connection, unless its backend has died meanwhile.
-func (p *Plane) connected(where place, c *connection, backend *net.TCPConn) bool {
+func (p *DataPlane) connected(where place, c *connection, backend *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.ended {
@@ -121,7 +121,7 @@ func (p *Plane) connected(where place, c *connection, backend *net.TCPConn) bool
 }
 
 // take takes a connection away again.
-func (p *Plane) take(where place, c *connection) {
+func (p *DataPlane) take(where place, c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.work[where].open, c)

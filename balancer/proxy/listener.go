@@ -97,7 +97,7 @@ func stop(all []*listener) {
 }
 
 // accept takes connections until the listener is to go, and closes it.
-func (p *Plane) accept(l *listener) {
+func (p *DataPlane) accept(l *listener) {
 	defer close(l.done)
 	defer func() { _ = l.Close() }()
 	var end time.Time // zero until the last call
@@ -141,7 +141,7 @@ func (p *Plane) accept(l *listener) {
 }
 
 // reserve waits until one more connection may be carried, or reports that the listener is to go.
-func (p *Plane) reserve(l *listener) bool {
+func (p *DataPlane) reserve(l *listener) bool {
 	select {
 	case p.slots <- struct{}{}:
 		return true
@@ -159,10 +159,10 @@ func (p *Plane) reserve(l *listener) bool {
 	}
 }
 
-func (p *Plane) release() { <-p.slots }
+func (p *DataPlane) release() { <-p.slots }
 
 // mayLog reports whether the log can bear one more line of what may happen at each connection.
-func (p *Plane) mayLog() bool {
+func (p *DataPlane) mayLog() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.logged.IsZero() && time.Since(p.logged) < hush {

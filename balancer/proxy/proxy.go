@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// Options set up a Plane. Zero values stand for the defaults.
+// Options set up a DataPlane. Zero values stand for the defaults.
 type Options struct {
 	// Log is told of what an operator should know; nil discards it.
 	Log *slog.Logger
@@ -39,8 +39,8 @@ const (
 	spared      = 1000
 )
 
-// Plane carries connections by itself.
-type Plane struct {
+// DataPlane carries connections by itself.
+type DataPlane struct {
 	options Options
 	slots   chan struct{}  // holds one element for each connection
 	running sync.WaitGroup // connections
@@ -74,10 +74,10 @@ type work struct {
 	open  map[*connection]struct{}
 }
 
-var _ balancer.Plane = (*Plane)(nil)
+var _ balancer.DataPlane = (*DataPlane)(nil)
 
-// New returns a Plane without services.
-func New(options Options) *Plane {
+// New returns a DataPlane without services.
+func New(options Options) *DataPlane {
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	options.DialTimeout = cmp.Or(options.DialTimeout, 2*time.Second)
 	capacity := cmp.Or(options.MaxConnections, 20_000)
@@ -86,7 +86,7 @@ func New(options Options) *Plane {
 		capacity = max(int(limit.Cur)-spared, descriptors) / descriptors
 	}
 	options.MaxConnections = capacity
-	return &Plane{
+	return &DataPlane{
 		options:   options,
 		slots:     make(chan struct{}, capacity),
 		services:  make(map[string]*service),
@@ -98,7 +98,7 @@ func New(options Options) *Plane {
 // Apply makes services the ones that are carried. An address that cannot be listened at is an
 // error, and no obstacle to the rest; so is a backend at which a service listens, to which
 // connections would come back for ever.
-func (p *Plane) Apply(services []balancer.Service) error {
+func (p *DataPlane) Apply(services []balancer.Service) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	if p.closed {
@@ -140,7 +140,7 @@ func (p *Plane) Apply(services []balancer.Service) error {
 }
 
 // tidy forgets the work of backends that are not known any more and have none.
-func (p *Plane) tidy() {
+func (p *DataPlane) tidy() {
 	for where, w := range p.work {
 		s := p.services[where.service]
 		known := s != nil && slices.ContainsFunc(s.Backends, func(b balancer.Backend) bool { return b.Addr == where.backend })
@@ -151,7 +151,7 @@ func (p *Plane) tidy() {
 }
 
 // end ends the connections to a backend. The mutex is held.
-func (p *Plane) end(where place) {
+func (p *DataPlane) end(where place) {
 	if w := p.work[where]; w != nil {
 		for c := range w.open {
 			c.end()
@@ -160,7 +160,7 @@ func (p *Plane) end(where place) {
 }
 
 // Counts tells how many connections each backend has been given, and has.
-func (p *Plane) Counts() ([]balancer.Count, error) {
+func (p *DataPlane) Counts() ([]balancer.Count, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := make([]balancer.Count, 0, len(p.work))
@@ -176,7 +176,7 @@ func (p *Plane) Counts() ([]balancer.Count, error) {
 }
 
 // Close stops listening, and lets established connections end, for Linger at most.
-func (p *Plane) Close() error {
+func (p *DataPlane) Close() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	if p.closed {
@@ -213,7 +213,7 @@ func (p *Plane) Close() error {
 }
 
 // listen makes addresses, of services, and no others those that are listened at.
-func (p *Plane) listen(wanted map[netip.AddrPort]string) error {
+func (p *DataPlane) listen(wanted map[netip.AddrPort]string) error {
 	p.mu.Lock()
 	var idle []*listener
 	for addr, l := range p.listeners {

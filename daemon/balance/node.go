@@ -29,7 +29,7 @@ type Node struct {
 
 // New returns a Node without balancers, which is to be ended. The planes are closed with it; they run
 // and are made elsewhere.
-func New(log *slog.Logger, kernel, proxy balancer.Plane, forwarder bridge.Kernel, chance Chance) *Node {
+func New(log *slog.Logger, kernel, proxy balancer.DataPlane, forwarder bridge.Kernel, chance Chance) *Node {
 	return &Node{
 		log: log, set: balancer.New(log, kernel, proxy), bridge: bridge.New(log, forwarder),
 		passing: passing{chance: chance, passed: passed{leaving: make(map[netip.Addr]departing)}},

@@ -118,8 +118,8 @@ func TestMembers(t *testing.T) {
 	want := []balancer.Member{
 		{Name: "self", Addr: addr, Checks: checks},
 		{Name: "draining", Addr: addr, Checks: checks, Draining: true},
-		{Name: "silent", Addr: addr, Checks: checks, Silent: true},
-		{Name: "left", Addr: addr, Checks: checks, Silent: true, Draining: true},
+		{Name: "silent", Addr: addr, Checks: checks, TimedOut: true},
+		{Name: "left", Addr: addr, Checks: checks, TimedOut: true, Draining: true},
 	}
 	all, others := members([]election.MemberState{self, draining, silent, left})
 	if diff := cmp.Diff(want, all, ports); diff != "" {

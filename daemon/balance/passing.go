@@ -138,6 +138,6 @@ func (p *passing) status(addr netip.Addr) (to []string, began time.Time) {
 func member(o election.MemberState) balancer.Member {
 	return balancer.Member{
 		Name: o.Member, Addr: o.Address.Addr(), Checks: o.Advertisement.Checks,
-		Draining: o.Advertisement.Draining || o.Left, Silent: o.TimedOut,
+		Draining: o.Advertisement.Draining || o.Left, TimedOut: o.TimedOut,
 	}
 }

@@ -1,4 +1,4 @@
-// Package plane tests that a [balancer.Plane] does what the interface promises, with real
+// Package plane tests that a [balancer.DataPlane] does what the interface promises, with real
 // connections.
 package plane
 
@@ -37,7 +37,7 @@ type Site struct {
 
 // Test lets a plane without services live through everything that may happen to a service.
 // The plane is not closed.
-func Test(t *testing.T, p balancer.Plane, site Site) {
+func Test(t *testing.T, p balancer.DataPlane, site Site) {
 	if len(site.Backends) != 3 {
 		t.Fatalf("%d backends, want 3", len(site.Backends))
 	}
@@ -47,7 +47,7 @@ func Test(t *testing.T, p balancer.Plane, site Site) {
 	// One after the other: each begins with what the one before has left.
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, balancer.Plane, Site)
+		run  func(*testing.T, balancer.DataPlane, Site)
 	}{
 		{"spread", spread},
 		{"source hash", sourceHash},
@@ -66,7 +66,7 @@ func Test(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // spread is as even as it can be, and stays so when backends come and go.
-func spread(t *testing.T, p balancer.Plane, site Site) {
+func spread(t *testing.T, p balancer.DataPlane, site Site) {
 	const rounds = 100
 	for _, states := range []string{"sss", "ss-", "s--", "sss", "-ss"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
@@ -84,7 +84,7 @@ func spread(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // sourceHash keeps a client where it is, as long as that serves.
-func sourceHash(t *testing.T, p balancer.Plane, site Site) {
+func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.SourceHash, "sss"))
 	always := func(serving string) string {
 		t.Helper()
@@ -111,7 +111,7 @@ func sourceHash(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // drain keeps what is established and brings nothing new; so does coming back.
-func drain(t *testing.T, p balancer.Plane, site Site) {
+func drain(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
 	for _, states := range []string{"dss", "sds", "d-s", "sss"} {
@@ -126,7 +126,7 @@ func drain(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // death ends connections to the dead, at once, and no others.
-func death(t *testing.T, p balancer.Plane, site Site) {
+func death(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
 	apply(t, p, site.service(balancer.RoundRobin, "sxs"))
@@ -148,7 +148,7 @@ func death(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // nobody serves: clients are turned away at once.
-func nobody(t *testing.T, p balancer.Plane, site Site) {
+func nobody(t *testing.T, p balancer.DataPlane, site Site) {
 	for _, states := range []string{"xxx", "dxd", "---"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
 		c, err := site.try()
@@ -164,7 +164,7 @@ func nobody(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // noListener keeps what is established, and still ends what is dead.
-func noListener(t *testing.T, p balancer.Plane, site Site) {
+func noListener(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
 	silent := site.service(balancer.RoundRobin, "sss")
@@ -184,7 +184,7 @@ func noListener(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // removal of a service leaves alone what is established.
-func removal(t *testing.T, p balancer.Plane, site Site) {
+func removal(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 6)
 	apply(t, p)
@@ -196,7 +196,7 @@ func removal(t *testing.T, p balancer.Plane, site Site) {
 }
 
 // counts tell what each backend has been given.
-func counts(t *testing.T, p balancer.Plane, site Site) {
+func counts(t *testing.T, p balancer.DataPlane, site Site) {
 	s := site.service(balancer.RoundRobin, "ss-")
 	s.Name = "counted"
 	apply(t, p, s)
@@ -230,7 +230,7 @@ func alive(t *testing.T, held []*client) {
 	}
 }
 
-func apply(t *testing.T, p balancer.Plane, services ...balancer.Service) {
+func apply(t *testing.T, p balancer.DataPlane, services ...balancer.Service) {
 	t.Helper()
 	must.Do(t, p.Apply(services))
 }

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newPlane returns a Plane that is closed, with all of its connections, when the test ends.
-func newPlane(t *testing.T, o proxy.Options) *proxy.Plane {
+// newPlane returns a DataPlane that is closed, with all of its connections, when the test ends.
+func newPlane(t *testing.T, o proxy.Options) *proxy.DataPlane {
 	t.Helper()
 	p := proxy.New(o)
 	t.Cleanup(func() {
@@ -27,7 +27,7 @@ func newPlane(t *testing.T, o proxy.Options) *proxy.Plane {
 	return p
 }
 
-func apply(t *testing.T, p *proxy.Plane, services ...balancer.Service) {
+func apply(t *testing.T, p *proxy.DataPlane, services ...balancer.Service) {
 	t.Helper()
 	if err := p.Apply(services); err != nil {
 		t.Fatal(err)

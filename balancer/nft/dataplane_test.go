@@ -14,8 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// 3,000 connections: each of three backends gets a third, wherever they arrive, and is
-// counted to have got it.
+// Of 3,000 connections each of three backends gets a third, at each listener, and the counters agree.
 func TestSpread(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -25,9 +24,9 @@ func TestSpread(t *testing.T) {
 	got := make(map[string]int)
 	for _, from := range []struct {
 		client *machine
-		to     netip.AddrPort
+		dst    netip.AddrPort
 	}{{s.node, local}, {s.client, vip4}, {s.client, vip6}, {s.node, vip4}} {
-		for server, n := range from.client.served(from.to, each) {
+		for server, n := range from.client.served(from.dst, each) {
 			got[server] += n
 		}
 	}
@@ -47,13 +46,12 @@ func TestSpread(t *testing.T) {
 	}
 	for name, n := range got {
 		if n != 0 {
-			t.Errorf("%s: %d more connections than were counted", name, n)
+			t.Errorf("%s: %d more connections than counted", name, n)
 		}
 	}
 }
 
-// Masters see the node's own address, unless the service is transparent; and at its own address the
-// client's.
+// Masters see the node's address as the source, and the client's with a transparent service or a backend on the node.
 func TestSource(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -61,10 +59,10 @@ func TestSource(t *testing.T) {
 	p := s.node.plane(Options{})
 	service := s.service(local, vip4, vip6)
 	s.must(p.Apply([]balancer.Service{service}))
-	expect := func(from *machine, to netip.AddrPort, want netip.Addr) {
+	expect := func(from *machine, dst netip.AddrPort, want netip.Addr) {
 		t.Helper()
-		if c := from.connect(to); c.source != want.String() {
-			t.Errorf("from %s to %s: %s sees %s, want %s", from.name, to, c.server, c.source, want)
+		if c := from.connect(dst); c.source != want.String() {
+			t.Errorf("from %s to %s: %s sees %s, want %s", from.name, dst, c.server, c.source, want)
 		}
 	}
 	expect(s.node, local, s.node.v4)
@@ -76,7 +74,7 @@ func TestSource(t *testing.T) {
 	expect(s.client, vip4, s.client.v4)
 	expect(s.client, vip6, s.client.v6)
 
-	// A backend that is to see the client has to answer by way of the node.
+	// A backend of a transparent service has to answer through the node.
 	m := s.masters[0]
 	m.run("", "ip", "route", "add", s.client.v4.String(), "via", s.node.v4.String())
 	service.Backends, service.Transparent = s.backends(balancer.Serving, m), true
@@ -84,21 +82,21 @@ func TestSource(t *testing.T) {
 	expect(s.client, vip4, s.client.v4)
 }
 
-// Nobody outside reaches what listens at 127.0.0.1, and with the last listener what was set for it goes.
+// Other hosts cannot reach a listener at 127.0.0.1, and route_localnet is reset after the last listener.
 func TestLocalhostStaysLocal(t *testing.T) {
 	s := newSite(t)
 	const setting = "/proc/sys/net/ipv4/conf/eth0/route_localnet"
-	is := func(want string) {
+	expect := func(want string) {
 		t.Helper()
 		if got := s.node.run("", "cat", setting); got != want+"\n" {
 			t.Errorf("route_localnet is %s, want %s", got, want)
 		}
 	}
 	p := s.node.idlePlane(Options{})
-	is("0")
+	expect("0")
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
-	is("1")
-	// A neighbour for whom 127.0.0.1 is the node.
+	expect("1")
+	// A neighbour that routes 127.0.0.1 to the node.
 	s.client.run("", "sh", "-ec", `sysctl -qw net.ipv4.conf.eth0.route_localnet=1
 		ip rule del pref 0; ip rule add pref 10 lookup local
 		ip rule add pref 1 to 127.0.0.1 lookup 100; ip route add 127.0.0.1 via `+s.node.v4.String()+` dev eth0 table 100`)
@@ -106,13 +104,13 @@ func TestLocalhostStaysLocal(t *testing.T) {
 		t.Errorf("a neighbour got through to %s", c.server)
 	}
 	if got := s.node.run("", "nft", "list", "chain", "inet", tableName, guard); strings.Contains(got, "127.0.0.0/8 counter packets 0 bytes 0 drop comment \"from outside to") {
-		t.Errorf("nothing was dropped:\n%s", got)
+		t.Errorf("no packet was dropped:\n%s", got)
 	}
 
 	c := s.node.connect(local)
 	s.must(p.Apply(nil))
 	s.must(p.refresh())
-	is("1") // a connection needs it
+	expect("1") // a connection needs it
 	s.must(c.echoes())
 	s.must(c.SetLinger(0))
 	s.must(c.Close())
@@ -120,16 +118,16 @@ func TestLocalhostStaysLocal(t *testing.T) {
 		s.must(p.refresh())
 		return !strings.Contains(s.node.run("", "nft", "list", "tables"), tableName)
 	})
-	is("0")
-	// A killed predecessor's, likewise.
+	expect("0")
+	// The same after a killed predecessor.
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
-	is("1")
+	expect("1")
 	s.must(clearTable(int(s.node.ns)))
-	is("0")
+	expect("0")
 	s.must(clearTable(int(s.node.ns)))
 }
 
-// What others have set stays set.
+// A setting that another program made stays.
 func TestSettingsOfOthers(t *testing.T) {
 	s := newSite(t)
 	s.node.run("", "sysctl", "-qw", "net.ipv4.conf.eth0.route_localnet=1")
@@ -142,7 +140,7 @@ func TestSettingsOfOthers(t *testing.T) {
 	}
 }
 
-// Forwarding is switched on where it is off, and router advertisements are accepted on.
+// Forwarding is switched on, and links still accept router advertisements.
 func TestForwarding(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -156,7 +154,7 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// A client stays with its backend, and is not moved when another one goes.
+// A client stays with its backend when another one goes.
 func TestSourceHash(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -170,7 +168,7 @@ func TestSourceHash(t *testing.T) {
 		s.client.address("eth0", netip.PrefixFrom(addr, 32))
 		sources = append(sources, addr)
 	}
-	who := func() []string {
+	servers := func() []string {
 		var out []string
 		for _, source := range sources {
 			s.client.run("", "ip", "route", "replace", vip4.Addr().String(), "dev", "eth0", "src", source.String())
@@ -179,8 +177,8 @@ func TestSourceHash(t *testing.T) {
 		}
 		return out
 	}
-	before, used := who(), make(map[string]bool)
-	for i, server := range who() {
+	before, used := servers(), make(map[string]bool)
+	for i, server := range servers() {
 		used[server] = true
 		if server != before[i] {
 			t.Errorf("%s is served by %s and then by %s", sources[i], before[i], server)
@@ -191,14 +189,14 @@ func TestSourceHash(t *testing.T) {
 	}
 	service.Backends = s.backends(balancer.Serving, s.masters[:2]...)
 	s.must(p.Apply([]balancer.Service{service}))
-	for i, server := range who() {
+	for i, server := range servers() {
 		if server != before[i] && before[i] != s.masters[2].name {
 			t.Errorf("%s is moved from %s to %s", sources[i], before[i], server)
 		}
 	}
 }
 
-// A packet of a connection that nobody knows is not given to a backend.
+// A packet of an unknown connection is not assigned to a backend.
 func TestOnlyNewConnections(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
@@ -207,7 +205,7 @@ func TestOnlyNewConnections(t *testing.T) {
 	c := s.client.connect(vip4)
 	s.must(s.node.forget(vip4))
 	if err := c.echoes(); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
-		t.Errorf("it goes on: %v", err)
+		t.Errorf("the connection still works: %v", err)
 	}
 	counts, err := p.Counts()
 	s.must(err)
@@ -216,11 +214,11 @@ func TestOnlyNewConnections(t *testing.T) {
 		sum += c.Connections
 	}
 	if sum != 1 {
-		t.Errorf("%d connections were given away: %v", sum, counts)
+		t.Errorf("%d connections were assigned: %v", sum, counts)
 	}
 }
 
-// A service without a backend refuses, rather than to keep clients waiting, and mends when there is one.
+// A service without a backend refuses connections at once, and accepts them with the first backend.
 func TestNoBackend(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
@@ -232,7 +230,7 @@ func TestNoBackend(t *testing.T) {
 	}
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	s.node.served(local, 3)
-	if got := fmt.Sprint(p.mended); got != "0" {
-		t.Errorf("mended %s times", got)
+	if got := fmt.Sprint(p.keeper.mended); got != "0" {
+		t.Errorf("the table was repaired %s times", got)
 	}
 }
