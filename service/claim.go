@@ -194,13 +194,13 @@ func known(annotations map[string]string) error {
 }
 
 // named is the value of an annotation that names something.
-func (c Scope) named(s *corev1.Service, annotation, what string) (string, error) {
+func (c Scope) named(s *corev1.Service, annotation, want string) (string, error) {
 	annotation, value := c.find(s, annotation)
 	if len(value) > longestName {
-		return "", invalid("%s is %d bytes long: want %s of %d at most", annotation, len(value), what, longestName)
+		return "", invalid("%s is %d bytes long: want %s of %d at most", annotation, len(value), want, longestName)
 	}
 	if !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return "", invalid("%s has characters that cannot be read: want %s", annotation, what)
+		return "", invalid("%s has characters that cannot be read: want %s", annotation, want)
 	}
 	return value, nil
 }

@@ -178,13 +178,13 @@ func TestCompatibility(t *testing.T) {
 					t.Errorf("%s is said not to be read", name)
 				}
 			}
-			is, err := service.Scope{Compatibility: c.compatibility}.ClaimOf(s)
+			claimed, err := service.Scope{Compatibility: c.compatibility}.ClaimOf(s)
 			if text(err) != c.err {
 				t.Fatalf("error %v, want %q", err, c.err)
 			}
-			got := claim{Pool: is.Pool, Share: is.Share}
-			if len(is.Addresses) > 0 {
-				got.Address = is.Addresses[0].String()
+			got := claim{Pool: claimed.Pool, Share: claimed.Share}
+			if len(claimed.Addresses) > 0 {
+				got.Address = claimed.Addresses[0].String()
 			}
 			if got != c.want {
 				t.Errorf("asks for %+v, want %+v", got, c.want)

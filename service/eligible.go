@@ -96,8 +96,8 @@ func SelectorsOf(list []v1alpha1.LabelSelector) (Selectors, error) {
 }
 
 // Match says whether they select what has these labels.
-func (s Selectors) Match(of map[string]string) bool {
-	return len(s) == 0 || slices.ContainsFunc(s, func(s labels.Selector) bool { return s.Matches(labels.Set(of)) })
+func (s Selectors) Match(set map[string]string) bool {
+	return len(s) == 0 || slices.ContainsFunc(s, func(s labels.Selector) bool { return s.Matches(labels.Set(set)) })
 }
 
 // Endpoints is what of an EndpointSlice decides where its Service is announced.

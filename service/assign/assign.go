@@ -66,7 +66,7 @@ func New(log *slog.Logger, cluster *kube.Cluster, opts Options) *Assigner {
 // nothing that it has sent is under way any more. A server that is away is waited for.
 func (a *Assigner) Run(ctx context.Context) {
 	a.cluster.Lead(ctx, a.log, kube.Election{
-		Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity, Role: "writer", Heard: func(node string) { a.holder.Store(node) },
+		Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity, Role: "writer", Holder: func(node string) { a.holder.Store(node) },
 	}, a.work)
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kindOf is what the server calls the kind of an object, and the name in paths.
+// kindOf returns the kind of an object and its name in paths.
 func (c *Cluster) kindOf(o Object) (schema.GroupVersionKind, string) {
 	kinds, _, err := c.scheme.ObjectKinds(o)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Cluster) kindOf(o Object) (schema.GroupVersionKind, string) {
 	return kinds[0], pluralOf(kinds[0].Kind)
 }
 
-// path is where an object is.
+// path returns the path segments of an object.
 func (c *Cluster) path(o Object) []string {
 	kind, resource := c.kindOf(o)
 	at := []string{"/apis", kind.Group, kind.Version}
@@ -37,8 +37,8 @@ func (c *Cluster) path(o Object) []string {
 	return append(at, resource, o.GetName())
 }
 
-// Apply has the server make an object, or make it have the fields that o has (server-side apply), as owner.
-// Fields that o has no more go, those that others have set stay unless o has them, too. Then o is what the server has.
+// Apply creates or updates an object with the fields of o (server-side apply, forced), as the field manager owner. It
+// removes fields that owner no longer sets. Fields of other managers stay unless o sets them too. Apply stores the result in o.
 func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 	kind, _ := c.kindOf(o)
 	o.GetObjectKind().SetGroupVersionKind(kind)
@@ -54,7 +54,7 @@ func (c *Cluster) Apply(ctx context.Context, owner string, o Object) error {
 	return nil
 }
 
-// Delete deletes an object, unless it is another one of that name than was read, or gone.
+// Delete deletes an object if it still has the UID read. A missing object is not an error.
 func (c *Cluster) Delete(ctx context.Context, read Object) error {
 	kind, _ := c.kindOf(read)
 	uid := read.GetUID()
@@ -68,14 +68,14 @@ func (c *Cluster) Delete(ctx context.Context, read Object) error {
 	return nil
 }
 
-// send makes a request with a body in JSON, whose answer matters no further.
+// send sends a request with a JSON body and ignores the content of the answer.
 func (c *Cluster) send(ctx context.Context, r *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return r.Do(ctx).Error()
 }
 
-// Annotate sets an annotation of a Service of the version that was read; an empty value removes it.
+// Annotate sets an annotation of a Service that still has the version read; an empty value removes the annotation.
 func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, value string) error {
 	set := any(value)
 	if value == "" {
@@ -93,11 +93,11 @@ func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, valu
 	return nil
 }
 
-// Refuses reports whether an error is that a server takes no such request: for lack of a right, by a policy, beyond a
-// quota, or as the object is invalid.
+// Refuses reports whether err is a refusal by the server: by RBAC, a policy or a quota, or because the object is
+// invalid.
 func Refuses(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// Refusal is why, without what comes before the server's own sentence or a policy's.
+// Refusal returns the server's or policy's own sentence of a refusal, without the prefixes.
 func Refusal(err error) string {
 	text := err.Error()
 	for _, before := range []string{" is forbidden: ", " is invalid: ", "denied request: "} {

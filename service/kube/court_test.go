@@ -25,14 +25,14 @@ type court struct {
 	asked   int
 }
 
-// seat is where one elector hears from the court and speaks to it.
+// seat is the connection of one elector with the court.
 type seat struct {
 	court   *court
 	arrived chan *coordinationv1.Lease
-	away    bool   // nothing goes through, either way
-	late    bool   // what is asked is done after a second, and no answer comes
-	hung    bool   // requests end after a minute, whatever their context says
-	holder  string // as its elector has heard
+	away    bool   // no messages pass in either direction
+	late    bool   // requests take effect after a second and get no answer
+	hung    bool   // requests end after a minute, regardless of their context
+	holder  string // the last holder reported by its elector
 }
 
 var errAway = errors.New("the server is away")
@@ -53,13 +53,13 @@ func (c *court) put(lease *coordinationv1.Lease) *coordinationv1.Lease {
 
 func (s *seat) tell(lease *coordinationv1.Lease) {
 	select {
-	case <-s.arrived: // a newer one is what counts
+	case <-s.arrived: // a newer version replaces it
 	default:
 	}
 	s.arrived <- lease
 }
 
-// ask does something at the server, or not.
+// ask performs a request at the server, unless the seat is cut off.
 func (s *seat) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	c := s.court
 	c.mu.Lock()
@@ -78,7 +78,7 @@ func (s *seat) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)
 		time.AfterFunc(time.Second, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			_, _ = do() // nobody hears of it
+			_, _ = do() // the answer is lost
 		})
 		<-ctx.Done()
 		return nil, errAway
@@ -129,7 +129,7 @@ func (s *seat) release(ctx context.Context, me string) error {
 	return err
 }
 
-// trial is electors before a court.
+// trial is a court with electors.
 type trial struct {
 	*court
 	t *testing.T
@@ -143,7 +143,7 @@ func newTrial(t *testing.T, seed uint64) *trial {
 	return &trial{court: &court{random: rand.New(rand.NewPCG(seed, 1))}, t: t, working: make(map[int]bool)}
 }
 
-// join has an elector take part until the function that is returned is called.
+// join adds an elector until leave is called.
 func (tr *trial) join(n int) (s *seat, leave func()) {
 	s = &seat{court: tr.court, arrived: make(chan *coordinationv1.Lease, 1)}
 	tr.mu.Lock()
@@ -154,11 +154,11 @@ func (tr *trial) join(n int) (s *seat, leave func()) {
 	log := slog.New(slog.DiscardHandler)
 	l := &elector{
 		view: view{me: fmt.Sprintf("n%d_%d", n, len(tr.seats)), patience: patience}, leases: s, log: log, trouble: &trouble{log, newSaid()}, arrived: s.arrived,
-		heardOf: func(node string) { tr.set(func() { s.holder = node }) },
+		reportHolder: func(node string) { tr.set(func() { s.holder = node }) },
 		work: func(ctx context.Context) {
 			tr.enter(n)
 			<-ctx.Done()
-			time.Sleep(50 * time.Millisecond) // what is under way comes to its end
+			time.Sleep(50 * time.Millisecond) // pending requests end
 			tr.leave(n)
 		},
 	}
@@ -175,7 +175,7 @@ func (tr *trial) enter(n int) {
 	tr.workers.Lock()
 	defer tr.workers.Unlock()
 	if len(tr.working) > 0 {
-		tr.t.Errorf("%d works beside %v", n, tr.working)
+		tr.t.Errorf("%d works at the same time as %v", n, tr.working)
 	}
 	tr.working[n] = true
 	tr.terms++
@@ -187,7 +187,7 @@ func (tr *trial) leave(n int) {
 	delete(tr.working, n)
 }
 
-// worker is who works, -1 if nobody does.
+// worker returns the number of the working elector; -1 if there is none.
 func (tr *trial) worker() int {
 	tr.workers.Lock()
 	defer tr.workers.Unlock()
@@ -203,7 +203,7 @@ func (tr *trial) set(change func()) {
 	change()
 }
 
-// back ends what keeps a seat from the court, which tells it how things are.
+// back reconnects a seat and sends it the present Lease.
 func (tr *trial) back(s *seat) {
 	tr.set(func() { s.away, s.late, s.hung = false, false, false; s.tell(tr.lease) })
 }

@@ -14,19 +14,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Election is about a Lease, of which one process at a time is the holder.
+// Election describes a leader election by a Kubernetes Lease, which one process at a time holds.
 type Election struct {
-	// Namespace and Name are the Lease's.
+	// Namespace and Name identify the Lease.
 	Namespace, Name string
-	// Node is where this process runs; people see it in the Lease.
+	// Node is the node of this process, shown in the Lease.
 	Node string
-	// Role is what the holder is, for the log.
+	// Role is the role of the holder, for the log.
 	Role string
-	// Heard is told the node of the holder whenever the Lease is heard of, empty if there is none. It may be nil.
-	Heard func(node string)
+	// Holder, if not nil, is called with the holder's node for each received version of the Lease; empty means no holder.
+	Holder func(node string)
 }
 
-// NodeOf is the node of an identity in a Lease, which is followed by what tells its processes apart.
+// NodeOf returns the node of an identity in a Lease: the part before the random suffix of the process.
 func NodeOf(identity string) string {
 	if i := strings.LastIndexByte(identity, '_'); i >= 0 {
 		return identity[:i]
@@ -34,20 +34,20 @@ func NodeOf(identity string) string {
 	return identity
 }
 
-// Lead takes part in an election until ctx ends. Whenever this process is the
-// holder it calls work, with a context that ends before another can be. Work is to
-// return when its context ends, which its requests do as well; Lead waits for it,
-// and gives the Lease back when it stops.
+// Lead takes part in an election until ctx ends. While this process is the holder it
+// runs work, with a context that ends before another process can become the holder.
+// Work, and its requests, must end with that context. Lead waits for work, and releases
+// the Lease when it stops.
 //
-// The holder sends a request every two seconds. The others send none: they watch.
+// The holder sends a request every two seconds. The others only watch.
 func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work func(context.Context)) {
-	if e.Heard == nil {
-		e.Heard = func(string) {}
+	if e.Holder == nil {
+		e.Holder = func(string) {}
 	}
 	l := &elector{
-		// A process that starts anew on the same node is another one.
+		// A restarted process on the same node is another candidate.
 		view:   view{me: e.Node + "_" + crand.Text()[:8], patience: rand.N(leasePatience)},
-		leases: &leaseClient{c.coordination, e.Namespace, e.Name}, role: e.Role, work: work, heardOf: e.Heard, log: log,
+		leases: &leaseClient{c.coordination, e.Namespace, e.Name}, role: e.Role, work: work, reportHolder: e.Holder, log: log,
 		trouble: c.trouble(log), arrived: make(chan *coordinationv1.Lease),
 	}
 	i := newInformerOfOne(c.coordination, "leases", e.Namespace, e.Name, func(o *coordinationv1.Lease) { trimMeta(&o.ObjectMeta) }, func(lease *coordinationv1.Lease) {
@@ -62,22 +62,22 @@ func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work f
 	wg.Wait()
 }
 
-// elector has work done while it is the holder of a Lease.
+// elector runs work while it is the holder of a Lease.
 type elector struct {
 	view
-	leases  leases
-	role    string
-	work    func(context.Context)
-	heardOf func(node string)
-	log     *slog.Logger
-	trouble *trouble
-	arrived chan *coordinationv1.Lease // nil: there is none
+	leases       leases
+	role         string
+	work         func(context.Context)
+	reportHolder func(node string)
+	log          *slog.Logger
+	trouble      *trouble
+	arrived      chan *coordinationv1.Lease // nil means that there is no Lease
 
-	// While it works:
+	// The following are set while it works:
 
 	stop  context.CancelFunc
-	ended chan struct{} // closed by work's end
-	limit *time.Timer   // ends work, unless a renewal is taken
+	ended chan struct{} // closed when work has returned
+	limit *time.Timer   // ends work unless a renewal is accepted
 }
 
 // run takes part until ctx ends.
@@ -85,9 +85,9 @@ func (l *elector) run(ctx context.Context) {
 	defer l.retire(ctx)
 	again := time.NewTimer(0)
 	defer again.Stop()
-	select { // what is not heard of yet is not to be created
+	select { // do not create the Lease before its existence is known
 	case lease := <-l.arrived:
-		l.hear(lease)
+		l.receive(lease)
 	case <-ctx.Done():
 		return
 	}
@@ -99,7 +99,7 @@ func (l *elector) run(ctx context.Context) {
 		again.Reset(time.Until(at))
 		select {
 		case lease := <-l.arrived:
-			l.hear(lease)
+			l.receive(lease)
 		case <-again.C:
 		case <-ctx.Done():
 			return
@@ -107,17 +107,17 @@ func (l *elector) run(ctx context.Context) {
 	}
 }
 
-// hear takes note of a Lease, or that there is none.
-func (l *elector) hear(lease *coordinationv1.Lease) {
+// receive stores a received Lease; nil means that there is none.
+func (l *elector) receive(lease *coordinationv1.Lease) {
 	l.deleted = lease == nil && (l.lease != nil || l.deleted)
-	l.lease, l.heard = lease, time.Now()
-	l.heardOf(NodeOf(l.holder()))
+	l.lease, l.received = lease, time.Now()
+	l.reportHolder(NodeOf(l.holder()))
 }
 
-// act does a step, and returns when to look again.
+// act takes a step and returns when to decide again.
 func (l *elector) act(ctx context.Context, do step) time.Time {
 	if do == lose {
-		l.resign("it could not be renewed, or another took it")
+		l.stepDown("the Lease could not be renewed, or another process took it")
 		return time.Now()
 	}
 	sent := time.Now()
@@ -129,18 +129,18 @@ func (l *elector) act(ctx context.Context, do step) time.Time {
 	defer cancel()
 	lease, err := l.request(request, do)
 	lost := errors.Is(err, errLost)
-	if lost || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // the new holder is soon heard of
+	if lost || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // the watch soon brings the new holder
 		l.trouble.note(ctx, "leases", nil)
 	} else {
 		l.trouble.note(ctx, "leases", err)
 	}
 	if lost {
-		l.resign("another took it")
+		l.stepDown("another process took the Lease")
 	}
 	if err != nil {
 		return time.Now().Add(leaseRetry)
 	}
-	l.hear(lease)
+	l.receive(lease)
 	l.sent = sent
 	l.extend(ctx)
 	return time.Now()
@@ -157,14 +157,14 @@ func (l *elector) request(ctx context.Context, do step) (*coordinationv1.Lease, 
 	}
 }
 
-// extend has work go on, or begin, until the renewal that was just taken is old.
+// extend starts work, or extends it until leaseWorks after the renewal that was just accepted.
 func (l *elector) extend(ctx context.Context) {
 	left := time.Until(l.sent.Add(leaseWorks))
 	if l.limit != nil && l.limit.Reset(left) {
 		return
 	}
 	if l.limit != nil {
-		l.resign("it was renewed too late") // what is the holder's is ours, though
+		l.stepDown("the Lease was renewed too late") // although this process is still the holder
 		l.sent = time.Time{}
 		return
 	}
@@ -172,7 +172,7 @@ func (l *elector) extend(ctx context.Context) {
 		l.sent = time.Time{} // the answer came too late
 		return
 	}
-	l.log.Info("this process is the "+l.role+" now", "identity", l.me)
+	l.log.Info("this process is now the "+l.role, "identity", l.me)
 	working, stop := context.WithCancel(ctx)
 	l.stop, l.ended, l.limit = stop, make(chan struct{}), time.AfterFunc(left, stop)
 	go func() {
@@ -181,8 +181,8 @@ func (l *elector) extend(ctx context.Context) {
 	}()
 }
 
-// resign ends work, and waits until it has.
-func (l *elector) resign(why string) {
+// stepDown ends work and waits for its return.
+func (l *elector) stepDown(reason string) {
 	l.sent = time.Time{}
 	if l.limit == nil {
 		return
@@ -191,19 +191,19 @@ func (l *elector) resign(why string) {
 	l.stop()
 	<-l.ended
 	l.stop, l.ended, l.limit = nil, nil, nil
-	l.log.Info("this process is no longer the "+l.role, "reason", why)
+	l.log.Info("this process is no longer the "+l.role, "reason", reason)
 }
 
-// retire ends work, and gives the Lease back.
+// retire ends work and releases the Lease.
 func (l *elector) retire(ctx context.Context) {
 	held := !l.sent.IsZero()
-	l.resign("it is stopping")
+	l.stepDown("this process is stopping")
 	if !held {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenews)
 	defer cancel()
 	if err := l.leases.release(ctx, l.me); err != nil && !errors.Is(err, errLost) {
-		l.log.Warn("cannot give the Lease back; another node takes it when it is over", "reason", explain("leases", err))
+		l.log.Warn("cannot release the Lease; another process takes it when it expires", "reason", explain("leases", err))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// leaseOf is a Lease that somebody holds.
+// leaseOf returns a Lease with a holder.
 func leaseOf(holder string, seconds int32) *coordinationv1.Lease {
 	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
 }
@@ -26,23 +26,23 @@ func TestDecide(t *testing.T) {
 		again float64
 	}{
 		{"none there", view{}, 1, create, 1},
-		{"deleted", view{deleted: true, heard: start}, 5.9, idle, 6},
-		{"deleted long ago", view{deleted: true, heard: start}, 6, create, 6},
-		{"given back", view{lease: leaseOf("", 6), heard: start}, 1, take, 1},
-		{"never held", view{lease: &coordinationv1.Lease{}, heard: start}, 1, take, 1},
-		{"taken without an answer", view{lease: leaseOf("me", 6), heard: start}, 1, take, 1},
-		{"another's", view{lease: leaseOf("you", 6), heard: start}, 5.9, idle, 6},
-		{"another's, over", view{lease: leaseOf("you", 6), heard: start}, 6, take, 6},
-		{"another's, with patience", view{lease: leaseOf("you", 6), heard: start, patience: 500 * time.Millisecond}, 6.4, idle, 6.5},
-		{"another's that says nothing", view{lease: leaseOf("you", 0), heard: start}, 5.9, idle, 6},
-		{"another's that would last forever", view{lease: leaseOf("you", 1<<30), heard: start}, 59, idle, 60},
-		{"mine, fresh", view{lease: leaseOf("me", 6), heard: at(1), sent: start}, 1, idle, 2},
-		{"mine, to be renewed", view{lease: leaseOf("me", 6), heard: at(1), sent: start}, 2, renew, 4},
-		{"mine, almost over", view{lease: leaseOf("me", 6), heard: at(1), sent: start}, 3.9, renew, 4},
-		{"mine, over", view{lease: leaseOf("me", 6), heard: at(1), sent: start}, 4, lose, 4},
-		{"mine, and another's", view{lease: leaseOf("you", 6), heard: at(1), sent: start}, 1, lose, 1},
-		{"mine, and given back", view{lease: leaseOf("", 6), heard: at(1), sent: start}, 1, lose, 1},
-		{"mine, and gone", view{heard: at(1), sent: start}, 1, lose, 1},
+		{"deleted", view{deleted: true, received: start}, 5.9, idle, 6},
+		{"deleted long ago", view{deleted: true, received: start}, 6, create, 6},
+		{"given back", view{lease: leaseOf("", 6), received: start}, 1, take, 1},
+		{"never held", view{lease: &coordinationv1.Lease{}, received: start}, 1, take, 1},
+		{"taken without an answer", view{lease: leaseOf("me", 6), received: start}, 1, take, 1},
+		{"another's", view{lease: leaseOf("you", 6), received: start}, 5.9, idle, 6},
+		{"another's, over", view{lease: leaseOf("you", 6), received: start}, 6, take, 6},
+		{"another's, with patience", view{lease: leaseOf("you", 6), received: start, patience: 500 * time.Millisecond}, 6.4, idle, 6.5},
+		{"another's that says nothing", view{lease: leaseOf("you", 0), received: start}, 5.9, idle, 6},
+		{"another's that would last forever", view{lease: leaseOf("you", 1<<30), received: start}, 59, idle, 60},
+		{"mine, fresh", view{lease: leaseOf("me", 6), received: at(1), sent: start}, 1, idle, 2},
+		{"mine, to be renewed", view{lease: leaseOf("me", 6), received: at(1), sent: start}, 2, renew, 4},
+		{"mine, almost over", view{lease: leaseOf("me", 6), received: at(1), sent: start}, 3.9, renew, 4},
+		{"mine, over", view{lease: leaseOf("me", 6), received: at(1), sent: start}, 4, lose, 4},
+		{"mine, and another's", view{lease: leaseOf("you", 6), received: at(1), sent: start}, 1, lose, 1},
+		{"mine, and given back", view{lease: leaseOf("", 6), received: at(1), sent: start}, 1, lose, 1},
+		{"mine, and gone", view{received: at(1), sent: start}, 1, lose, 1},
 	} {
 		c.view.me = "me"
 		if do, again := c.view.decide(at(c.now)); do != c.do || !again.Equal(at(c.again)) {
@@ -51,10 +51,10 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestElection follows the writer's Lease through what may happen to it.
+// TestElection exposes a Lease to faults.
 func TestElection(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, tr *trial, seats []*seat, leave []func(), first int){
-		"nobody takes it from who is there": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
+		"a living holder keeps it": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
 			var before, asked int
 			tr.set(func() { before = tr.asked })
 			time.Sleep(time.Hour)
@@ -65,7 +65,7 @@ func TestElection(t *testing.T) {
 			tr.set(func() {
 				for n, s := range seats {
 					if want := fmt.Sprintf("n%d", first); s.holder != want {
-						t.Errorf("%d takes %q for the holder, want %q", n, s.holder, want)
+						t.Errorf("elector %d reports the holder %q, want %q", n, s.holder, want)
 					}
 				}
 			})
@@ -84,7 +84,7 @@ func TestElection(t *testing.T) {
 			tr.set(func() { seats[first].away = true })
 			time.Sleep(leaseWorks + 100*time.Millisecond)
 			if tr.worker() == first {
-				t.Errorf("%d works, and cannot know that it may", first)
+				t.Errorf("%d still works, although it cannot know that it is the holder", first)
 			}
 			time.Sleep(leaseLasts + leasePatience - leaseWorks)
 			if n := tr.worker(); n == first || n < 0 {
@@ -110,16 +110,16 @@ func TestElection(t *testing.T) {
 			for _, s := range seats {
 				tr.back(s)
 			}
-			time.Sleep(leaseWorks + leaseRetry + time.Second) // a request may be under way that does not end before
+			time.Sleep(leaseWorks + leaseRetry + time.Second) // a pending request may end only then
 			if tr.worker() < 0 {
-				t.Error("nobody works")
+				t.Error("no elector works")
 			}
 		},
 		"deleted": func(t *testing.T, tr *trial, _ []*seat, _ []func(), _ int) {
 			tr.set(func() { tr.put(nil) })
 			time.Sleep(leaseLasts + leasePatience + time.Second)
 			if tr.worker() < 0 {
-				t.Error("nobody works")
+				t.Error("no elector works")
 			}
 		},
 		"taken by force": func(t *testing.T, tr *trial, _ []*seat, _ []func(), first int) {
@@ -130,31 +130,31 @@ func TestElection(t *testing.T) {
 			}
 			time.Sleep(31 * time.Second)
 			if tr.worker() < 0 {
-				t.Error("nobody works")
+				t.Error("no elector works")
 			}
 		},
 		"requests hang": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
 			tr.set(func() { seats[first].hung = true })
 			time.Sleep(leaseWorks + 100*time.Millisecond)
 			if n := tr.worker(); n == first {
-				t.Errorf("%d works without a renewal that was taken", n)
+				t.Errorf("%d works without an accepted renewal", n)
 			}
 			tr.back(seats[first])
 			time.Sleep(time.Minute)
 			if tr.worker() < 0 {
-				t.Error("nobody works")
+				t.Error("no elector works")
 			}
 		},
 		"answers lost": func(t *testing.T, tr *trial, seats []*seat, _ []func(), first int) {
 			tr.set(func() { seats[first].late = true })
 			time.Sleep(leaseWorks + 100*time.Millisecond)
 			if n := tr.worker(); n == first {
-				t.Errorf("%d works without a renewal that was taken", n)
+				t.Errorf("%d works without an accepted renewal", n)
 			}
 			tr.back(seats[first])
 			time.Sleep(leaseLasts + leasePatience)
 			if tr.worker() < 0 {
-				t.Error("nobody works")
+				t.Error("no elector works")
 			}
 		},
 	} {
@@ -170,7 +170,7 @@ func TestElection(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				first := tr.worker()
 				if first < 0 {
-					t.Fatal("nobody works")
+					t.Fatal("no elector works")
 				}
 				test(t, tr, seats, leave, first)
 				for _, s := range seats {
@@ -184,7 +184,7 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// TestElectionsAtRandom has electors come, go and lose their server, and never two
+// TestElectionsAtRandom lets electors join, leave and lose their server. No two may
 // work at once.
 func TestElectionsAtRandom(t *testing.T) {
 	for seed := range uint64(50) {
@@ -218,10 +218,10 @@ func TestElectionsAtRandom(t *testing.T) {
 			}
 			time.Sleep(leaseLasts + leasePatience + leaseWorks)
 			if tr.worker() < 0 {
-				t.Errorf("seed %d: nobody works at the end", seed)
+				t.Errorf("seed %d: no elector works at the end", seed)
 			}
 			if tr.terms < 5 {
-				t.Errorf("seed %d: only %d terms, so little is shown", seed, tr.terms)
+				t.Errorf("seed %d: only %d terms, too few for a test", seed, tr.terms)
 			}
 			for _, l := range leave {
 				l()

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Health is how the API server answers.
+// Health is the state of the connection to the API server.
 type Health struct {
-	// Troubles are what goes wrong now, by what is requested.
+	// Troubles are the present failures, sorted by About.
 	Troubles []Trouble
-	// Requests counts what was sent.
+	// Requests counts the requests sent.
 	Requests Requests
-	// Answered is when the last request was answered, in whatever way; what comes by
-	// a watch is none. Zero is never.
+	// Answered is the time of the last answer to a request, errors included. Events
+	// of watches do not count. Zero means never.
 	Answered time.Time
 }
 
-// Requests counts requests by what they are for.
+// Requests counts requests by purpose.
 type Requests struct {
-	// Reads are of one object or of all of a kind, Watches are the starts of a
-	// watch, and Writes are everything else.
+	// Reads get one object or list a kind, Watches start a watch, and Writes are
+	// everything else.
 	Reads, Watches, Writes uint64
-	// Failed are those of them that were not answered, or with an error.
+	// Failed counts the requests of all purposes that had no answer, or an error.
 	Failed uint64
 }
 
-// Trouble is what goes wrong with requests that are tried again.
+// Trouble is a failure of requests that are retried.
 type Trouble struct {
-	// About is what was requested: a kind in the plural, or the name of an object.
+	// About is the subject of the request: a kind in the plural, or the name of an object.
 	About string
-	// Reason says what is wrong, for an administrator.
+	// Reason describes the failure for an administrator.
 	Reason string
-	// Since is when it began.
+	// Since is when the failure began.
 	Since time.Time
 }
 
-// Health tells how the server answers.
+// Health returns the state of the connection.
 func (c *Cluster) Health() Health {
 	c.said.mu.Lock()
 	out := Health{Troubles: slices.Collect(maps.Values(c.said.words))}
@@ -55,15 +55,15 @@ func (c *Cluster) Health() Health {
 	return out
 }
 
-// observer is the key of where a request tells why it was not answered.
+// observer is the context key of the pointer that receives a request's transport error.
 type observer struct{}
 
-// observed has requests set unanswered to why they were not, and to nil if they were.
+// observed returns a context whose requests set *unanswered to their transport error, or to nil after an answer.
 func observed(ctx context.Context, unanswered *error) context.Context {
 	return context.WithValue(ctx, observer{}, unanswered)
 }
 
-// counter counts the requests that pass it.
+// counter counts the requests that pass through it.
 type counter struct {
 	next                           http.RoundTripper
 	reads, watches, writes, failed atomic.Uint64
@@ -93,5 +93,5 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// WrappedRoundTripper lets client-go find what is behind it.
+// WrappedRoundTripper gives client-go access to the wrapped transport.
 func (c *counter) WrappedRoundTripper() http.RoundTripper { return c.next }

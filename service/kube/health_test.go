@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// server is an API server that has no pools, and forbids to see that for a while.
+// server is an API server without pools. It forbids listing pools until allowed.
 func server(t *testing.T, allowed *atomic.Bool) (kubeconfig string) {
 	t.Helper()
 	return serverOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func server(t *testing.T, allowed *atomic.Bool) (kubeconfig string) {
 	})
 }
 
-// serverOf serves until the test is over.
+// serverOf serves until the test ends.
 func serverOf(t *testing.T, handle http.HandlerFunc) (kubeconfig string) {
 	t.Helper()
 	s := httptest.NewServer(handle)
@@ -60,7 +60,7 @@ func kubeconfigOf(t *testing.T, url string) (kubeconfig string) {
 	return kubeconfig
 }
 
-// What goes wrong is told of until it does not, and requests are counted.
+// Health reports failures while they last, and counts requests.
 func TestHealth(t *testing.T) {
 	var allowed atomic.Bool
 	c, err := kube.Connect(server(t, &allowed), "test")
@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h := c.Health(); h.Troubles != nil || h.Requests != (kube.Requests{}) || !h.Answered.IsZero() {
-		t.Errorf("before anything is asked: %+v", h)
+		t.Errorf("before any request: %+v", h)
 	}
 	i := c.Informers(slog.New(slog.DiscardHandler))
 	i.Pools.Handle(kube.Handlers[*v1alpha1.AddressPool]{Set: func(*v1alpha1.AddressPool) {}, Delete: func(*v1alpha1.AddressPool) {}})
@@ -78,14 +78,14 @@ func TestHealth(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 
-	wait.Until(t, "the trouble is told of", func() bool { return len(c.Health().Troubles) == 1 })
+	wait.Until(t, "Health reports the trouble", func() bool { return len(c.Health().Troubles) == 1 })
 	first := c.Health().Troubles[0]
 	if first.About != "addresspools" || !strings.HasPrefix(first.Reason, "the server forbids it: ") || time.Since(first.Since) > time.Minute {
 		t.Errorf("trouble: %+v", first)
 	}
-	wait.Until(t, "it is tried again", func() bool { return c.Health().Requests.Failed > 1 })
+	wait.Until(t, "the request is retried", func() bool { return c.Health().Requests.Failed > 1 })
 	if again := c.Health().Troubles[0]; !again.Since.Equal(first.Since) {
-		t.Errorf("the same trouble has begun at %v and at %v", first.Since, again.Since)
+		t.Errorf("the start of the trouble changed from %v to %v", first.Since, again.Since)
 	}
 	allowed.Store(true)
 	wait.Until(t, "the pools are watched", func() bool { return c.Health().Requests.Watches > 0 && len(c.Health().Troubles) == 0 })
@@ -94,7 +94,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A balancer with no server behind it hangs up, which is no watch that has ended.
+// A balancer without a server behind it closes the connection. That must not count as the regular end of a watch.
 func TestHangUpIsTrouble(t *testing.T) {
 	c, err := kube.Connect(serverOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
@@ -118,20 +118,20 @@ func TestHangUpIsTrouble(t *testing.T) {
 	running.Go(func() { i.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	wait.Until(t, "the trouble is told of", func() bool { return len(c.Health().Troubles) == 1 })
+	wait.Until(t, "Health reports the trouble", func() bool { return len(c.Health().Troubles) == 1 })
 	if got := c.Health().Troubles[0].Reason; got != "EOF" {
-		t.Errorf("the reason is %q, want one that is the same each time", got)
+		t.Errorf("the reason is %q, want one without changing parts", got)
 	}
 	failed := c.Health().Requests.Failed
-	wait.Until(t, "it stays while it is tried again", func() bool {
+	wait.Until(t, "the trouble stays during retries", func() bool {
 		if len(c.Health().Troubles) == 0 {
-			t.Fatal("it is over")
+			t.Fatal("the trouble ended")
 		}
 		return c.Health().Requests.Failed > failed
 	})
 }
 
-// What differs each time would be logged each time.
+// Changing parts of an error must not cause a log line each time.
 func TestReasonIsTheSameEachTime(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	url := s.URL
@@ -146,7 +146,7 @@ func TestReasonIsTheSameEachTime(t *testing.T) {
 	running.Go(func() {
 		c.WatchSecret(ctx, slog.New(slog.NewTextHandler(&log, nil)), "a", "b", func(*corev1.Secret) {})
 	})
-	wait.Until(t, "it is tried again and again, for long enough to be logged", func() bool {
+	wait.Until(t, "retries last long enough to be logged", func() bool {
 		h := c.Health()
 		return h.Requests.Failed > 4 && len(h.Troubles) == 1 && time.Since(h.Troubles[0].Since) > 6*time.Second
 	})
@@ -156,6 +156,6 @@ func TestReasonIsTheSameEachTime(t *testing.T) {
 		t.Errorf("the log is:\n%s", said)
 	}
 	if left := c.Health().Troubles; len(left) > 0 {
-		t.Errorf("trouble that nobody has any more: %v", left)
+		t.Errorf("obsolete trouble: %v", left)
 	}
 }

@@ -24,17 +24,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listTimeout is how long a list may take: it may be large, and the server slow.
+// listTimeout limits lists, which may be large.
 const listTimeout = time.Minute
 
-// Object is what all objects have, whatever their kind.
+// Object is an object of any kind.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Key is how an object is called among those of its kind: its namespace and name
-// with a slash between, or its name alone.
+// Key returns the unique name of an object within its kind: namespace/name, or the name of an
+// object without a namespace.
 func Key(o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return o.GetName()
@@ -42,7 +42,7 @@ func Key(o metav1.Object) string {
 	return o.GetNamespace() + "/" + o.GetName()
 }
 
-// split is a [Key] in its parts.
+// split returns the parts of a [Key].
 func split(key string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(key, "/"); ok {
 		return namespace, name
@@ -50,31 +50,31 @@ func split(key string) (namespace, name string) {
 	return "", key
 }
 
-// Handlers hear of the objects of one kind. They are called one after the other,
-// those of different kinds at the same time, and should return soon. The objects
-// belong to the [Informer]: they are to be read only.
+// Handlers receive the objects of one kind. Calls for one kind are sequential, calls
+// for different kinds concurrent. Handlers should return soon. The objects belong to
+// the [Informer] and are read-only.
 type Handlers[T Object] struct {
-	// Set is called for every object that there is and whenever one changes in
-	// what the informer keeps.
+	// Set is called for every existing object, and for every change of the fields
+	// that the informer stores.
 	Set func(T)
-	// Delete is called with the last that was known of an object that is gone.
+	// Delete is called with the last known version of a deleted object.
 	Delete func(T)
-	// Listed is called once, after Set for all objects that there were. It may be
-	// nil.
+	// Listed, if not nil, is called once, after Set for all objects of the first
+	// list.
 	Listed func()
 }
 
-// Informer knows the objects of one kind, less what Herald has no use for. While
-// the server is away they stay as they were; what has changed by the time it is
-// back is told then, and nothing else.
+// Informer caches the objects of one kind, without the fields that Herald does not
+// use. While the server is away the cache stays unchanged. When the server is back,
+// handlers receive only the differences.
 type Informer[T Object] struct {
 	about     string // the kind, for the log
 	client    rest.Interface
 	resource  string
-	namespace string             // of all objects, if that is not empty
+	namespace string             // limits it to one namespace; empty means all
 	only      metav1.ListOptions // its selectors
-	optional  bool               // whether the server need not have the kind
-	newer     bool               // nor let it be read, as one that is older than this program
+	optional  bool               // the server need not have the kind
+	newer     bool               // the server may forbid reading it: its RBAC may predate this version
 	trim      func(T)
 
 	mu       sync.RWMutex
@@ -84,7 +84,7 @@ type Informer[T Object] struct {
 	synced   chan struct{}
 }
 
-// isAbsent reports whether the answer of a server is that it does not have the kind.
+// isAbsent reports whether err means that the server does not have the kind.
 func (i *Informer[T]) isAbsent(err error) bool {
 	return i.optional && apierrors.IsNotFound(err) || i.newer && !i.listed && apierrors.IsForbidden(err)
 }
@@ -96,8 +96,8 @@ func newInformer[T Object](client rest.Interface, resource string, only metav1.L
 	}
 }
 
-// newInformerOfOne is an informer of one object, with which it calls set, at first and whenever
-// that changes, and with nil while there is none.
+// newInformerOfOne returns an informer of a single object. It calls set with the object, at first and
+// after each change, and with nil while there is none.
 func newInformerOfOne[T Object](client rest.Interface, resource, namespace, name string, trim, set func(T)) *Informer[T] {
 	i := newInformer(client, resource, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
@@ -116,23 +116,23 @@ func newInformerOfOne[T Object](client rest.Interface, resource, namespace, name
 	return i
 }
 
-// Handle adds handlers. It is for before the informer runs, and only a kind with
-// handlers is watched.
+// Handle adds handlers. Call it before the informer runs. A kind without handlers is
+// not watched.
 func (i *Informer[T]) Handle(h Handlers[T]) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.handlers = append(i.handlers, h)
 }
 
-// HandleChanges adds one handler for objects that are set and for those that are gone.
+// HandleChanges adds one handler for set and deleted objects.
 func (i *Informer[T]) HandleChanges(changed func(T)) {
 	i.Handle(Handlers[T]{Set: changed, Delete: changed})
 }
 
-// Synced is closed once the handlers have heard of all objects there were.
+// Synced is closed once the handlers have received all objects of the first list.
 func (i *Informer[T]) Synced() <-chan struct{} { return i.synced }
 
-// Get is the object with a [Key].
+// Get returns the object with a [Key].
 func (i *Informer[T]) Get(key string) (T, bool) {
 	namespace, name := split(key)
 	i.mu.RLock()
@@ -141,20 +141,20 @@ func (i *Informer[T]) Get(key string) (T, bool) {
 	return o, ok
 }
 
-// In are the objects of a namespace at the time of the call, in no order.
+// In returns the objects of a namespace at the time of the call, in no particular order.
 func (i *Informer[T]) In(namespace string) iter.Seq[T] {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	return slices.Values(slices.Collect(maps.Values(i.objects[namespace])))
 }
 
-// All are the objects at the time of the call, in no order.
+// All returns the objects at the time of the call, in no particular order.
 func (i *Informer[T]) All() iter.Seq[T] {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	var out []T
-	for _, of := range i.objects {
-		out = slices.AppendSeq(out, maps.Values(of))
+	for _, inNamespace := range i.objects {
+		out = slices.AppendSeq(out, maps.Values(inNamespace))
 	}
 	return slices.Values(out)
 }
@@ -172,7 +172,7 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // as it is now, not as some server remembers it
+				o.ResourceVersion = "" // the current state, not a cached one
 			}
 			list, err := i.request(o).Do(ctx).Get()
 			if i.isAbsent(err) {
@@ -187,10 +187,10 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 			o.Watch = true
 			var unanswered error
 			w, err := i.request(o).Watch(observed(ctx, &unanswered))
-			if i.isAbsent(err) && o.SendInitialEvents == nil { // else a list follows
+			if i.isAbsent(err) && o.SendInitialEvents == nil { // otherwise client-go lists next
 				w, err = absent(), nil
 			}
-			if err == nil && unanswered != nil { // which client-go takes for a watch that has ended
+			if err == nil && unanswered != nil { // client-go would take it for the end of a watch
 				w.Stop()
 				err = unanswered
 			}
@@ -200,32 +200,32 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 			return w, err
 		},
 	}
-	quiet := logr.Discard() // trouble has its own words
+	quiet := logr.Discard() // trouble logs instead
 	var kind T
 	reflector := cache.NewReflectorWithOptions(lw, reflect.New(reflect.TypeOf(kind).Elem()).Interface(), (*sink[T])(i), cache.ReflectorOptions{
 		Logger: &quiet, Name: i.about,
-		// A server that is back is noticed within 1.5 s.
+		// The return of the server is detected within 1.5 s.
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: time.Second},
 	})
 	reflector.RunWithContext(logr.NewContext(ctx, quiet))
 }
 
-// listFollows reports whether client-go asks for a list after this end of a watch that was
-// to begin with all objects, rather than for another such watch.
+// listFollows reports whether client-go falls back to a list after this error of a streaming
+// list (a watch that begins with all objects), rather than repeat the streaming list.
 func listFollows(err error) bool {
 	return err != nil && !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
 }
 
 func (i *Informer[T]) request(o metav1.ListOptions) *rest.Request {
 	o.LabelSelector, o.FieldSelector = i.only.LabelSelector, i.only.FieldSelector
-	// The reflector tries again by itself, and sooner.
+	// The reflector retries by itself, and sooner.
 	return i.client.Get().MaxRetries(0).NamespaceIfScoped(i.namespace, i.namespace != "").Resource(i.resource).VersionedParams(&o, metav1.ParameterCodec)
 }
 
-// set stores an object, and tells the handlers if it is not what it was.
+// set stores an object and calls the handlers if it has changed.
 func (i *Informer[T]) set(o T) {
-	was, known := i.Get(Key(o))
-	changed := !known || !same(was, o)
+	prev, known := i.Get(Key(o))
+	changed := !known || !same(prev, o)
 	i.mu.Lock()
 	if i.objects[o.GetNamespace()] == nil {
 		i.objects[o.GetNamespace()] = make(map[string]T)
@@ -243,7 +243,7 @@ func (i *Informer[T]) set(o T) {
 func (i *Informer[T]) remove(key string) {
 	namespace, name := split(key)
 	i.mu.Lock()
-	was, known := i.objects[namespace][name]
+	prev, known := i.objects[namespace][name]
 	if delete(i.objects[namespace], name); len(i.objects[namespace]) == 0 {
 		delete(i.objects, namespace)
 	}
@@ -252,22 +252,22 @@ func (i *Informer[T]) remove(key string) {
 		return
 	}
 	for _, h := range i.handlers {
-		h.Delete(was)
+		h.Delete(prev)
 	}
 }
 
-// same reports whether nothing has changed but the version. Nobody else has o yet.
-func same[T Object](was, o T) bool {
+// same reports whether at most the version has changed. It modifies o for a moment, so o must not be shared yet.
+func same[T Object](prev, o T) bool {
 	version := o.GetResourceVersion()
-	o.SetResourceVersion(was.GetResourceVersion())
+	o.SetResourceVersion(prev.GetResourceVersion())
 	defer o.SetResourceVersion(version)
-	return reflect.DeepEqual(was, o)
+	return reflect.DeepEqual(prev, o)
 }
 
-// sink is the side of an informer that a reflector puts objects into.
+// sink is an informer as the store of a reflector.
 type sink[T Object] Informer[T]
 
-// Transformer has what is of no use dropped while a long list arrives.
+// Transformer drops unused fields while a long list arrives.
 func (s *sink[T]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		if t, ok := o.(T); ok {
@@ -277,50 +277,50 @@ func (s *sink[T]) Transformer() cache.TransformFunc {
 	}
 }
 
-// Add is for a new object.
+// Add stores a new object.
 func (s *sink[T]) Add(o any) error { return s.Update(o) }
 
-// Update is for an object that has changed.
+// Update stores a changed object.
 func (s *sink[T]) Update(o any) error {
 	t, ok := o.(T)
 	if !ok {
-		return fmt.Errorf("the server sent a %T in place of %s", o, s.about)
+		return fmt.Errorf("the server sent a %T instead of %s", o, s.about)
 	}
 	s.trim(t)
 	(*Informer[T])(s).set(t)
 	return nil
 }
 
-// Delete is for an object that is gone.
+// Delete removes an object.
 func (s *sink[T]) Delete(o any) error {
 	t, ok := o.(T)
 	if !ok {
-		return fmt.Errorf("the server sent a %T in place of %s", o, s.about)
+		return fmt.Errorf("the server sent a %T instead of %s", o, s.about)
 	}
 	(*Informer[T])(s).remove(Key(t))
 	return nil
 }
 
-// Replace is for a list of all objects. Its order is that of their keys, so that
-// a start is the same each time.
+// Replace stores a list of all objects, in the order of their keys, so that every start is
+// the same.
 func (s *sink[T]) Replace(list []any, _ string) error {
 	i := (*Informer[T])(s)
-	there := make(map[string]T, len(list))
+	listed := make(map[string]T, len(list))
 	for _, o := range list {
 		t, ok := o.(T)
 		if !ok {
-			return fmt.Errorf("the server sent a %T in place of %s", o, s.about)
+			return fmt.Errorf("the server sent a %T instead of %s", o, s.about)
 		}
 		s.trim(t)
-		there[Key(t)] = t
+		listed[Key(t)] = t
 	}
 	for gone := range i.All() {
-		if _, still := there[Key(gone)]; !still {
+		if _, still := listed[Key(gone)]; !still {
 			i.remove(Key(gone))
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(there)) {
-		i.set(there[key])
+	for _, key := range slices.Sorted(maps.Keys(listed)) {
+		i.set(listed[key])
 	}
 	if !i.listed {
 		i.listed = true
@@ -334,5 +334,5 @@ func (s *sink[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: there is no period after which all is told again.
+// Resync does nothing: there are no periodic repetitions.
 func (s *sink[T]) Resync() error { return nil }

@@ -29,18 +29,18 @@ func poolOf(name, addresses string) *v1alpha1.AddressPool {
 	}
 }
 
-// ear is what handlers of pools heard.
+// ear records the calls of handlers of pools.
 type ear struct {
 	mu    sync.Mutex
 	heard []string
 }
 
 func (e *ear) handlers() Handlers[*v1alpha1.AddressPool] {
-	add := func(what string) func(*v1alpha1.AddressPool) {
+	add := func(event string) func(*v1alpha1.AddressPool) {
 		return func(p *v1alpha1.AddressPool) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.heard = append(e.heard, fmt.Sprint(what, " ", p.Name, " ", p.Spec.Addresses))
+			e.heard = append(e.heard, fmt.Sprint(event, " ", p.Name, " ", p.Spec.Addresses))
 		}
 	}
 	return Handlers[*v1alpha1.AddressPool]{Set: add("set"), Delete: add("delete")}
@@ -52,7 +52,7 @@ func (e *ear) has() []string {
 	return slices.Clone(e.heard)
 }
 
-// follow runs informers until the test is over.
+// follow runs informers until the test ends.
 func follow(t *testing.T, i interface{ Run(context.Context) }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -61,8 +61,8 @@ func follow(t *testing.T, i interface{ Run(context.Context) }) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// TestDeltas cuts watches, and has the server remember nothing of what came before:
-// handlers hear of what has changed, and of nothing else.
+// TestDeltas cuts watches of a server without history: handlers receive only the
+// changes.
 func TestDeltas(t *testing.T) {
 	s, c := newStub(t, "36")
 	s.put(poolsAt, poolOf("a", "10.0.0.0/24"))
@@ -88,15 +88,15 @@ func TestDeltas(t *testing.T) {
 	annotated.Annotations = map[string]string{"example.com/of": "no interest"}
 	s.put(poolsAt, annotated)
 	if _, ok := i.Pools.Get("b"); !ok {
-		t.Error("what there was is forgotten while the server is away")
+		t.Error("an object is forgotten while the server is away")
 	}
 	s.set(func() { delete(s.refuse, poolsAt) })
 	want = append(want, "delete b [10.1.0.0/24]", "set c [10.3.0.0/24]")
-	wait.Until(t, "the changes are heard of", func() bool { return len(e.has()) >= len(want) })
+	wait.Until(t, "the handlers receive the changes", func() bool { return len(e.has()) >= len(want) })
 
 	s.put(poolsAt, poolOf("d", "10.4.0.0/24"))
 	want = append(want, "set d [10.4.0.0/24]")
-	wait.Until(t, "the next change is heard of", func() bool { return len(e.has()) >= len(want) })
+	wait.Until(t, "the handlers receive the next change", func() bool { return len(e.has()) >= len(want) })
 	if diff := cmp.Diff(want, e.has()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -106,27 +106,27 @@ func TestDeltas(t *testing.T) {
 	}
 	for _, list := range s.asked {
 		if list == poolsAt+` from version "0"` {
-			t.Error("a list that may be as old as it likes was asked for")
+			t.Error("a list of any age was requested")
 		}
 	}
 }
 
-// TestTroubleIsToldOnce has the server be too old, then without the CRDs.
-func TestTroubleIsToldOnce(t *testing.T) {
+// TestTroubleIsLoggedOnce uses a server that is too old, then one without the CRDs.
+func TestTroubleIsLoggedOnce(t *testing.T) {
 	s, c := newStub(t, "30+")
 	s.refuse[poolsAt] = http.StatusNotFound
 	var l journal
 	i := c.Informers(l.log())
 	i.Pools.Handle((&ear{}).handlers())
 	follow(t, i)
-	wait.Until(t, "the version is told", func() bool { return len(l.has()) >= 1 })
+	wait.Until(t, "the version is logged", func() bool { return len(l.has()) >= 1 })
 	again := func() {
 		n := s.vain() + 2
-		wait.Until(t, "it is tried again", func() bool { return s.vain() >= n })
+		wait.Until(t, "the request is retried", func() bool { return s.vain() >= n })
 	}
 	again()
 	s.set(func() { s.version = "31+" })
-	wait.Until(t, "the CRDs are asked for", func() bool { return len(l.has()) >= 3 })
+	wait.Until(t, "the missing CRDs are logged", func() bool { return len(l.has()) >= 3 })
 	again()
 	s.set(func() { delete(s.refuse, poolsAt) })
 	<-i.Synced()
@@ -136,7 +136,7 @@ func TestTroubleIsToldOnce(t *testing.T) {
 		"addresspools: the server does not know addresspools: apply Herald's CRDs",
 		"addresspools",
 	}
-	wait.Until(t, "the end of the trouble is told", func() bool { return len(l.has()) >= len(want) })
+	wait.Until(t, "the end of the trouble is logged", func() bool { return len(l.has()) >= len(want) })
 	if diff := cmp.Diff(want, l.has()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
@@ -162,7 +162,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestWatchSecret follows one Secret that comes, changes and goes.
+// TestWatchSecret creates, changes and deletes a Secret.
 func TestWatchSecret(t *testing.T) {
 	const at = "/api/v1/namespaces/herald-system/secrets"
 	s, c := newStub(t, "36")
@@ -187,10 +187,10 @@ func TestWatchSecret(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer cancel()
-	want := func(what string) {
+	want := func(password string) {
 		t.Helper()
-		if got := <-heard; got != what {
-			t.Fatalf("heard %q, want %q", got, what)
+		if got := <-heard; got != password {
+			t.Fatalf("received %q, want %q", got, password)
 		}
 	}
 	want("none")
@@ -214,7 +214,7 @@ func TestTrim(t *testing.T) {
 		Namespace: "default", Name: "a", UID: "u", ResourceVersion: "1", Labels: map[string]string{"l": "m"},
 		Annotations: map[string]string{"herald.dev/pool": "p"},
 	}
-	owned := kept // by which it is known what it was derived from
+	owned := kept // owners identify the origin of derived objects
 	owned.OwnerReferences = meta.OwnerReferences
 	bare := kept
 	bare.Labels, bare.Annotations = nil, nil

@@ -12,28 +12,28 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Informers know the objects of all kinds that somebody handles.
+// Informers cache the objects of all kinds that have handlers.
 type Informers struct {
-	// Services have their labels, owners, specification and status, and of their
-	// annotations only those of Herald. Of those that are not of type LoadBalancer
-	// and have no address of one there is only the type.
+	// Services have their labels, owners, specification and status, and the
+	// annotations that Herald reads. Services that neither are of type LoadBalancer
+	// nor have such an address keep only the type.
 	Services *Informer[*corev1.Service]
-	// Slices have the conditions and nodes of endpoints, and which Service they
-	// are of. Those of headless Services are left out.
+	// Slices have the conditions and nodes of endpoints, and the name of their
+	// Service. Slices of headless Services are omitted.
 	Slices *Informer[*discoveryv1.EndpointSlice]
-	// Nodes have their labels, addresses, whether they are cordoned, and of their
-	// conditions NetworkUnavailable if it is true and Ready if it is not.
+	// Nodes have their labels, addresses, taints and Unschedulable, and the conditions
+	// NetworkUnavailable if it is true and Ready if it is not.
 	Nodes *Informer[*corev1.Node]
 	// Namespaces have their labels.
 	Namespaces *Informer[*corev1.Namespace]
 	Pools      *Informer[*v1alpha1.AddressPool]
 	Peers      *Informer[*v1alpha1.BGPPeer]
-	// NodeStatuses are what the nodes report of the addresses of Services. A server need not have the kind.
+	// NodeStatuses have the nodes' reports about addresses of Services. A server need not have the kind.
 	NodeStatuses *Informer[*v1alpha1.NodeStatus]
 	group
 }
 
-// Informers prepares informers, which know nothing until they run.
+// Informers returns informers. They are empty until they run.
 func (c *Cluster) Informers(log *slog.Logger) *Informers {
 	i := &Informers{
 		Services:   newInformer(c.core, "services", metav1.ListOptions{}, trimService),
@@ -52,7 +52,7 @@ func (c *Cluster) Informers(log *slog.Logger) *Informers {
 	return i
 }
 
-// group are informers that run together.
+// group is a set of informers that run together.
 type group struct {
 	log     *slog.Logger
 	cluster *Cluster
@@ -64,11 +64,11 @@ func (c *Cluster) group(log *slog.Logger, kinds ...informer) group {
 	return group{log: log, cluster: c, kinds: kinds, synced: make(chan struct{})}
 }
 
-// Synced is closed once all handlers have heard of all objects there were.
+// Synced is closed once all handlers have received all objects of the first lists.
 func (g *group) Synced() <-chan struct{} { return g.synced }
 
-// Run keeps the objects of all kinds that are handled current until ctx ends, for
-// however long the server is away. It calls no handler after it has returned.
+// Run keeps the objects of all handled kinds current until ctx ends, and retries while
+// the server is away. It calls no handler after it has returned.
 func (g *group) Run(ctx context.Context) {
 	trouble := g.cluster.trouble(g.log)
 	if !g.cluster.awaitVersion(ctx, trouble) {

@@ -1,6 +1,6 @@
-// Package kube connects Herald to a Kubernetes API: the few kinds of objects that
-// announcing Services and serving tenants need, and nothing of the full typed client, which would
-// double the binary and its memory. It is the only package that imports client-go.
+// Package kube connects Herald to a Kubernetes API. It knows only the kinds of objects that announcing
+// Services and serving tenants need: the full typed client would double the binary and its memory. No
+// other package imports client-go.
 package kube
 
 import (
@@ -30,26 +30,26 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// answerTimeout is how long a request that is no watch may take.
+// answerTimeout limits requests other than watches and long lists.
 const answerTimeout = 10 * time.Second
 
-// goneAfter is how long the server's kernel may leave what was sent unconfirmed.
+// goneAfter is the TCP user timeout: the longest time without an acknowledgement of sent data.
 const goneAfter = 5 * time.Second
 
-// Cluster is a connection to a Kubernetes API, which need not answer yet.
+// Cluster is a client of a Kubernetes API. The server need not answer yet.
 type Cluster struct {
 	core, discovery, coordination, herald rest.Interface
 
 	config   *rest.Config
-	web      *http.Client // of all groups: one connection
+	web      *http.Client // shared by all groups: one connection
 	scheme   *runtime.Scheme
 	said     *said
 	requests *counter
 }
 
-// Connect prepares a connection by a kubeconfig file or, if that is empty, as the
-// pod's service account. agent names the program to the API server. It sends
-// nothing: a server that cannot be reached is no error.
+// Connect prepares a connection with a kubeconfig file or, if kubeconfig is empty, as
+// the pod's service account. agent is the User-Agent. It sends nothing, so an
+// unreachable server is not an error.
 func Connect(kubeconfig, agent string) (*Cluster, error) {
 	if kubeconfig == "" {
 		return connect(rest.InClusterConfig, agent)
@@ -57,8 +57,8 @@ func Connect(kubeconfig, agent string) (*Cluster, error) {
 	return connect(func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }, agent)
 }
 
-// ConnectAsUser prepares a connection by a kubeconfig file or, if that is empty, as kubectl does: by the files in
-// KUBECONFIG or, without that, by ~/.kube/config.
+// ConnectAsUser prepares a connection with a kubeconfig file or, if kubeconfig is empty, with the files that kubectl
+// uses: the list in KUBECONFIG, or ~/.kube/config.
 func ConnectAsUser(kubeconfig, agent string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -71,7 +71,7 @@ func connect(load func() (*rest.Config, error), agent string) (*Cluster, error) 
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
 	c.UserAgent = agent
-	// The server has its own limits, and knows better (API priority and fairness).
+	// The server limits requests itself (API priority and fairness).
 	c.QPS = -1
 	c.WarningHandler = rest.NoWarnings{}
 	c.Dial = dialer().DialContext
@@ -95,7 +95,7 @@ func connect(load func() (*rest.Config, error), agent string) (*Cluster, error) 
 	}
 	out := &Cluster{config: c, web: web, scheme: scheme, said: newSaid(), requests: requests}
 	for _, part := range []struct {
-		to      *rest.Interface
+		client  *rest.Interface
 		group   schema.GroupVersion
 		content string
 	}{
@@ -104,15 +104,15 @@ func connect(load func() (*rest.Config, error), agent string) (*Cluster, error) 
 		{&out.coordination, coordinationv1.SchemeGroupVersion, runtime.ContentTypeProtobuf},
 		{&out.herald, v1alpha1.GroupVersion(), runtime.ContentTypeJSON},
 	} {
-		if *part.to, err = client(part.group, part.content); err != nil {
+		if *part.client, err = client(part.group, part.content); err != nil {
 			return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 		}
 	}
 	return out, nil
 }
 
-// Namespace is where Herald's own Lease and Secrets are: as configured, else where the pod is, else
-// kube-system, which every cluster has.
+// Namespace returns the namespace of Herald's own Lease and Secrets: the configured one, or the pod's, or
+// kube-system.
 func Namespace(configured string) string {
 	const own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 	if configured != "" {
@@ -124,8 +124,8 @@ func Namespace(configured string) string {
 	return "kube-system"
 }
 
-// dialer makes connections that notice within seconds that the server is gone
-// without a word, as when its VIP has moved: a watch sends nothing by itself.
+// dialer returns a dialer with keepalives, which detect within seconds that the server has vanished,
+// for instance because its VIP moved: a watch sends nothing by itself.
 func dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         answerTimeout,
@@ -140,7 +140,7 @@ func dialer() *net.Dialer {
 	}
 }
 
-// newScheme knows the kinds that Herald reads and writes.
+// newScheme returns the kinds that Herald reads and writes.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion,

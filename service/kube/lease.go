@@ -13,44 +13,43 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The times of a Lease. A holder that cannot renew stops working leaseWorks after
-// it sent the last renewal that was taken. Others take the Lease leaseLasts after
-// they heard of that renewal, which is later. Between the two, requests that the
-// old holder sent come to their end.
+// The times of a Kubernetes Lease. A holder that cannot renew stops working leaseWorks after
+// it sent the last accepted renewal. Others take the Lease leaseLasts after they received
+// that renewal, which is later. Between the two, pending requests of the old holder end.
 //
-// Nobody compares the clocks of two machines: the times in a Lease are for people.
+// No process compares the clocks of two machines: the times in a Lease are for people.
 const (
 	leaseLasts  = 6 * time.Second
 	leaseWorks  = 4 * time.Second
 	leaseRenews = 2 * time.Second
 	leaseRetry  = 500 * time.Millisecond
-	// leasePatience is how much longer than leaseLasts some wait, so that not all
-	// take a Lease at once.
+	// leasePatience is the maximum of a random delay beyond leaseLasts, so that not all
+	// processes take a Lease at once.
 	leasePatience = time.Second
-	// leaseLongest bounds what the Lease itself says that it lasts.
+	// leaseLongest limits the duration that a Lease states.
 	leaseLongest = time.Minute
 )
 
-// errLost is the error of a request of somebody who is not the holder any more.
+// errLost is the error of a request by a process that is no longer the holder.
 var errLost = errors.New("another holds the Lease")
 
-// view is what one process knows of a Lease.
+// view is the knowledge of one process about a Lease.
 type view struct {
 	me string
-	// lease is as it was last heard of, nil if there is none.
+	// lease is the last received version; nil if there is none.
 	lease *coordinationv1.Lease
-	// heard is when that was.
-	heard time.Time
-	// deleted: there was one before. Its holder may not have heard of that yet.
+	// received is the time of that.
+	received time.Time
+	// deleted means that a Lease was deleted. Its holder may not know of that yet.
 	deleted bool
-	// sent is when the last renewal was sent that was taken, zero for who is not
-	// the holder.
+	// sent is when this process sent the last accepted renewal; zero if it is not the
+	// holder.
 	sent time.Time
 	// patience is up to leasePatience, and differs between processes.
 	patience time.Duration
 }
 
-// step is what to do about a Lease.
+// step is an action on a Lease.
 type step int
 
 const (
@@ -58,10 +57,10 @@ const (
 	create
 	take
 	renew
-	lose // stop working: another is the holder, or may soon be
+	lose // stop working: another process is the holder, or may soon be
 )
 
-// decide is what to do now, and when to look again if there is nothing to do.
+// decide returns the next step, and when to decide again if the step is idle.
 func (v *view) decide(now time.Time) (do step, again time.Time) {
 	holder := v.holder()
 	switch works := v.sent.Add(leaseWorks); {
@@ -73,10 +72,10 @@ func (v *view) decide(now time.Time) (do step, again time.Time) {
 		return idle, v.sent.Add(leaseRenews)
 	case v.lease == nil && !v.deleted:
 		return create, now
-	case v.lease != nil && (holder == "" || holder == v.me): // given back, or taken without an answer
+	case v.lease != nil && (holder == "" || holder == v.me): // released, or a take without an answer succeeded
 		return take, now
 	}
-	if over := v.heard.Add(v.lasts() + v.patience); now.Before(over) {
+	if over := v.received.Add(v.lasts() + v.patience); now.Before(over) {
 		return idle, over
 	}
 	if v.lease == nil {
@@ -85,7 +84,7 @@ func (v *view) decide(now time.Time) (do step, again time.Time) {
 	return take, now
 }
 
-// holder is the identity of the holder, empty if there is none.
+// holder returns the identity of the holder; empty if there is none.
 func (v *view) holder() string {
 	if v.lease == nil || v.lease.Spec.HolderIdentity == nil {
 		return ""
@@ -93,7 +92,7 @@ func (v *view) holder() string {
 	return *v.lease.Spec.HolderIdentity
 }
 
-// lasts is how long the Lease lasts without a renewal.
+// lasts returns how long the Lease lasts without a renewal.
 func (v *view) lasts() time.Duration {
 	if v.lease == nil || v.lease.Spec.LeaseDurationSeconds == nil || *v.lease.Spec.LeaseDurationSeconds <= 0 {
 		return leaseLasts
@@ -101,20 +100,19 @@ func (v *view) lasts() time.Duration {
 	return min(time.Duration(*v.lease.Spec.LeaseDurationSeconds)*time.Second, leaseLongest)
 }
 
-// leases makes requests about one Lease.
+// leases sends requests about one Lease.
 type leases interface {
-	// create makes it, and me its holder.
+	// create creates the Lease with me as its holder.
 	create(ctx context.Context, me string) (*coordinationv1.Lease, error)
-	// take makes me its holder if it is as it was read.
+	// take makes me the holder, if the Lease still has the version read.
 	take(ctx context.Context, me string, read *coordinationv1.Lease) (*coordinationv1.Lease, error)
-	// renew tells the others that the holder me is there, and fails with errLost
-	// if it is not the holder.
+	// renew extends the Lease, and fails with errLost if me is not the holder.
 	renew(ctx context.Context, me string) (*coordinationv1.Lease, error)
-	// release leaves it without a holder, if me is the holder.
+	// release removes the holder, if that is me.
 	release(ctx context.Context, me string) error
 }
 
-// leaseClient makes the requests of leases to a server.
+// leaseClient implements leases with an API server.
 type leaseClient struct {
 	client          rest.Interface
 	namespace, name string
@@ -140,7 +138,7 @@ func (c *leaseClient) take(ctx context.Context, me string, read *coordinationv1.
 	})
 }
 
-// heldBy is a Lease that me has taken now.
+// heldBy returns the specification of a Lease that me takes now.
 func heldBy(me string, transitions int32) coordinationv1.LeaseSpec {
 	now, seconds := metav1.NowMicro(), int32(leaseLasts/time.Second)
 	return coordinationv1.LeaseSpec{
@@ -157,14 +155,14 @@ func (c *leaseClient) release(ctx context.Context, me string) error {
 	return err
 }
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is an operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// ifMine changes the Lease if me is its holder, whatever else has changed of it.
+// ifMine changes the Lease if me is its holder, regardless of other changes.
 func (c *leaseClient) ifMine(ctx context.Context, me string, change operation) (*coordinationv1.Lease, error) {
 	lease, err := c.patch(ctx, types.JSONPatchType, []operation{{"test", "/spec/holderIdentity", me}, change})
 	if apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// TestNodeStatuses: they are read as some server remembers them, once, and what keeps them from being read is in words.
+// TestNodeStatuses: they are read once, from the server's cache, and errors are explained.
 func TestNodeStatuses(t *testing.T) {
 	const at = "/apis/herald.dev/v1alpha1/nodestatuses"
 	s, c := newStub(t, "36")
@@ -29,16 +29,16 @@ func TestNodeStatuses(t *testing.T) {
 	for status, want := range map[int]string{
 		http.StatusForbidden:    "give Herald's service account the rights of its manifests",
 		http.StatusNotFound:     "the server does not know nodestatuses: apply Herald's CRDs",
-		http.StatusUnauthorized: "the server does not know who asks",
+		http.StatusUnauthorized: "the server rejects the credentials",
 	} {
 		s.set(func() { s.refuse[at] = status })
 		if list, err := c.NodeStatuses(t.Context()); list != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("of %d: %v, %v, want %q", status, list, err, want)
+			t.Errorf("status %d: %v, %v, want %q", status, list, err, want)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.NodeStatuses(ended); err == nil {
-		t.Error("a request that is over was answered")
+		t.Error("a canceled request succeeded")
 	}
 }

@@ -8,31 +8,32 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Pauses before something that failed is tried again, which grow.
+// Growing pauses between retries.
 const (
 	retryFirst, retryLast = 200 * time.Millisecond, 30 * time.Second
-	// workers are how many things are worked on at once.
+	// workers limits concurrent work.
 	workers = 16
 )
 
-// Queue has things worked on that may need it, each by its key: never the same twice at once, and again if more
-// happened meanwhile or the work failed.
+// Queue schedules work by key. It never works on the same key twice at once. It repeats the work on a key that was added
+// again meanwhile, or that failed.
 type Queue struct {
 	keys workqueue.TypedRateLimitingInterface[string]
 }
 
-// NewQueue is an empty queue.
+// NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	return &Queue{workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast))}
 }
 
-// Add says that a key may need work.
+// Add enqueues a key.
 func (q *Queue) Add(key string) { q.keys.Add(key) }
 
-// AddAfter says that it may need some after a while.
+// AddAfter enqueues a key after a delay.
 func (q *Queue) AddAfter(key string, d time.Duration) { q.keys.AddAfter(key, d) }
 
-// Run has f do the work until ctx ends, and returns when it has. An error is an attempt to repeat; f has told of it.
+// Run calls f for the keys until ctx ends and all calls have returned. If f returns an error, the key is retried; f must
+// log the error itself.
 func (q *Queue) Run(ctx context.Context, f func(ctx context.Context, key string) error) {
 	var wg sync.WaitGroup
 	for range workers {

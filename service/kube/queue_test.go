@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// What failed is tried again after a pause that grows, what happened meanwhile is not lost, and the same is never worked
-// on twice at once.
+// Failed work is retried after growing pauses, keys added meanwhile are not lost, and no key is worked on twice at once.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue()

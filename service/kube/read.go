@@ -15,18 +15,18 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Snapshot is what Herald's part of a cluster is at one time.
+// Snapshot is the state of Herald's objects in a cluster at one time.
 type Snapshot struct {
 	Nodes    []v1alpha1.NodeStatus
 	Pools    []v1alpha1.AddressPool
 	Services []corev1.Service
-	// Ready are the Nodes there are, and whether they are ready: what another one reported nobody withdraws.
+	// Ready maps the existing Nodes to their readiness. Reports of other nodes are obsolete, as nothing retracts them.
 	Ready map[string]bool
-	// Writer is the Lease of that name; nil if there is none.
+	// Writer is the requested Lease; nil if there is none.
 	Writer *coordinationv1.Lease
 }
 
-// Snapshot reads that, once, with the Lease of a name in a namespace, or without a name how the nodes stand and no more.
+// Snapshot reads the objects once, with the named Lease. Without a name it reads only NodeStatuses and Nodes.
 func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snaps
 		)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("read from the Kubernetes API: %w", err)
 	}
 	out.Nodes, out.Pools, out.Services = reports.Items, pools.Items, services.Items
 	for _, n := range nodes.Items {
@@ -61,10 +61,10 @@ func (c *Cluster) Snapshot(ctx context.Context, namespace, lease string) (*Snaps
 	return out, nil
 }
 
-// excludedBy is the value of the label that is this program's to take away.
+// excludedBy is the value of the label that marks it as this program's, which may remove it.
 const excludedBy = "kubectl-herald"
 
-// ExcludeNode gives a node the label by which Kubernetes excludes it from load balancers.
+// ExcludeNode adds the label to a node that excludes it from load balancers.
 func (c *Cluster) ExcludeNode(ctx context.Context, node string) error {
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, corev1.LabelNodeExcludeBalancers, excludedBy)
 	if err := c.send(ctx, c.core.Patch(types.MergePatchType).Resource("nodes").Name(node).Body([]byte(patch))); err != nil {
@@ -73,12 +73,12 @@ func (c *Cluster) ExcludeNode(ctx context.Context, node string) error {
 	return nil
 }
 
-// IncludeNode takes that away, and leaves the label of somebody else, such as kubeadm's on masters.
+// IncludeNode removes that label, but only with the value of [Cluster.ExcludeNode]: kubeadm sets it on masters.
 func (c *Cluster) IncludeNode(ctx context.Context, node string) error {
 	path := "/metadata/labels/" + strings.ReplaceAll(corev1.LabelNodeExcludeBalancers, "/", "~1")
 	patch := fmt.Sprintf(`[{"op": "test", "path": %q, "value": %q}, {"op": "remove", "path": %[1]q}]`, path, excludedBy)
 	if err := c.send(ctx, c.core.Patch(types.JSONPatchType).Resource("nodes").Name(node).Body([]byte(patch))); err != nil {
-		return fmt.Errorf("node %s has no label %s=%s to take away: %w", node, corev1.LabelNodeExcludeBalancers, excludedBy, err)
+		return fmt.Errorf("node %s has no label %s=%s to remove: %w", node, corev1.LabelNodeExcludeBalancers, excludedBy, err)
 	}
 	return nil
 }

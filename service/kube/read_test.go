@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// TestSnapshot: of the nodes is read what they report and whether they are ready, and nothing else.
+// TestSnapshot: without a Lease's name, only reports and readiness of the nodes are read.
 func TestSnapshot(t *testing.T) {
 	const reports, nodes = "/apis/herald.dev/v1alpha1/nodestatuses", "/api/v1/nodes"
 	s, c := newStub(t, "36")
@@ -38,8 +38,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestConnectAsUser: as kubectl does it takes all files of KUBECONFIG together, of which some need not be there, and a file
-// that is named in place of them.
+// TestConnectAsUser: like kubectl, it merges all files of KUBECONFIG, which may be missing, unless a file is named.
 func TestConnectAsUser(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -59,6 +58,6 @@ func TestConnectAsUser(t *testing.T) {
 		}
 	}
 	if _, err := ConnectAsUser(filepath.Join(dir, "none"), "test"); err == nil {
-		t.Error("a file that is not there is no mistake")
+		t.Error("a missing file is not an error")
 	}
 }

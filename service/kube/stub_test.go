@@ -17,17 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stub is an API server in a few lines: it lists and watches what a test puts in.
+// stub is a small API server: it lists and watches the objects of a test.
 type stub struct {
 	http    *httptest.Server
 	mu      sync.Mutex
 	version string         // of Kubernetes
-	objects map[string]any // by their path
+	objects map[string]any // by path
 	rv      int
-	refuse  map[string]int // paths of collections and the status that they answer with
+	refuse  map[string]int // error status by path of the collection
 	watches map[chan event]string
-	asked   []string // lists, with the version asked for
-	refused int      // requests that it did not grant
+	asked   []string // requested lists, with the version
+	refused int      // number of refused requests
 }
 
 type event struct {
@@ -35,7 +35,7 @@ type event struct {
 	Object any    `json:"object"`
 }
 
-// newStub is a stub of a version such as 36, and a connection to it.
+// newStub returns a stub of a minor version such as 36, and a connection to it.
 func newStub(t *testing.T, minor string) (*stub, *Cluster) {
 	t.Helper()
 	s := &stub{version: minor, objects: make(map[string]any), refuse: make(map[string]int), watches: make(map[chan event]string)}
@@ -78,8 +78,8 @@ func (s *stub) remove(collection, name string) {
 }
 
 func (s *stub) tell(collection string, e event) {
-	for w, of := range s.watches {
-		if of == collection {
+	for w, watched := range s.watches {
+		if watched == collection {
 			w <- e
 		}
 	}
@@ -102,14 +102,14 @@ func (s *stub) set(change func()) {
 	change()
 }
 
-// vain is how many requests were made in vain, and how many asked for the version.
+// vain counts the refused requests and the requests for the version.
 func (s *stub) vain() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused
 }
 
-// gone is the answer to who watches from too old a version.
+// gone is the answer to a watch from an expired version.
 var gone = metav1.Status{
 	TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 	Reason: metav1.StatusReasonExpired, Code: http.StatusGone, Message: "too old resource version",
@@ -129,7 +129,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refused++
 		w.WriteHeader(status)
 		s.mu.Unlock()
-	case query.Get("sendInitialEvents") != "": // as a server with an old etcd
+	case query.Get("sendInitialEvents") != "": // like a server with an old etcd
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		s.mu.Unlock()
 	case query.Get("watch") != "":
@@ -165,11 +165,11 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch is called with the lock, which it releases.
+// watch serves a watch. The caller holds the lock; watch releases it.
 func (s *stub) watch(w http.ResponseWriter, r *http.Request) {
 	stream := make(chan event, 100)
 	if r.URL.Query().Get("resourceVersion") != strconv.Itoa(s.rv) {
-		stream <- event{"ERROR", gone} // it remembers nothing
+		stream <- event{"ERROR", gone} // it has no history
 	}
 	s.watches[stream] = r.URL.Path
 	s.mu.Unlock()

@@ -17,22 +17,23 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// OwnInformers know what an agent tells of its own cluster.
+// OwnInformers cache the objects of an agent's own cluster.
 type OwnInformers struct {
-	// Services have their specification and status, and of their annotations those of Herald and one more.
+	// Services have their specification and status, and the annotations of Herald and one more.
 	Services *Informer[*corev1.Service]
-	// Slices are as those of [Informers].
+	// Slices are like in [Informers].
 	Slices *Informer[*discoveryv1.EndpointSlice]
 	// Nodes have their labels, addresses, taints and condition Ready.
 	Nodes *Informer[*corev1.Node]
 	// Namespaces have their labels.
 	Namespaces *Informer[*corev1.Namespace]
-	// Routes are those of other kinds.
+	// Routes are routes, Gateways and GatewayClasses.
 	Routes UnstructuredInformers
 	group
 }
 
-// OwnInformers prepares them. Services keep this annotation besides Herald's, and routes are of these kinds.
+// OwnInformers returns the informers of an agent's own cluster. Services keep this annotation besides Herald's; routes are
+// the kinds of Routes.
 func (c *Cluster) OwnInformers(log *slog.Logger, annotation string, routes []schema.GroupVersionKind) *OwnInformers {
 	i := &OwnInformers{
 		Services: newInformer(c.core, "services", metav1.ListOptions{}, func(s *corev1.Service) {
@@ -51,7 +52,7 @@ func (c *Cluster) OwnInformers(log *slog.Logger, annotation string, routes []sch
 	return i
 }
 
-// RemoteInformers know what an agent has told the load-balancing cluster.
+// RemoteInformers cache the agent's objects in the load-balancing cluster.
 type RemoteInformers struct {
 	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
 	Routes        *Informer[*v1alpha1.HTTPLoadBalancer]
@@ -59,7 +60,7 @@ type RemoteInformers struct {
 	group
 }
 
-// RemoteInformers prepares them, of the agent's namespace.
+// RemoteInformers returns the informers of the agent's namespace.
 func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInformers {
 	i := &RemoteInformers{
 		LoadBalancers: newInformer(c.herald, "tcploadbalancers", metav1.ListOptions{}, func(o *v1alpha1.TCPLoadBalancer) { trimAsked(&o.ObjectMeta) }),
@@ -72,30 +73,31 @@ func (c *Cluster) RemoteInformers(log *slog.Logger, namespace string) *RemoteInf
 	return i
 }
 
-// ManagerInformers know what a manager derives objects from, and those that it has derived.
+// ManagerInformers cache the input and the derived objects of a manager.
 type ManagerInformers struct {
 	Tenants       *Informer[*v1alpha1.Tenant]
 	LoadBalancers *Informer[*v1alpha1.TCPLoadBalancer]
 	Routes        *Informer[*v1alpha1.HTTPLoadBalancer]
 	TenantNodes   *Informer[*v1alpha1.TenantNodes]
-	// Leases are those of agents.
+	// Leases are the heartbeats of agents.
 	Leases *Informer[*coordinationv1.Lease]
-	// Nodes have their addresses and the blocks of their pods.
+	// Nodes have their addresses and pod CIDRs.
 	Nodes *Informer[*corev1.Node]
 	Pools *Informer[*v1alpha1.AddressPool]
-	// Namespaces are those of tenants, Services and Slices those in them that are derived. They have
-	// all that a manager writes, owners too.
+	// Namespaces are the namespaces of tenants, Services and Slices the derived objects in them. They keep
+	// all fields that a manager writes, including owners.
 	Namespaces *Informer[*corev1.Namespace]
 	Services   *Informer[*corev1.Service]
 	Slices     *Informer[*discoveryv1.EndpointSlice]
-	// Derived are objects of other kinds, in those namespaces.
+	// Derived are the derived routes, by kind.
 	Derived UnstructuredInformers
 	// Classes are the IngressClasses.
 	Classes *Informer[*unstructured.Unstructured]
 	group
 }
 
-// ManagerInformers prepares them. Leases of agents have the name lease, and routes are of these kinds.
+// ManagerInformers returns the informers of a manager. lease is the name of the agents' Leases, routes are the kinds of
+// derived routes.
 func (c *Cluster) ManagerInformers(log *slog.Logger, lease string, routes []schema.GroupVersionKind) *ManagerInformers {
 	derived := metav1.ListOptions{LabelSelector: v1alpha1.LabelTenant}
 	i := &ManagerInformers{
@@ -112,7 +114,7 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string, routes []sche
 		}),
 		Pools: newInformer(c.herald, "addresspools", metav1.ListOptions{}, func(o *v1alpha1.AddressPool) {
 			trimMeta(&o.ObjectMeta)
-			o.Status = v1alpha1.AddressPoolStatus{} // it changes with each address that is given
+			o.Status = v1alpha1.AddressPoolStatus{} // it changes with each assignment
 		}),
 		Namespaces: newInformer(c.core, "namespaces", derived, trimNamespace),
 		Services:   newInformer(c.core, "services", derived, func(s *corev1.Service) { trimOwned(&s.ObjectMeta) }),
@@ -125,7 +127,7 @@ func (c *Cluster) ManagerInformers(log *slog.Logger, lease string, routes []sche
 	return i
 }
 
-// Tenants are all there are, asked for once; none if the server has no such kind, or does not let them be read.
+// Tenants lists all Tenants once; none if the server does not have the kind or forbids reading it.
 func (c *Cluster) Tenants(ctx context.Context) ([]v1alpha1.Tenant, error) {
 	var all v1alpha1.TenantList
 	err := c.herald.Get().Resource("tenants").Do(ctx).Into(&all)
@@ -142,7 +144,7 @@ func trimOwned(m *metav1.ObjectMeta) {
 	m.OwnerReferences = owners
 }
 
-// trimAsked is trimMeta for what an agent writes, who may have put anything on it.
+// trimAsked is trimMeta for objects that agents write: their labels and annotations are untrusted.
 func trimAsked(m *metav1.ObjectMeta) {
 	trimMeta(m)
 	m.Labels, m.Annotations = nil, nil

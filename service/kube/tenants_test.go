@@ -9,12 +9,12 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Tenants that are not there, or may not be read, are no error, and a server in trouble is.
+// A missing kind or a missing right is not an error; a failing server is.
 func TestTenants(t *testing.T) {
 	const at = "/apis/herald.dev/v1alpha1/tenants"
 	for _, test := range []struct {
 		name   string
-		status int // of the answer; 0 is as the stub has it
+		status int // of the answer; 0 means the stub's objects
 		want   int
 		fails  bool
 	}{
@@ -22,7 +22,7 @@ func TestTenants(t *testing.T) {
 		{name: "no such kind", status: http.StatusNotFound},
 		{name: "no right", status: http.StatusForbidden},
 		{name: "an unknown user", status: http.StatusUnauthorized, fails: true},
-		{name: "a server in trouble", status: http.StatusInternalServerError, fails: true},
+		{name: "a failing server", status: http.StatusInternalServerError, fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, c := newStub(t, "36")

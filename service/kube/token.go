@@ -16,15 +16,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The keys of a Secret by which another cluster is reached: its kubeconfig names the token by a file beside it, which
-// can be renewed alone.
+// The keys of a Secret with access to another cluster. The kubeconfig refers to the token as a file beside it, so that
+// the token can be renewed alone.
 const (
 	KeyKubeconfig = "kubeconfig"
 	KeyToken      = "token"
 )
 
-// Kubeconfig is one for the server of c, with the token in a file of the name [KeyToken] beside it. server is the URL in place of that
-// by which c is connected, if it is not empty.
+// Kubeconfig returns a kubeconfig for the server of c that reads the token from the file [KeyToken] beside it. A non-empty
+// server replaces the URL of c.
 func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
 	config := rest.CopyConfig(c.config)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -39,7 +39,7 @@ func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
 	})
 }
 
-// RequestToken has the server make a token of a service account, which lasts so long if the server lets it, and tells how long it does.
+// RequestToken requests a token of a service account with the lifetime wanted. It returns the lifetime that the server granted.
 func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, wanted time.Duration) (token string, lasts time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, w
 	return made.Status.Token, lasts, nil
 }
 
-// WriteToken puts a token into a Secret.
+// WriteToken writes a token into a Secret.
 func (c *Cluster) WriteToken(ctx context.Context, namespace, name, token string) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{KeyToken: []byte(token)}})

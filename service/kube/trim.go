@@ -10,10 +10,10 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// What follows drops what Herald has no use for. It may see an object twice.
+// The functions of this file drop fields that Herald does not use. They may be called twice for an object.
 
-// trimMeta keeps the names, version, age and labels of an object, and of its
-// annotations those that Herald reads.
+// trimMeta keeps the names, versions, timestamps and labels of an object, and the
+// annotations that Herald reads.
 func trimMeta(m *metav1.ObjectMeta) {
 	var annotations map[string]string
 	for name, value := range m.Annotations {
@@ -52,8 +52,8 @@ func trimSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// detached keeps a value as a pointer that has nothing of its object around it, and a name
-// once, however many have it.
+// detached returns a pointer to a copy of the value, so that the object around it can be freed.
+// Equal strings share their bytes.
 func detached[T comparable](value *T) *T {
 	if value == nil {
 		return nil

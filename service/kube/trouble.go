@@ -21,34 +21,34 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// oldest is the minor version of Kubernetes 1 that knows all that Herald uses:
-// functions for addresses in the rules of resources, and ipMode of a Service.
+// oldest is the first minor version of Kubernetes 1 with all features that Herald uses:
+// CEL functions for addresses in validation rules, and ipMode of a Service.
 const oldest = 31
 
-// patience is how long something has to go wrong before it is worth a line in the
-// log: a server that is started anew says many things for a while.
+// patience is how long a failure must last before it is logged: a restarting server
+// returns many different errors for a while.
 const patience = 3 * time.Second
 
-// trouble logs what goes wrong with requests that are made again and again, if it
-// lasts: each thing once, however many requests it befalls, and once that all is over.
+// trouble logs lasting failures of repeated requests: each reason once, even if several
+// kinds of requests have it, and one line when all are over.
 type trouble struct {
 	log *slog.Logger
 	*said
 }
 
-// said is what there is to say about requests now.
+// said is the present failures of requests.
 type said struct {
 	mu     sync.Mutex
-	words  map[string]Trouble   // by what was requested
-	since  map[string]time.Time // when these words were first said of it
-	logged map[string]bool      // by words
+	words  map[string]Trouble   // by About
+	since  map[string]time.Time // start of the present reason, by About
+	logged map[string]bool      // by reason
 }
 
 func newSaid() *said {
 	return &said{words: make(map[string]Trouble), since: make(map[string]time.Time), logged: make(map[string]bool)}
 }
 
-// trouble is for requests of c, whose [Cluster.Health] tells of it.
+// trouble returns a trouble for requests of c. [Cluster.Health] reports the same failures.
 func (c *Cluster) trouble(log *slog.Logger) *trouble { return &trouble{log, c.said} }
 
 func (t *trouble) note(ctx context.Context, about string, err error) {
@@ -67,8 +67,8 @@ func (t *trouble) note(ctx context.Context, about string, err error) {
 	}
 }
 
-// replace takes note of what there is to say at now; no words are that all is well. It
-// reports whether that is for the log, or the end of all that was logged.
+// replace records the reason of a failure at the time now; an empty one means success. changed
+// reports whether to log it, over whether all logged failures have ended.
 func (s *said) replace(now time.Time, about, words string) (changed, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *said) replace(now time.Time, about, words string) (changed, over bool) 
 	return changed, known > 0 && len(s.logged) == 0
 }
 
-// explain says what an error of the server means to an administrator.
+// explain describes an error of the server for an administrator.
 func explain(resource string, err error) string {
 	switch {
 	case apierrors.IsNotFound(err) && slices.Contains([]string{"addresspools", "bgppeers", nodeStatuses, "tenants", "tenantnodes", "tcploadbalancers", "httploadbalancers"}, resource):
@@ -105,13 +105,13 @@ func explain(resource string, err error) string {
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("the server forbids it: give Herald's service account the rights of its manifests (%v)", err)
 	case apierrors.IsUnauthorized(err):
-		return "the server does not know who asks: see the credentials of the kubeconfig, or the pod's service account"
+		return "the server rejects the credentials: check the kubeconfig, or the pod's service account"
 	}
 	return lasting(err).Error()
 }
 
-// lasting is an error without what differs each time that it comes: the address of
-// the request, which has a time in it, and the port that it was sent from.
+// lasting returns an error without the parts that differ at each repetition: the URL of
+// the request, which contains a time, and the source port.
 func lasting(err error) error {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -126,7 +126,7 @@ func lasting(err error) error {
 	return err
 }
 
-// awaitVersion waits for a server that is new enough, false if ctx ends before.
+// awaitVersion waits for a server that is new enough; false if ctx ends before.
 func (c *Cluster) awaitVersion(ctx context.Context, t *trouble) bool {
 	for {
 		err := c.checkVersion(ctx)
@@ -141,7 +141,7 @@ func (c *Cluster) awaitVersion(ctx context.Context, t *trouble) bool {
 	}
 }
 
-// checkVersion fails if the server is too old, or does not answer.
+// checkVersion returns an error if the server is too old or does not answer.
 func (c *Cluster) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -152,7 +152,7 @@ func (c *Cluster) checkVersion(ctx context.Context) error {
 	return checkVersion(answer)
 }
 
-// checkVersion reads the answer about the version of a server.
+// checkVersion returns an error if the answer to /version names a version that is too old.
 func checkVersion(answer []byte) error {
 	var v version.Info
 	if err := json.Unmarshal(answer, &v); err != nil {
@@ -162,7 +162,7 @@ func checkVersion(answer []byte) error {
 	if err != nil {
 		return fmt.Errorf("the server's version is %q: want a number", v.Major)
 	}
-	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+")) // some vendors add it
+	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+")) // some vendors append +
 	if err != nil {
 		return fmt.Errorf("the server's version is 1 and %q: want a number", v.Minor)
 	}

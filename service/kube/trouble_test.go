@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A server that is started anew refuses, and forbids for a moment, requests of every kind.
+// A restarting server refuses, and for a moment forbids, requests of every kind.
 func TestTroubleIsLoggedOnceAndIfItLasts(t *testing.T) {
 	const refused, forbids = "connection refused", "the server forbids it"
 	start := time.Now()
@@ -18,18 +18,18 @@ func TestTroubleIsLoggedOnceAndIfItLasts(t *testing.T) {
 		{0, "services", refused, false, false},
 		{0, "nodes", refused, false, false},
 		{1 * time.Second, "services", forbids, false, false},
-		{2 * time.Second, "services", "", false, false}, // nothing was logged of it
+		{2 * time.Second, "services", "", false, false}, // it was not logged
 		{2900 * time.Millisecond, "nodes", refused, false, false},
 		{3 * time.Second, "nodes", refused, true, false},
 		{4 * time.Second, "services", refused, false, false},
-		{9 * time.Second, "services", refused, false, false}, // the same words, of which there is a line
+		{9 * time.Second, "services", refused, false, false}, // the same reason is logged already
 		{9 * time.Second, "nodes", forbids, false, false},
 		{12 * time.Second, "nodes", forbids, true, false},
-		{13 * time.Second, "services", "", false, false}, // something logged is still so
+		{13 * time.Second, "services", "", false, false}, // another logged trouble lasts
 		{14 * time.Second, "nodes", "", false, true},
 		{15 * time.Second, "nodes", "", false, false},
 		{16 * time.Second, "nodes", refused, false, false},
-		{20 * time.Second, "nodes", refused, true, false}, // anew
+		{20 * time.Second, "nodes", refused, true, false}, // logged again
 	} {
 		changed, over := s.replace(start.Add(step.at), step.about, step.words)
 		if changed != step.changed || over != step.over {
@@ -37,6 +37,6 @@ func TestTroubleIsLoggedOnceAndIfItLasts(t *testing.T) {
 		}
 	}
 	if since := s.words["nodes"].Since.Sub(start); since != 16*time.Second {
-		t.Errorf("nodes have been in trouble since %v", since)
+		t.Errorf("the trouble of nodes began at %v", since)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// UnstructuredInformers know objects of kinds that this program has no types of, by kind. A server need not have the kinds: then there are no objects.
+// UnstructuredInformers cache objects of kinds without Go types, by kind. Without the kind on the server there are no objects.
 type UnstructuredInformers map[string]*Informer[*unstructured.Unstructured]
 
-// unstructured prepares them, of objects with some labels.
+// unstructured returns informers of the objects that only selects.
 func (c *Cluster) unstructured(kinds []schema.GroupVersionKind, only metav1.ListOptions) (UnstructuredInformers, []informer) {
 	out := make(UnstructuredInformers)
 	var all []informer
@@ -33,25 +33,25 @@ func (c *Cluster) unstructured(kinds []schema.GroupVersionKind, only metav1.List
 
 func (c *Cluster) unstructuredOf(kind schema.GroupVersionKind, only metav1.ListOptions) *Informer[*unstructured.Unstructured] {
 	return newInformer(c.untyped(kind.GroupVersion()), pluralOf(kind.Kind), only, func(o *unstructured.Unstructured) {
-		o.SetGroupVersionKind(kind) // which the items of a list do not have
+		o.SetGroupVersionKind(kind) // items of a list lack it
 		if m, ok := o.Object["metadata"].(map[string]any); ok {
 			delete(m, "managedFields")
 		}
 	})
 }
 
-// untyped is a client for objects of a group without types.
+// untyped returns a client for objects of a group without Go types.
 func (c *Cluster) untyped(group schema.GroupVersion) rest.Interface {
 	config := dynamic.ConfigFor(c.config)
 	config.GroupVersion, config.APIPath = &group, "/apis"
 	client, err := rest.RESTClientForConfigAndClient(config, c.web)
 	if err != nil {
-		panic(err) // the same configuration has made the other clients
+		panic(err) // impossible: the other clients have the same configuration
 	}
 	return client
 }
 
-// pluralOf is the name of a kind in paths: in small letters and the plural, which TenantNodes is.
+// pluralOf returns the name of a kind in paths: its plural in lower case. TenantNodes is a plural already.
 func pluralOf(kind string) string {
 	resource := strings.ToLower(kind)
 	if strings.HasSuffix(resource, "ss") || strings.HasSuffix(resource, "us") {
@@ -60,23 +60,23 @@ func pluralOf(kind string) string {
 	return strings.TrimSuffix(resource, "s") + "s"
 }
 
-// absentAgain is the time between two questions whether a server has a kind by now.
+// absentAgain is the interval of checks whether a server has gained a kind.
 const absentAgain = 15 * time.Second
 
-// absent is a watch of a kind that the server does not have, which ends after a while.
+// absent returns a watch without events, for a kind that the server does not have. It ends after [absentAgain].
 func absent() watch.Interface {
 	idle := watch.NewFake()
 	time.AfterFunc(absentAgain, idle.Stop)
 	return idle
 }
 
-// WriteStatus replaces fields of the status of an object. It fails with a conflict if the object is not the version that was read any more.
+// WriteStatus replaces fields of the status of an object. It fails with a conflict if the object no longer has the version read.
 func (c *Cluster) WriteStatus(ctx context.Context, read *unstructured.Unstructured, status map[string]any) error {
 	kind := read.GroupVersionKind()
 	return writeStatus(ctx, c.untyped(kind.GroupVersion()), pluralOf(kind.Kind), read, status, new(unstructured.Unstructured))
 }
 
-// Secret is one Secret, nil if there is none.
+// Secret returns a Secret; nil if there is none.
 func (c *Cluster) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// Of kinds that a server need not have there are no objects where it has none, and those of others are known.
+// An optional kind has no objects if the server lacks it; objects of other kinds are found.
 func TestOptionalKinds(t *testing.T) {
 	s, c := newStub(t, "36")
 	s.set(func() { s.refuse["/apis/gateway.networking.k8s.io/v1/httproutes"] = http.StatusNotFound })
 	informers, all := c.unstructured([]schema.GroupVersionKind{
 		{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"}, {Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
 	}, metav1.ListOptions{})
-	listed := &unstructured.Unstructured{Object: map[string]any{}} // lists leave out the kind
+	listed := &unstructured.Unstructured{Object: map[string]any{}} // items of lists lack the kind
 	listed.SetName("listed")
 	s.put("/apis/networking.k8s.io/v1/ingresses", listed)
 	for _, i := range informers {
@@ -30,18 +30,18 @@ func TestOptionalKinds(t *testing.T) {
 	follow(t, &g)
 	<-g.Synced()
 	if known, ok := informers["Ingress"].Get("listed"); !ok || known.GetKind() != "Ingress" {
-		t.Errorf("%+v is not known for an Ingress", known)
+		t.Errorf("%+v is not recognised as an Ingress", known)
 	}
 	in := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}}
 	in.SetName("web")
 	s.put("/apis/networking.k8s.io/v1/ingresses", in)
-	wait.Until(t, "an Ingress is known", func() bool {
+	wait.Until(t, "an Ingress is found", func() bool {
 		known, ok := informers["Ingress"].Get("web")
 		return ok && known.GetKind() == "Ingress"
 	})
 }
 
-// TestOlderCluster has an agent's Services served by a load-balancing cluster that knows no routes, or lets no agent read them.
+// TestOlderCluster uses a load-balancing cluster without HTTPLoadBalancers, or one that forbids agents to read them.
 func TestOlderCluster(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
 		s, c := newStub(t, "36")

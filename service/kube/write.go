@@ -14,12 +14,12 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// WriteServiceStatus replaces the status of a Service, and returns the Service as
-// it is then, trimmed as by the informers. It fails with a conflict if the Service
-// is not the version that was read any more.
+// WriteServiceStatus replaces the status of a Service. It returns the new version of
+// the Service, trimmed like in the informers. It fails with a conflict if the Service no
+// longer has the version read.
 func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error) {
 	now := new(corev1.Service)
-	// A list that is left out of a merge patch stays, so nil has to be written.
+	// Lists that a merge patch omits stay unchanged, so nil must be written.
 	status := map[string]any{
 		"loadBalancer": map[string]any{"ingress": s.LoadBalancer.Ingress},
 		"conditions":   s.Conditions,
@@ -32,16 +32,16 @@ func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, 
 }
 
 // WritePoolStatus replaces the status of a pool. It fails with a conflict if the
-// pool is not the version that was read any more.
+// pool no longer has the version read.
 func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error {
-	// Fields that are left out of a merge patch stay, so all are written.
+	// Fields that a merge patch omits stay unchanged, so all are written.
 	return writeStatus(ctx, c.herald, "addresspools", read, map[string]any{
 		"observedGeneration": s.ObservedGeneration, "ipv4": s.IPv4, "ipv6": s.IPv6, "usage": s.Usage,
 		"conflicts": s.Conflicts, "conditions": s.Conditions,
 	}, new(v1alpha1.AddressPool))
 }
 
-// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant is not the version that was read any more.
+// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant no longer has the version read.
 func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
 	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
 		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "routes": s.Routes, "addresses": s.Addresses,
@@ -49,21 +49,21 @@ func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, 
 	}, new(v1alpha1.Tenant))
 }
 
-// WriteLoadBalancerStatus does so for a TCPLoadBalancer.
+// WriteLoadBalancerStatus replaces the status of a TCPLoadBalancer, under the same condition.
 func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TCPLoadBalancer, s v1alpha1.TCPLoadBalancerStatus) error {
 	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
 		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
 	}, new(v1alpha1.TCPLoadBalancer))
 }
 
-// WriteRouteStatus does so for an HTTPLoadBalancer.
+// WriteRouteStatus replaces the status of an HTTPLoadBalancer, under the same condition.
 func (c *Cluster) WriteRouteStatus(ctx context.Context, read *v1alpha1.HTTPLoadBalancer, s v1alpha1.HTTPLoadBalancerStatus) error {
 	return writeStatus(ctx, c.herald, "httploadbalancers", read, map[string]any{
 		"observedGeneration": s.ObservedGeneration, "hostnames": s.Hostnames, "conditions": s.Conditions,
 	}, new(v1alpha1.HTTPLoadBalancer))
 }
 
-// writeStatus merges a status into that of an object of the version that was read.
+// writeStatus merges status into the status of an object that still has the version read.
 func writeStatus(ctx context.Context, client rest.Interface, resource string, read metav1.Object, status any, now Object) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": read.GetUID(), "resourceVersion": read.GetResourceVersion()},
@@ -82,7 +82,7 @@ func writeStatus(ctx context.Context, client rest.Interface, resource string, re
 	return nil
 }
 
-// Event is something that happened to an object, for people who look at it.
+// Event is an event about an object.
 type Event struct {
 	// About is the object, of Kind and APIVersion.
 	About            metav1.Object
@@ -91,15 +91,15 @@ type Event struct {
 	Type string
 	// Reason is one word in CamelCase, Message a sentence.
 	Reason, Message string
-	// Reporter is which instance of Herald saw it: the name of its node.
+	// Reporter is the node name of the Herald instance that reports it.
 	Reporter string
 }
 
-// WriteEvent has the server keep an event, for an hour as a rule. The caller
-// sees to it that the same is not written again and again.
+// WriteEvent creates an event, which servers keep for an hour by default. The caller
+// must avoid repetitions.
 func (c *Cluster) WriteEvent(ctx context.Context, e Event) error {
 	now := metav1.Now()
-	namespace := cmp.Or(e.About.GetNamespace(), metav1.NamespaceDefault) // as for all objects of the cluster
+	namespace := cmp.Or(e.About.GetNamespace(), metav1.NamespaceDefault) // as Kubernetes does for objects without a namespace
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: e.About.GetName() + "."},
 		InvolvedObject: corev1.ObjectReference{

@@ -51,7 +51,7 @@ func TestAdopt(t *testing.T) {
 			buggy.AvoidBuggyIPs = true
 			a := allocator(t, of("a", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), buggy)
 			for _, o := range c.others {
-				if err := a.Adopt(o.Claim, addresses(o.has)); err != nil {
+				if err := a.Adopt(o.Claim, addresses(o.addrs)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -67,24 +67,24 @@ func allocator(t *testing.T, pools ...pool.Pool) *pool.Allocator {
 // given is a claim that has addresses.
 type given struct {
 	pool.Claim
-	has string
+	addrs string
 }
 
 // sharer is a claim that holds addresses with the sharing key x.
-func sharer(key, has string, ports ...uint16) given {
+func sharer(key, addrs string, ports ...uint16) given {
 	families := dual
-	switch first := addresses(has); {
+	switch first := addresses(addrs); {
 	case len(first) == 2:
 	case first[0].Is4():
 		families = v4
 	default:
 		families = v6
 	}
-	return given{pool.Claim{Key: key, Families: families, Share: "x", Ports: tcp(ports...)}, has}
+	return given{pool.Claim{Key: key, Families: families, Share: "x", Ports: tcp(ports...)}, addrs}
 }
 
-func owner(key, has string) given {
-	g := sharer(key, has)
+func owner(key, addrs string) given {
+	g := sharer(key, addrs)
 	g.Share = ""
 	return g
 }
@@ -308,7 +308,7 @@ func TestAssign(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := allocator(t, c.pools...)
 			for _, o := range c.others {
-				if err := a.Adopt(o.Claim, addresses(o.has)); err != nil {
+				if err := a.Adopt(o.Claim, addresses(o.addrs)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -328,8 +328,8 @@ func TestAssign(t *testing.T) {
 				t.Errorf("error %v, want %s: %s", err, c.reason, c.err)
 			}
 			for _, o := range c.others {
-				if held := a.Addresses(o.Key); o.Key != web && fmt.Sprint(held) != fmt.Sprint(addresses(o.has)) {
-					t.Errorf("%s had %s and now has %v", o.Key, o.has, held)
+				if held := a.Addresses(o.Key); o.Key != web && fmt.Sprint(held) != fmt.Sprint(addresses(o.addrs)) {
+					t.Errorf("%s had %s and now has %v", o.Key, o.addrs, held)
 				}
 			}
 			if again, _ := a.Assign(c.claim); fmt.Sprint(again) != fmt.Sprint(got) {

@@ -44,14 +44,14 @@ func within(a, b pair) bool {
 type model struct {
 	pools  []pool.Pool
 	claims map[string]pool.Claim
-	has    map[string]pair
+	held   map[string]pair
 }
 
 func (m *model) set(c pool.Claim, p pair) {
 	delete(m.claims, c.Key)
-	delete(m.has, c.Key)
+	delete(m.held, c.Key)
 	if p != (pair{}) {
-		m.claims[c.Key], m.has[c.Key] = c, p
+		m.claims[c.Key], m.held[c.Key] = c, p
 	}
 }
 
@@ -65,7 +65,7 @@ func (m *model) pair(c pool.Claim, addrs []netip.Addr) pair {
 
 // addresses returns the addresses of a claim, its first family first.
 func (m *model) addresses(key string) []netip.Addr {
-	p, ok := m.has[key]
+	p, ok := m.held[key]
 	if !ok {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (m *model) poolOf(addr netip.Addr) *pool.Pool {
 // users counts the other claims that hold an address.
 func (m *model) users(key string, addr netip.Addr) int {
 	n := 0
-	for other, p := range m.has {
+	for other, p := range m.held {
 		if other != key && slices.Contains(p[:], addr) {
 			n++
 		}
@@ -107,7 +107,7 @@ func (m *model) users(key string, addr netip.Addr) int {
 
 // clash reports whether a holder of the address cannot share it with the claim.
 func (m *model) clash(c pool.Claim, addr netip.Addr) bool {
-	for key, p := range m.has {
+	for key, p := range m.held {
 		if key == c.Key || !slices.Contains(p[:], addr) {
 			continue
 		}
@@ -128,7 +128,7 @@ func (m *model) clash(c pool.Claim, addr netip.Addr) bool {
 func (m *model) kept(c pool.Claim) pair {
 	var kept pair
 	for _, f := range c.Families {
-		if addr := m.has[c.Key][f]; addr.IsValid() && !m.clash(c, addr) {
+		if addr := m.held[c.Key][f]; addr.IsValid() && !m.clash(c, addr) {
 			kept[f] = addr
 		}
 	}
@@ -180,7 +180,7 @@ func (m *model) draws(c pool.Claim, addr netip.Addr) bool {
 // together reports whether every dual-stack claim that holds one address of p also
 // holds the other.
 func (m *model) together(key string, p pair) bool {
-	for other, o := range m.has {
+	for other, o := range m.held {
 		if other != key && full(p) && full(o) && (p[0] == o[0]) != (p[1] == o[1]) {
 			return false
 		}

@@ -23,7 +23,7 @@ const perCheck = 1000
 func TestRandomOperations(t *testing.T) {
 	done := make(map[string]int)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{T: rt, allocator: pool.New(), model: model{claims: map[string]pool.Claim{}, has: map[string]pair{}}, done: done}
+		m := &machine{T: rt, allocator: pool.New(), model: model{claims: map[string]pool.Claim{}, held: map[string]pair{}}, done: done}
 		m.replace()
 		actions := map[string]func(*rapid.T){
 			"assign":  func(*rapid.T) { m.assign(m.claim()) },
@@ -103,7 +103,7 @@ func (m *machine) address(f pool.Family) netip.Addr {
 
 func (m *machine) assign(c pool.Claim) {
 	m.steps++
-	before, kept := m.has[c.Key], m.kept(c)
+	before, kept := m.held[c.Key], m.kept(c)
 	twin := m.allocator
 	if m.chance(6) {
 		twin = m.restart()
@@ -231,7 +231,7 @@ func (m *machine) release() {
 		m.Fatalf("Release(%s) = %v, want %v", key, got, want)
 	}
 	delete(m.claims, key)
-	delete(m.has, key)
+	delete(m.held, key)
 }
 
 // adopt adopts random addresses, as if another writer had stored them.
@@ -246,7 +246,7 @@ func (m *machine) adopt() {
 		addrs = append(addrs, universe[m.below(len(universe))])
 	}
 	delete(m.claims, c.Key)
-	delete(m.has, c.Key)
+	delete(m.held, c.Key)
 	var want pair
 	refused := false
 	for _, addr := range addrs {
@@ -329,7 +329,7 @@ func (m *machine) replace() {
 	if err := m.allocator.Replace(m.pools); err != nil {
 		m.Fatal(err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(m.has)) {
+	for _, key := range slices.Sorted(maps.Keys(m.held)) {
 		m.strays(key)
 	}
 }
@@ -342,7 +342,7 @@ func (m *machine) check() {
 		}
 		for _, addr := range m.addresses(key) {
 			if m.clash(m.claims[key], addr) {
-				m.Fatalf("%s has two claims: %v", addr, m.has)
+				m.Fatalf("%s has two claims: %v", addr, m.held)
 			}
 		}
 	}

@@ -80,15 +80,15 @@ type reservation struct {
 
 // reserved returns the ranges that no Service can have.
 func reserved() []reservation {
-	of := func(kind, network string) reservation {
+	reserve := func(kind, network string) reservation {
 		p := netip.MustParsePrefix(network)
 		return reservation{Range{p.Addr(), lastOf(p)}, kind}
 	}
 	return []reservation{
-		of("unspecified", "0.0.0.0/32"), of("loopback", "127.0.0.0/8"), of("link-local", "169.254.0.0/16"),
-		of("multicast", "224.0.0.0/4"), of("broadcast", "255.255.255.255/32"),
-		of("unspecified", "::/128"), of("loopback", "::1/128"), of("IPv4-mapped", "::ffff:0:0/96"),
-		of("link-local", "fe80::/10"), of("multicast", "ff00::/8"),
+		reserve("unspecified", "0.0.0.0/32"), reserve("loopback", "127.0.0.0/8"), reserve("link-local", "169.254.0.0/16"),
+		reserve("multicast", "224.0.0.0/4"), reserve("broadcast", "255.255.255.255/32"),
+		reserve("unspecified", "::/128"), reserve("loopback", "::1/128"), reserve("IPv4-mapped", "::ffff:0:0/96"),
+		reserve("link-local", "fe80::/10"), reserve("multicast", "ff00::/8"),
 	}
 }
 

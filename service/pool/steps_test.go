@@ -21,14 +21,14 @@ var crowds = map[string]func(i int) pool.Claim{
 }
 
 // crowd returns an allocator with n claims and as many gaps between them.
-func crowd(n int, of func(i int) pool.Claim) (*pool.Allocator, []pool.Claim, error) {
+func crowd(n int, makeClaim func(i int) pool.Claim) (*pool.Allocator, []pool.Claim, error) {
 	a := pool.New()
 	if err := a.Replace(large()); err != nil {
 		return nil, nil, err
 	}
 	claims := make([]pool.Claim, 2*n)
 	for i := range claims {
-		claims[i] = of(i)
+		claims[i] = makeClaim(i)
 		claims[i].Key = fmt.Sprint("default/service-", i)
 		if _, err := a.Assign(claims[i]); err != nil {
 			return nil, nil, err
@@ -47,11 +47,11 @@ func large() []pool.Pool {
 // TestSteps counts the steps of operations among 100 and 100² claims: a logarithmic
 // cost at most doubles.
 func TestSteps(t *testing.T) {
-	for name, of := range crowds {
+	for name, makeClaim := range crowds {
 		t.Run(name, func(t *testing.T) {
 			worst := make(map[int]int)
 			for _, n := range []int{100, 10_000} {
-				a, claims, err := crowd(n, of)
+				a, claims, err := crowd(n, makeClaim)
 				if err != nil {
 					t.Fatal(err)
 				}
