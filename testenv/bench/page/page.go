@@ -67,20 +67,15 @@ func show(folder, file, router string, charts map[string][]byte) (string, error)
 		fmt.Fprintf(&b, "%s %s", s.Key, s.Value)
 	}
 	b.WriteString(".\n" + discarded(run) + "\n")
-	switch {
-	case router != "":
+	if router != "" {
 		name := strings.TrimSuffix(file, ".txt") + "-" + strings.ReplaceAll(router, " ", "-") + ".svg"
 		if charts[name], err = chart(run, router); err != nil {
 			return "", err
 		}
 		fmt.Fprintf(&b, "![each trial of each fault, and medians](benchmarks/%s)\n\n", name)
 		faults(&b, run, router)
-	case strings.HasSuffix(file, "-services.txt"):
+	} else {
 		compare(&b, run, "announcer", "measure", "services")
-	case strings.HasSuffix(file, "-tenants.txt"):
-		compare(&b, run, "by", "measure", "services")
-	default:
-		compare(&b, run, "balancer", "measure", "path")
 	}
 	return b.String(), nil
 }
@@ -134,7 +129,7 @@ func faults(b *strings.Builder, run *record.Run, router string) {
 		rows = append(rows, row)
 	}
 	if floor := run.Sample("ms/floor", of); len(floor) > 0 {
-		fmt.Fprintf(b, "The floor, what the router itself takes: %s ms, of %d plain withdrawals.", text(floor), len(floor))
+		fmt.Fprintf(b, "The floor, the router's own time: %s ms, of %d plain withdrawals.", text(floor), len(floor))
 	}
 	if late := run.Sample("ms/late", of); len(late) > 0 {
 		fmt.Fprintf(b, " The prober was late by %s ms at most, and %.0f attempts of a starved one are left out.\n\n", figure(slices.Max(late)), run.Sample("starved", of).Sum())
