@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// reconfigure changes what can be changed while the node works, all or nothing.
+// reconfigure changes all settings that can change while the node runs, or none.
 func (n *node) reconfigure(c *Config) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,7 +40,7 @@ func (n *node) reconfigure(c *Config) error {
 	if !sameKeys(c.Keys, old.Keys) {
 		n.admission.ForgetNamed()
 		if err := rotateKeys(n.ring, c.Keys); err != nil {
-			return err // not for keys that were checked
+			return err // does not happen for valid keys
 		}
 		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
 	}
@@ -50,8 +50,7 @@ func (n *node) reconfigure(c *Config) error {
 	return nil
 }
 
-// warn says what the operator has chosen that others would not, when it is
-// chosen: was is the configuration before, or nil.
+// warn logs unusual choices of the operator when they are made. old is the previous configuration, or nil.
 func (n *node) warn(old *Config) {
 	if n.config.Insecure && old == nil {
 		n.log.Warn("THE ELECTION IS NOT ENCRYPTED: anyone who can send from a member's address decides who holds the VIPs; " +
@@ -62,11 +61,11 @@ func (n *node) warn(old *Config) {
 	}
 }
 
-// present reports whether this node has an address.
+// present reports whether this node has an address; true if that is unknown.
 func present(addr netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil || addr.IsLoopback() {
-		return true // as far as can be told
+		return true
 	}
 	return slices.ContainsFunc(all, func(a net.Addr) bool {
 		ip, ok := a.(*net.IPNet)

@@ -14,26 +14,24 @@ import (
 	"github.com/herald-vip/herald/election/members"
 )
 
-// Config is one member's view of an election. Settings, Bind excepted, are the same on all members, and package config
+// Config is one member's view of an election. Settings, except Bind, are the same on all members, and package config
 // has validated them.
 type Config struct {
 	electorate.Settings
 	// Self is this member's name. A member that is not in Members has no vote: it campaigns, and the voters decide.
 	Self string
-	// Observer has this member, if there are no Members, ask for no vote.
+	// Observer makes this member request no vote, if there are no Members.
 	Observer bool
-	// Remember is a file in which an observer keeps the addresses of those that
-	// offer something, to join by them when it is started again, beside Members, which may
-	// all be gone by then. Empty is none.
+	// Remember is a file in which an observer stores the addresses of advertising members, to join by them at the next
+	// start. All configured Members may be gone by then. Empty: none.
 	Remember string
-	// State is the file in which this member keeps who it is and the electorate that it agreed to. Empty is none: in
-	// tests.
+	// State is the file in which this member stores its identity and the committed electorate. Empty: none, in tests.
 	State string
 
-	identity string // of this member, made when it is first started; empty if Members name it
+	identity string // of this member, created at its first start; empty if Members name it
 }
 
-// electorate is what this member wants: of an open one, itself. Those that vote already stay who they are.
+// electorate returns the desired electorate: for an open one, this member alone. Current voters keep their identities.
 func (c *Config) electorate(voters []string) electorate.Electorate {
 	e := electorate.Electorate{Duration: c.Lease, Quorum: c.Quorum}
 	for name, at := range c.Members {
@@ -50,10 +48,10 @@ func (c *Config) electorate(voters []string) electorate.Electorate {
 	return e
 }
 
-// member is this member as the electorate has it, whether or not it votes.
+// member returns this member in the form of an electorate, whether or not it votes.
 func (c *Config) member() string { return electorate.Member(c.Self, c.home(), c.identity) }
 
-// open reports whether members come and go by themselves.
+// open reports whether the electorate is open: members join and leave by themselves.
 func (c *Config) open() bool { return len(c.Members) == 0 }
 
 func (c *Config) openElectorate() lease.Open {
@@ -64,15 +62,15 @@ func (c *Config) openElectorate() lease.Open {
 	return open
 }
 
-// votes reports whether this member is named as one that votes.
+// votes reports whether the configuration lists this member as a voter.
 func (c *Config) votes() bool { return c.Members[c.Self].IsValid() }
 
-// votesIn reports whether this member is named as a voter, or votes in an electorate.
+// votesIn reports whether this member is listed as a voter, or votes in an electorate.
 func (c *Config) votesIn(active *electorate.Electorate) bool {
 	return c.votes() || active != nil && active.Has(c.member())
 }
 
-// seeds are where this member looks for others, by name: of an open electorate, by place.
+// seeds returns the addresses at which this member looks for others, by name, or by address for an open electorate.
 func (c *Config) seeds() map[string]netip.AddrPort {
 	seeds := maps.Clone(c.Members)
 	if seeds == nil {
@@ -86,13 +84,13 @@ func (c *Config) seeds() map[string]netip.AddrPort {
 	return seeds
 }
 
-// places are where other members may be.
+// places returns the configured addresses of other members.
 func (c *Config) places() []netip.AddrPort {
 	return slices.Concat(slices.Collect(maps.Values(c.Members)), c.Join)
 }
 
-// home is where the others reach this member. The port is 0 if the members have
-// several and Bind has none.
+// home returns the address at which the others reach this member. The port is 0 if the members have several and Bind
+// has none.
 func (c *Config) home() netip.AddrPort {
 	if at, ok := c.Members[c.Self]; ok {
 		return at
@@ -110,11 +108,11 @@ func (c *Config) home() netip.AddrPort {
 	return netip.AddrPortFrom(c.Bind.Addr(), port)
 }
 
-// reachFrom is the address by which this node reaches one of the members, without a port.
+// reachFrom returns the address from which this node reaches a member, without a port.
 func (c *Config) reachFrom() (netip.AddrPort, error) {
 	var failed []error
 	for _, at := range slices.SortedFunc(slices.Values(c.places()), netip.AddrPort.Compare) {
-		conn, err := net.Dial("udp", at.String()) // which sends nothing
+		conn, err := net.Dial("udp", at.String()) // sends nothing
 		if err != nil {
 			failed = append(failed, err)
 			continue
@@ -125,10 +123,10 @@ func (c *Config) reachFrom() (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("bind is not set and cannot be guessed, as this node reaches no member: %w", errors.Join(failed...))
 }
 
-// homeBefore is where this member was when it got its vote, if that is an address of this node still; else the zero value.
-// Another address would make another member of it.
+// homeBefore returns the address of this member when it got its vote, if the node still has that address; else the zero
+// value. With another address it would be a different member.
 func (c *Config) homeBefore() netip.AddrPort {
-	s, err := readState(c.State) // an error is told when the member starts
+	s, err := readState(c.State) // the start reports the error
 	if err != nil {
 		return netip.AddrPort{}
 	}
@@ -157,7 +155,7 @@ func (c *Config) clone() *Config {
 	return &copied
 }
 
-// check returns an error about the first mistake that shows only at the start, when the address of this member is known.
+// check returns the first mistake that only shows at the start, when the address of this member is known.
 func (c *Config) check() error {
 	if err := c.checkObserver(); err != nil {
 		return err

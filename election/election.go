@@ -1,14 +1,12 @@
-// Package election decides, among a few members, who holds which
-// lease: it runs the machine of package lease over memberlist, which encrypts,
-// finds out who is alive, and spreads what members tell of themselves.
+// Package election decides which member holds which lease. It runs the machine of package lease over memberlist, which
+// encrypts, detects failed members (SWIM), and distributes members' descriptions.
 //
-// Lease messages go straight to the address by which the electorate has a member, whatever
-// memberlist believes of it. The machine has no clock: before each message and each
-// desired it is told the time, so that a process that was paused learns what it has lost
-// before it acts on what was waiting for it.
+// Lease messages go directly to a member's address in the electorate, whatever memberlist knows of it. The machine has
+// no clock: it receives the time before each message and each call. So a process that was paused learns of lost leases
+// before it handles waiting messages.
 //
-// Below it, transport carries packets and connections, members knows who takes part,
-// and offer has members tell each other what they serve.
+// Its subpackages: transport carries packets and connections, members tracks the participants, and advertisement
+// distributes the state of members' servers.
 package election
 
 import (
@@ -29,16 +27,16 @@ import (
 	"github.com/herald-vip/herald/election/transport"
 )
 
-// ErrClosed is the result of applying a configuration to a closed election.
+// ErrClosed is returned when a configuration is applied to a closed election.
 var ErrClosed = errors.New("the election is closed")
 
-// What members offer is a package of its own, which users of an election need not know.
+// Users of an election need not import package advertisement.
 type (
 	Advertisement = advertisement.Advertisement
 	MemberState   = advertisement.MemberState
 )
 
-// Election takes part in an election, once it has a configuration.
+// Election takes part in an election once it has a configuration.
 type Election struct {
 	log     *slog.Logger
 	handler Handler
@@ -46,21 +44,21 @@ type Election struct {
 
 	applying sync.Mutex // one Apply or Close at a time
 
-	mu            sync.Mutex // guards what follows; held while the machine is told, never while the handler is
-	node          *node      // nil while there is no configuration
+	mu            sync.Mutex // guards the fields below; held during calls of the machine, never of the handler
+	node          *node      // nil: no configuration
 	candidacies   map[string]lease.Candidacy
-	steppedDown   map[string]bool // leases of interest that this member is no candidate for
+	steppedDown   map[string]bool // leases in the status for which this member is no candidate
 	hardware      []net.HardwareAddr
-	advertisement *advertisement.Advertisement // nil: none yet
+	advertisement *advertisement.Advertisement // nil: none
 	closed        bool
 }
 
-// New makes an election that does nothing until Apply.
+// New returns an election that does nothing until Apply.
 func New(log *slog.Logger, handler Handler) *Election {
 	return NewOver(log, transport.Listen, handler)
 }
 
-// NewOver is New over another network than that of the host.
+// NewOver is New with a network other than the host's.
 func NewOver(log *slog.Logger, listen Listener, handler Handler) *Election {
 	return &Election{
 		log: log, handler: handler, listen: listen,
@@ -68,12 +66,9 @@ func NewOver(log *slog.Logger, listen Listener, handler Handler) *Election {
 	}
 }
 
-// Apply makes this the configuration; nil is none, and leaves the election. Keys,
-// members, lease and quorum change in place, the latter three when the members have agreed
-// on it; Self, Bind, whether there is encryption at all and whether members are listed cannot
-// change while the election runs. An error is one sentence that says what is
-// wrong, and means that nothing has changed. Apply must not be called by the
-// handler.
+// Apply sets the configuration; nil leaves the election. Keys, members, lease and quorum change while it runs, the
+// latter three once the members have agreed. Self, Bind, the use of encryption, and the choice between listed and open
+// membership cannot change. On an error, nothing has changed. The handler must not call Apply.
 func (e *Election) Apply(c *Config) error {
 	e.applying.Lock()
 	defer e.applying.Unlock()
@@ -125,9 +120,8 @@ func (e *Election) Apply(c *Config) error {
 	return nil
 }
 
-// Stand makes this member a candidate, for which it must be able to serve. A
-// candidacy for a lease that it stands for replaces the one before. It holds
-// across Apply. Stand never blocks.
+// Campaign makes this member a candidate: it must be able to serve. A new candidacy for the same lease replaces the
+// previous one and survives Apply. Campaign never blocks.
 func (e *Election) Campaign(candidacies ...lease.Candidacy) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,12 +135,9 @@ func (e *Election) Campaign(candidacies ...lease.Candidacy) {
 	}
 }
 
-// Resign ends candidacies. A lease that is held is released at once: when Resign
-// returns, the messages that say so have been given to the kernel, so whatever
-// must end before somebody else may begin is to be ended before. The handler is
-// told nothing of what it has steppedDown, but a call that is already under way may
-// still tell of a grant. The lease remains in the status, which it enters by this
-// if it was not there, until Forget. Resign never blocks.
+// StepDown ends candidacies and releases held leases at once. When it returns, the kernel has the release messages, so
+// the caller must end its use of the leases before. The handler receives no events for these leases, except from a call
+// already in progress. The leases stay in the status, or enter it, until Forget. StepDown never blocks.
 func (e *Election) StepDown(leases ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,7 +151,7 @@ func (e *Election) StepDown(leases ...string) {
 	}
 }
 
-// Forget is Resign, and removes the leases from the status.
+// Forget steps down and removes the leases from the status.
 func (e *Election) Forget(leases ...string) {
 	e.StepDown(leases...)
 	e.mu.Lock()
@@ -175,8 +166,8 @@ func (e *Election) Forget(leases ...string) {
 	}
 }
 
-// Describe tells the other members at which hardware addresses this one's VIPs
-// may be seen, so that they do not take them for a stranger's.
+// Describe publishes the hardware addresses at which this member's VIPs may appear, so that other members do not report
+// them as conflicts.
 func (e *Election) Describe(hardware []net.HardwareAddr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,7 +201,7 @@ func (e *Election) MemberStates() []advertisement.MemberState {
 	return nil
 }
 
-// Status describes the election at this moment.
+// Status returns the current state of the election.
 func (e *Election) Status() Status {
 	if n := e.running(); n != nil {
 		return n.status()
@@ -218,7 +209,7 @@ func (e *Election) Status() Status {
 	return Status{}
 }
 
-// Lease describes one lease at this moment.
+// Lease returns the current state of one lease.
 func (e *Election) Lease(name string) lease.LeaseStatus {
 	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun, which takes an election section in the file of this node"}
 	if n := e.running(); n != nil {
@@ -227,8 +218,8 @@ func (e *Election) Lease(name string) lease.LeaseStatus {
 	return s
 }
 
-// Hardware is where the VIPs of each member may be seen, as it has said itself
-// since this one was started, those that are heard no more included.
+// Hardware returns the hardware addresses at which each member's VIPs may appear, by its last description since this
+// process started. It includes members that have timed out.
 func (e *Election) Hardware() map[string][]net.HardwareAddr {
 	if n := e.running(); n != nil {
 		return n.members.Hardware()
@@ -242,11 +233,11 @@ func (e *Election) running() *node {
 	return e.node
 }
 
-// removeAgain is how often voters are asked to remove another until they agree.
+// removeAgain is the interval at which Remove repeats its request to the voters.
 const removeAgain = 200 * time.Millisecond
 
-// Remove takes the vote of a node that is silent, without waiting until it is forgotten, and returns when the voters have
-// agreed on that. An error says what is in the way.
+// Remove takes the vote of a timed-out node at once and returns when the voters have agreed. An error gives the
+// obstacle.
 func (e *Election) Remove(ctx context.Context, name string) error {
 	n := e.running()
 	if n == nil {
@@ -278,9 +269,8 @@ func (e *Election) Remove(ctx context.Context, name string) error {
 	}
 }
 
-// Close leaves the election, which takes up to a second, and returns when nothing
-// is left running. The handler is told of leases that were still held, and then
-// they are released. Close must not be called by the handler.
+// Close leaves the election, which takes up to a second, and returns when all goroutines have ended. It reports held
+// leases as lost to the handler, then releases them. The handler must not call Close.
 func (e *Election) Close() error {
 	e.applying.Lock()
 	defer e.applying.Unlock()
@@ -302,7 +292,7 @@ func (e *Election) leave() error {
 	return running.stop(campaigning)
 }
 
-// describe fills in what the others may know of this member. The mutex is held.
+// describe fills in the description of this member. The mutex is held.
 func (e *Election) describe(d *members.Description) {
 	d.Hardware = e.hardware
 	d.Campaigns = len(e.candidacies)

@@ -11,42 +11,35 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Handler learns who holds what. It is called on a goroutine of its own, one
-// call at a time, with all that has happened since the last one: so it may take
-// its time, and call Stand, Resign, Describe and Status, without keeping this
-// member from voting and renewing. What it has not yet been told and is no
-// longer true, it is not told. For one lease, what is lost comes before what is
-// granted anew.
+// Handler receives events of the election, on its own goroutine and in one call at a time. A slow handler does not
+// delay votes and renewals, and may call Campaign, StepDown, Describe and Status. Events that are outdated before
+// delivery are dropped. A lease's loss is delivered before its next grant.
 type Handler interface {
-	// Granted tells of leases that this member holds, until a time at the latest;
-	// also each time that one is renewed.
+	// Granted reports that leases were granted or renewed: read them from [Election.Lease].
 	Granted()
-	// Lost tells of leases that this member holds no more.
+	// Lost reports leases that this member no longer holds.
 	Lost([]lease.Lost)
-	// Yield tells that somebody is to be preferred: when the handler is ready, it
-	// should hand over by Resign.
+	// Transfer reports a better candidate: once prepared, the handler should call [Election.StepDown].
 	Transfer(lease.Transfer)
-	// Met tells which members are alive, with or without a vote, by their sorted
-	// names, each time that this changes: those that are heard, and this one itself.
+	// AliveChanged reports the names of the members that are alive, sorted, with or without a vote, this one included.
 	AliveChanged(alive []string)
-	// Offered tells what members offer, each time that this changes: what
-	// [Election.MemberStates] says. It is called on another goroutine than the rest, so that
-	// neither waits for the other.
+	// MemberStatesChanged reports changes of [Election.MemberStates]. It has a goroutine of its own, so that neither
+	// waits for the other calls.
 	MemberStatesChanged([]advertisement.MemberState)
 }
 
-// eventQueue is what the handler is yet to be told. Of each lease it keeps the last of
-// each kind, so that it stays small however slow the handler is.
+// eventQueue holds undelivered events. It keeps at most one of each kind per lease, so a slow handler does not make it
+// grow.
 type eventQueue struct {
-	some chan struct{} // holds a token if there may be some
+	some chan struct{} // holds a token if there may be events
 
 	mu           sync.Mutex
-	tellingLoss  bool // of what is lost
+	tellingLoss  bool // the handler is being told of a loss
 	lost         map[string]lease.Lost
 	granted      bool
 	transfers    map[string]lease.Transfer
 	alive        []string // sorted
-	aliveChanged bool     // the handler does not know that these are alive
+	aliveChanged bool     // alive has not been delivered
 }
 
 func newEventQueue() *eventQueue {
@@ -75,7 +68,7 @@ func (q *eventQueue) add(events []lease.Event) {
 	wake.Up(q.some)
 }
 
-// setAlive takes who is alive, by sorted names.
+// setAlive sets the members that are alive, sorted.
 func (q *eventQueue) setAlive(alive []string) {
 	q.mu.Lock()
 	same := slices.Equal(q.alive, alive)
@@ -86,14 +79,14 @@ func (q *eventQueue) setAlive(alive []string) {
 	}
 }
 
-// drop forgets what was granted of a lease that this member has steppedDown since.
+// drop removes the events of a lease from which this member has stepped down.
 func (q *eventQueue) drop(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.transfers, name)
 }
 
-// hasLoss reports whether the handler is yet to learn, or just learns, of a loss.
+// hasLoss reports whether a loss is undelivered or being delivered.
 func (q *eventQueue) hasLoss() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,7 +102,7 @@ func (q *eventQueue) take() (lost map[string]lease.Lost, granted bool, transfers
 	return lost, granted, transfers
 }
 
-// deliver tells the handler what there is, and calls told when it knows what is lost.
+// deliver passes all events to the handler, and calls told once it has processed the losses.
 func (q *eventQueue) deliver(h Handler, told func()) {
 	lost, granted, transfers := q.take()
 	if len(lost) > 0 {

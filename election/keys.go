@@ -11,11 +11,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// keySize is the length of the keys that NewKey makes, in bytes: AES-256.
+// keySize is the size of new keys in bytes: AES-256.
 const keySize = 32
 
-// NewKey makes a key for the messages of an election: the line, without its
-// end, that a key file has of it.
+// NewKey returns a random key in the form of a line of a key file, without the newline.
 func NewKey() (string, error) {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {
@@ -24,8 +23,7 @@ func NewKey() (string, error) {
 	return base64.StdEncoding.EncodeToString(key), nil
 }
 
-// Exposed says, in one sentence, that others than its owner may use a key file. It
-// is empty if they may not, or if there is no file.
+// Exposed describes a key file that users other than its owner may access. It is empty if none may, or without a file.
 func Exposed(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
@@ -36,9 +34,8 @@ func Exposed(file string) string {
 
 func sameKeys(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
-// rotateKeys makes these the ring's keys. Memberlist decrypts meanwhile, with a list
-// of keys that RemoveKey changes under its hands unless the key is the last: so
-// only the last is ever removed, after those that stay have gone ahead of it.
+// rotateKeys replaces the ring's keys while memberlist decrypts with them. RemoveKey modifies the list in use unless it
+// removes the last key. So rotateKeys moves the remaining keys to the front and only removes the last one.
 func rotateKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {

@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// rejoin is how often members that are not there are asked to be: memberlist
-	// gives up on the dead after a while, so a partition would not heal by itself.
+	// rejoin is the interval for joining absent members. Memberlist gives up on dead members, so a partition would not
+	// heal by itself.
 	rejoin = time.Second
-	// spread is how long memberlist may take to pass on a changed description.
+	// spread is the time limit for memberlist to distribute a changed description.
 	spread = 200 * time.Millisecond
 )
 
-// runMembership asks members that are not there to join, again and again, and lets go
-// of those that are members no more, until ctx ends.
+// runMembership periodically asks absent members to join and removes former members, until ctx ends.
 func (n *node) runMembership(ctx context.Context) {
 	tick := time.NewTicker(rejoin)
 	defer tick.Stop()
@@ -31,7 +30,7 @@ func (n *node) runMembership(ctx context.Context) {
 	for more := true; more; more = n.waitForTick(ctx, tick.C) {
 		n.updateMembers()
 		s := n.status()
-		if time.Since(n.started) >= rejoin { // at first nobody has been heard
+		if time.Since(n.started) >= rejoin { // at first no member has been received
 			told.log(s)
 		}
 		n.askToJoin(ctx, s)
@@ -39,9 +38,8 @@ func (n *node) runMembership(ctx context.Context) {
 	}
 }
 
-// askToJoin asks those to join that are not there, all at the same time, as each may take long
-// to be found dead. An observer asks voters, and, while it knows of nobody else,
-// wherever it may look for somebody.
+// askToJoin asks absent members to join, all at once, because a dead one may take long to fail. An observer asks
+// voters, and while it knows no other member, all seeds.
 func (n *node) askToJoin(ctx context.Context, s Status) {
 	absent := make(map[netip.AddrPort]string)
 	if n.members.Alone() || !s.hearsMajority() {
@@ -62,7 +60,7 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 	for at, name := range absent {
 		asking.Go(func() {
 			if ctx.Err() == nil {
-				err := n.network.Join(at) // that it is gone has been said
+				err := n.network.Join(at) // its absence is logged elsewhere
 				n.members.NoteAnswer(time.Now(), name, err == nil)
 			}
 		})
@@ -70,7 +68,7 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 	asking.Wait()
 }
 
-// updateMembers tells the machine and the handler who is there.
+// updateMembers passes the present members to the machine and the handler.
 func (n *node) updateMembers() {
 	n.step(func(m *lease.Machine, now time.Time) {
 		m.AddObservers(now, n.members.Observers()...)
@@ -80,8 +78,8 @@ func (n *node) updateMembers() {
 	n.events.setAlive(n.alive())
 }
 
-// renameMembers has a list name voters as the record does, if they have other identities since it was configured. The mutex
-// is held.
+// renameMembers names the voters of a configured list as the committed electorate does, if their identities have
+// changed since. The mutex is held.
 func (n *node) renameMembers(m *lease.Machine, now time.Time) {
 	active, _ := m.Electorates()
 	if active == nil || n.config.open() || slices.Equal(active.Members, n.named) {
@@ -89,12 +87,12 @@ func (n *node) renameMembers(m *lease.Machine, now time.Time) {
 	}
 	n.named = active.Members
 	if err := m.Reconfigure(now, n.config.electorate(n.named)); err != nil {
-		n.network.Warn("the members cannot be named as the others do: " + err.Error()) // not for a list that was checked
+		n.network.Warn("the members cannot be named as the others do: " + err.Error()) // does not happen for a valid list
 	}
 }
 
-// waitForTick passes on who joins and how this member describes itself, until the next
-// tick. It reports false when ctx ends.
+// waitForTick handles arrivals and changes of this member's description until the next tick. It reports false when ctx
+// ends.
 func (n *node) waitForTick(ctx context.Context, tick <-chan time.Time) bool {
 	for {
 		select {
@@ -105,14 +103,14 @@ func (n *node) waitForTick(ctx context.Context, tick <-chan time.Time) bool {
 		case <-n.arrived:
 			n.updateMembers()
 		case <-n.described:
-			_ = n.network.list.UpdateNode(spread) // what is late goes with the next exchange of lists
+			_ = n.network.list.UpdateNode(spread) // a late change is part of the next push/pull exchange
 		}
 	}
 }
 
-// admit lets in the configured members, those of the electorate in force, and observers that have joined
-// as long as the machine knows them. To an observer, only itself is configured: voters
-// may change without its being told, and it only needs somebody to ask. The mutex is held.
+// admit admits the configured members, the voters in force, and joined observers while the machine knows them. An
+// observer admits only itself by configuration: voters may change without its knowledge, and any member will do for
+// joining. The mutex is held.
 func (n *node) admit(now time.Time) {
 	var seeds map[string]netip.AddrPort
 	admitted := maps.Clone(n.config.Members)
@@ -120,7 +118,7 @@ func (n *node) admit(now time.Time) {
 		seeds, admitted = n.config.seeds(), make(map[string]netip.AddrPort)
 		for name, at := range n.remembered {
 			if at != n.config.home() && at.Addr().Is4() == n.config.home().Addr().Is4() {
-				seeds[name+" as remembered"] = at // which is one more place to look, if it is another
+				seeds[name+" as remembered"] = at // a further seed, if it differs
 			}
 		}
 	}
@@ -157,8 +155,8 @@ func (n *node) describe(change func(*members.Description)) {
 	}
 }
 
-// rememberMembers has an observer write down who offers something, whenever that changes:
-// if it finds none of its configured members at the next start, it finds some of these.
+// rememberMembers makes an observer store the advertising members whenever they change. If all configured members are
+// gone at the next start, it finds some of these.
 func (n *node) rememberMembers() {
 	n.mu.Lock()
 	file, votes := n.config.Remember, n.config.votes()

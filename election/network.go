@@ -11,11 +11,11 @@ import (
 // network reaches other members through memberlist.
 type network struct {
 	*transport.LogFilter
-	list   *memberlist.Memberlist // set before anything is sent or received
+	list   *memberlist.Memberlist // set before any message
 	unsent atomic.Uint64
 }
 
-// Send sends a message to a member, once, without being told whether it arrives.
+// Send sends a message to a member once, without confirmation.
 func (n *network) Send(member string, at netip.AddrPort, message []byte) error {
 	err := n.list.SendToAddress(memberlist.Address{Addr: at.String(), Name: member}, message)
 	if err != nil {
@@ -24,7 +24,7 @@ func (n *network) Send(member string, at netip.AddrPort, message []byte) error {
 	return err
 }
 
-// Join asks by TCP who is there, which makes each known to the other.
+// Join exchanges member lists over TCP, so that both sides know each other.
 func (n *network) Join(at netip.AddrPort) error {
 	_, err := n.list.Join([]string{at.String()})
 	return err

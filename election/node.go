@@ -19,11 +19,10 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// maxWaiting is how many messages wait for the handler to learn of a loss.
+// maxWaiting limits the messages that wait until the handler has processed a loss.
 const maxWaiting = 1024
 
-// node is one member at work, from its first configuration to its last. This file
-// runs its lease machine.
+// node is a running member, from its first to its last configuration. This file runs its lease machine.
 type node struct {
 	log       *slog.Logger
 	admission *transport.Admission
@@ -33,39 +32,39 @@ type node struct {
 	events    *eventQueue
 	exchange  *advertisement.Exchange
 	handler   Handler
-	unjoined  atomic.Uint64 // lease messages of such that are not known at the address that they name
-	malformed atomic.Uint64 // messages that are decrypted, and yet no lease messages
+	unjoined  atomic.Uint64 // lease messages from senders unknown at the address that they name
+	malformed atomic.Uint64 // decrypted messages that are not lease messages
 
-	opened     chan struct{} // closed when all above is there: what is received at once waits for that
+	opened     chan struct{} // closed when all fields above are set; receivers wait for it
 	started    time.Time
-	remembered map[string]netip.AddrPort // members that were there when this node ran last
-	written    map[string]netip.AddrPort // who is in the file of those; the membership goroutine's own
-	identity   string                    // on the disk, empty: none
-	named      []string                  // the voters by which a list was made the desired; under the mutex
+	remembered map[string]netip.AddrPort // members at the previous run of this node
+	written    map[string]netip.AddrPort // content of the file of these; only the membership goroutine uses it
+	identity   string                    // on disk; empty: none
+	named      []string                  // voters that gave the configured list its identities; guarded by mu
 
-	wake      chan struct{} // holds a token if the machine is due sooner than it was
-	described chan struct{} // holds a token if this member describes itself anew
-	arrived   chan struct{} // holds a token if somebody has joined or left
+	wake      chan struct{} // holds a token if the machine is due earlier than planned
+	described chan struct{} // holds a token if this member's description has changed
+	arrived   chan struct{} // holds a token if a member has joined or left
 
 	cancel    context.CancelFunc
 	notifying sync.WaitGroup // runEvents
-	work      sync.WaitGroup // runMachine, runMembership and the exchange of offers
+	work      sync.WaitGroup // runMachine, runMembership and the exchange of advertisements
 
-	mu       sync.Mutex // guards what follows, and sending
+	mu       sync.Mutex // guards the fields below, and sending
 	config   *Config
-	admitted map[string]netip.AddrPort // who is heard: as configured, who was until lately, and this one
-	seeds    map[string]netip.AddrPort // where an observer looks for others; of a voter nil
+	admitted map[string]netip.AddrPort // admitted members: configured ones, recent voters and this one
+	seeds    map[string]netip.AddrPort // where an observer looks for others; nil for a voter
 	machine  *lease.Machine
-	due      time.Time          // when the machine wants to be called; zero: never
-	waiting  []message.Outgoing // to be sent when the handler knows what is lost
-	unsaved  *lease.State       // what is to be on the disk before anything is sent, nil: nothing
-	mute     string             // why it is not, empty: it is
-	saveAt   time.Time          // when that is tried again
-	leaving  bool               // the handler is told nothing more
-	over     bool               // the machine neither
+	due      time.Time          // of the machine's next call; zero: never
+	waiting  []message.Outgoing // sent once the handler has processed the losses
+	unsaved  *lease.State       // to be stored before anything is sent; nil: nothing
+	mute     string             // why it is not stored; empty: it is
+	saveAt   time.Time          // of the next attempt to store it
+	leaving  bool               // the handler receives no more events
+	over     bool               // nor does the machine
 }
 
-// home is where the others reach this member.
+// home returns the address at which the others reach this member.
 func (n *node) home() netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,8 +81,7 @@ func (n *node) runMachine(ctx context.Context) {
 	})
 }
 
-// step tells the machine the time and then whatever else there is, sends what it
-// wants to be sent, and passes on what has come of it.
+// step advances the machine to the current time, calls do, and processes the machine's output.
 func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,18 +95,18 @@ func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 	n.flush()
 }
 
-// tick tells the machine the time. The mutex is held.
+// tick advances the machine to the current time. The mutex is held.
 func (n *node) tick() time.Time {
 	now := time.Now()
 	n.machine.Tick(now)
 	return now
 }
 
-// flush does what the machine wants. The mutex is held.
+// flush processes the machine's output. The mutex is held.
 func (n *node) flush() {
 	saved := n.save()
 	messages, events := n.machine.Take()
-	if !saved { // this member does not act on what may be forgotten
+	if !saved { // do not act on state that may be forgotten
 		events = slices.DeleteFunc(events, func(e lease.Event) bool { _, granted := e.(lease.Granted); return granted })
 	}
 	if !n.leaving {
@@ -130,7 +128,7 @@ func (n *node) flush() {
 	}
 }
 
-// send sends lease messages, once each, unless what they tell of may be forgotten. The mutex is held.
+// send sends lease messages once, unless they depend on state that is not on disk. The mutex is held.
 func (n *node) send(messages []message.Outgoing) {
 	if n.unsaved != nil {
 		return
@@ -146,7 +144,7 @@ func (n *node) send(messages []message.Outgoing) {
 	}
 }
 
-// receive takes a message. What is none, from a later version perhaps, is counted.
+// receive handles a message. It counts messages that it cannot parse, perhaps from a later version.
 func (n *node) receive(b []byte) {
 	<-n.opened
 	if advertisement.IsMessage(b) {
@@ -160,14 +158,14 @@ func (n *node) receive(b []byte) {
 		return
 	}
 	name := electorate.Name(m.From)
-	if at := n.members.Address(name); !at.IsValid() || electorate.Address(m.From) != at { // it has not joined, or is another by that name
+	if at := n.members.Address(name); !at.IsValid() || electorate.Address(m.From) != at { // not joined, or a different member of that name
 		n.unjoined.Add(1)
 		return
 	}
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
 }
 
-// runEvents passes events on to the handler, the last of them when ctx ends.
+// runEvents delivers events to the handler; the last ones when ctx ends.
 func (n *node) runEvents(ctx context.Context) {
 	wake.Loop(ctx, n.events.some, func() (never time.Time) {
 		n.events.deliver(n.handler, n.resume)
@@ -176,7 +174,7 @@ func (n *node) runEvents(ctx context.Context) {
 	n.events.deliver(n.handler, n.resume)
 }
 
-// resume sends what has waited for the handler to learn of a loss.
+// resume sends messages that waited for the handler to process a loss.
 func (n *node) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -194,7 +192,7 @@ func (n *node) campaign(candidacies []lease.Candidacy) {
 	})
 }
 
-// resign ends candidacies and releases what is held, and says so at once.
+// stepDown ends candidacies, releases held leases, and sends the releases at once.
 func (n *node) stepDown(leases []string) {
 	n.step(func(m *lease.Machine, now time.Time) {
 		n.flush()

@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/election/transport"
 )
 
-// leaveTimeout is how long leaving may take to be heard of.
+// leaveTimeout is the time limit for the message about leaving.
 const leaveTimeout = 500 * time.Millisecond
 
 // Listener listens at this member's address.
@@ -40,8 +40,8 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node
 	return n, nil
 }
 
-// assemble makes the machine, the exchange of offers and memberlist. What memberlist
-// receives at once waits until all are there.
+// assemble creates the machine, the exchange of advertisements and memberlist. Packets that memberlist receives
+// meanwhile wait until all exist.
 func (n *node) assemble(c *Config, listen Listener) error {
 	defer close(n.opened)
 	now := time.Now()
@@ -82,13 +82,13 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	s.Logger = log.New(n.network.LogFilter, "", 0)
 	if n.network.list, err = memberlist.Create(s); err != nil {
 		n.over = true
-		_ = sockets.Shutdown() // what has failed already matters more
+		_ = sockets.Shutdown() // the first error matters more
 	}
 	return err
 }
 
-// stop leaves the election. First the handler is told that what is still held
-// is lost, then the members that they may have it.
+// stop leaves the election. It first reports held leases as lost to the handler, then releases them to the other
+// members.
 func (n *node) stop(leases []string) error {
 	n.mu.Lock()
 	now := n.tick()
@@ -111,7 +111,7 @@ func (n *node) stop(leases []string) error {
 	n.over = true
 	n.mu.Unlock()
 	if err := n.network.list.Leave(leaveTimeout); err != nil {
-		n.log.Debug("nobody heard that this node leaves the election", "err", err) // they find out
+		n.log.Debug("nobody heard that this node leaves the election", "err", err) // members find out by timeout
 	}
 	err := n.network.list.Shutdown()
 	n.work.Wait()

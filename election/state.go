@@ -14,19 +14,19 @@ import (
 	"github.com/herald-vip/herald/internal/disk"
 )
 
-// saveAgain is how long after a failure the state is written once more.
+// saveAgain is the pause before another attempt to store the state.
 const saveAgain = time.Second
 
-// saved is what a member keeps on its disk.
+// saved is the content of the state file.
 type saved struct {
-	// Identity tells this member from all others, whatever their names, if members come and go by themselves. It is
-	// made at its first start, so that one that has lost its disk is another.
+	// Identity distinguishes this member of an open electorate from all others, whatever their names. It is created at
+	// the first start, so a member that has lost its disk is a different one.
 	Identity string `json:",omitempty"`
 	lease.State
 }
 
-// identify gives this member its identity: the one that it has had, or a new one. As whom the record has it, it stays:
-// with an identity or without, as files named the members then.
+// identify sets the identity of this member: the stored one or a new one. A committed member keeps its form, with an
+// identity or without, as its file named it then.
 func (n *node) identify(s *saved) error {
 	c := n.config
 	if c.open() && s.Identity == "" && !s.Committed.Has(c.member()) {
@@ -54,8 +54,8 @@ func (s saved) write(file string) error {
 	return disk.Replace(file, append(b, '\n'))
 }
 
-// readState reads what an earlier process of this member has left to remember. A file that is not there is nothing; one
-// that says nothing sensible is an error, as a member that forgets what it agreed to can make two holders.
+// readState reads the state file. A missing file is an empty state. Invalid content is an error, because a member that
+// forgets its votes can cause two holders.
 func readState(file string) (s saved, err error) {
 	if file == "" {
 		return s, nil
@@ -76,8 +76,8 @@ func readState(file string) (s saved, err error) {
 	return s, nil
 }
 
-// save writes what the machine must remember, before anything leaves that was made after that, and reports whether it
-// is on the disk. Until it is, this member says nothing. The mutex is held.
+// save stores the machine's state before any message that depends on it, and reports whether it is on disk. Until then,
+// this member sends nothing. The mutex is held.
 func (n *node) save() bool {
 	if s, changed := n.machine.Unsaved(); changed {
 		n.unsaved = &s

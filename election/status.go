@@ -12,40 +12,38 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// patience is how long a member may be silent that is alive.
+// patience is how long a member that is alive may send nothing.
 const patience = 2 * time.Second
 
-// Status is what this member knows of the election.
+// Status is this member's view of the election.
 type Status struct {
-	Running   bool           // there is a configuration; without one, the rest is zero
-	Address   netip.AddrPort // where this member listens
+	Running   bool           // false: no configuration, all other fields are zero
+	Address   netip.AddrPort // listening address of this member
 	Encrypted bool
-	Lease     lease.Status // the leases, and the members as their lease messages show them
-	Members   []Member     // the same members in the same order, with what else is known of them
+	Lease     lease.Status // leases, and members by their lease messages
+	Members   []Member     // the same members in the same order, with further details
 	Dropped   Dropped
 }
 
-// Member is one of the members: of those that vote or are configured to, and of those
-// without a vote that have been heard.
+// Member describes a member: voters, configured voters, and observers that were received.
 type Member struct {
 	lease.MemberStatus
-	Self      bool // it is this one; another that its node was before is not
+	Self      bool // this member; an earlier member on its node is not
 	Address   netip.AddrPort
-	Alive     bool               // it is heard; always true for this member itself
-	TCPOnly   bool               // it is not alive and yet answers by TCP: something on the way drops UDP
-	Hardware  []net.HardwareAddr // where its VIPs may be seen, as it says itself
-	Campaigns int                // how many leases it stands for, as it says itself
+	Alive     bool               // received recently; true for this member
+	TCPOnly   bool               // not alive but answers by TCP: something on the path drops UDP
+	Hardware  []net.HardwareAddr // addresses at which its VIPs may appear, by its description
+	Campaigns int                // number of its candidacies, by its description
 }
 
-// Dropped counts what this member did not take, or could not send, since the
-// election began.
+// Dropped counts received messages that were not processed, and messages that could not be sent, since the start.
 type Dropped struct {
-	Unknown    uint64 // packets and connections from addresses that no other member has
+	Unknown    uint64 // packets and connections from addresses of no other member
 	Unreadable uint64 // from a member's address, but encrypted with another key or not at all
-	Malformed  uint64 // decrypted, and yet neither a lease message nor an offer
-	Refused    uint64 // messages about nodes that are no members, or at other addresses
-	Ignored    uint64 // lease messages and offers that are old, repeated, or from no member
-	Unsent     uint64 // lease messages and offers that this member could not send
+	Malformed  uint64 // decrypted, but neither a lease message nor an advertisement
+	Refused    uint64 // messages about nodes that are not members, or at other addresses
+	Ignored    uint64 // lease messages and advertisements that are old, repeated, or from no member
+	Unsent     uint64 // lease messages and advertisements that could not be sent
 }
 
 func (n *node) status() Status {
@@ -59,7 +57,7 @@ func (n *node) status() Status {
 	}
 	n.mu.Unlock()
 	if !config.votes() && n.members.Campaigns() == 0 {
-		state.Lag = "" // its list is only where it looks for the others
+		state.Lag = "" // its list only serves for finding others
 	}
 
 	malformed, ignored := n.exchange.Dropped()
@@ -101,14 +99,14 @@ func (n *node) status() Status {
 	return s
 }
 
-// isAlive reports whether a member is alive. Those that vote tell so all the time; one
-// without a vote and the others need not, and then memberlist knows.
+// isAlive reports whether a member is alive. Voters show it by their lease messages; for other pairs, memberlist
+// decides.
 func (n *node) isAlive(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
 	return now.Sub(m.Received) < patience || !(votes && m.Voter) && n.members.Joined(m.Member)
 }
 
-// patienceWith is how long a member may be silent that is alive, by the electorates in
-// use and to come: members that live tell so three times in a lease.
+// patienceWith returns how long a member that is alive may send nothing, under the present and the desired electorate.
+// Members send keepalives three times per lease.
 func patienceWith(electorates ...*electorate.Electorate) time.Duration {
 	d := patience
 	for _, e := range electorates {
@@ -148,8 +146,7 @@ func (s Status) hearsMajority() bool {
 	return s.Lease.Active != nil && alive > voters/2
 }
 
-// Change says what the electorate is about to become, and who keeps it waiting;
-// empty if it stays as it is.
+// Change describes the pending change of the electorate and the members that it waits for; empty if none is pending.
 func (s Status) Change() string {
 	active, desired := s.Lease.Active, s.Lease.Desired
 	if active == nil || desired == nil {
@@ -158,7 +155,7 @@ func (s Status) Change() string {
 	var changes, missing []string
 	if before, after := electorate.Names(active.Members), electorate.Names(desired.Members); !slices.Equal(before, after) {
 		changes = append(changes, "members "+strings.Join(after, ", "))
-	} else if !slices.Equal(active.Members, desired.Members) { // one is elsewhere
+	} else if !slices.Equal(active.Members, desired.Members) { // a member has another address
 		changes = append(changes, "members "+strings.Join(desired.Members, ", "))
 	}
 	if active.Duration != desired.Duration {
@@ -181,7 +178,7 @@ func (s Status) Change() string {
 	return text
 }
 
-// Ahead says that a voter was given another electorate than the one in force, and than this node; empty if it was not.
+// Ahead reports that a voter desires another electorate than the one in force and than this node; empty if not.
 func (s Status) Ahead(m Member) string {
 	if m.Self || m.Problem != "" || !m.Voter || s.Lease.Active == nil {
 		return ""

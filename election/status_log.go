@@ -10,9 +10,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// statusLog tells the log, once each time it changes, who decides, who is there and
-// who is kept from it: a node that was given another list of members does no harm,
-// and so would not be noticed until it is needed.
+// statusLog logs each change of the electorate, of the members that are alive, and of members kept out. A node with a
+// different list of members does no harm, so it would otherwise go unnoticed until it is needed.
 type statusLog struct {
 	logger  *slog.Logger
 	problem string
@@ -20,8 +19,8 @@ type statusLog struct {
 	active  uint64
 	desired uint64
 	alive   map[string]bool
-	parted  map[string]bool // members that were said to answer by TCP only, and are not alive since
-	odd     map[string]bool // members of another electorate
+	parted  map[string]bool // members that answer by TCP only, logged and not alive since
+	odd     map[string]bool // members with a divergent electorate
 }
 
 func newStatusLog(log *slog.Logger) *statusLog {
@@ -44,7 +43,7 @@ func (l *statusLog) log(s Status) {
 func (l *statusLog) logMember(m Member) {
 	if m.Alive != l.alive[m.Member] {
 		alive, gone := slog.LevelInfo, slog.LevelWarn
-		if !m.Voter { // there may be many, and they come and go
+		if !m.Voter { // observers may be many and change often
 			alive, gone = slog.LevelDebug, slog.LevelInfo
 		}
 		if l.alive[m.Member] = m.Alive; m.Alive {
@@ -58,7 +57,7 @@ func (l *statusLog) logMember(m Member) {
 			"member", m.Name, "address", m.Address)
 	}
 	l.parted[m.Member] = !m.Alive && (m.TCPOnly || l.parted[m.Member])
-	if m.Alive && m.Voter { // else what it is like now is not known, or no matter
+	if m.Alive && m.Voter { // otherwise its present electorate is unknown or irrelevant
 		odd := m.Divergent && l.active != 0
 		if odd && !l.odd[m.Member] {
 			l.logger.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)

@@ -1,5 +1,5 @@
-// Package offer has the members of an election tell each other what they serve, and
-// whether that is healthy. It knows nothing of leases but how long they take.
+// Package advertisement distributes the state of each member's servers among the members of an election. Of leases it
+// knows only their length.
 package advertisement
 
 import (
@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Advertisement is what a member serves, as it says itself.
+// Advertisement is the state of a member's servers, by its own word.
 type Advertisement struct {
-	Draining bool            // it keeps the connections that it has, and wants no new ones
-	Passing  bool            // it passes packets of others' connections on
-	Checks   map[string]bool // by name; false is unhealthy; one without a verdict yet is left out
+	Draining bool            // keeps its connections and wants no new ones
+	Passing  bool            // forwards packets of other members' connections
+	Checks   map[string]bool // healthy, by name of the check; without a verdict, omitted
 }
 
-// MemberState is what a member, with or without a vote, has offered last.
+// MemberState is the last advertisement of a member, with or without a vote.
 type MemberState struct {
 	Member        string
-	Address       netip.AddrPort // where it is in the election
-	Self          bool           // it is this member
+	Address       netip.AddrPort // in the election
+	Self          bool           // this member
 	Advertisement Advertisement
-	// TimedOut says that it has not been heard for as long as its last message holds: one
-	// lease, more in large clusters; or that it has left.
+	// TimedOut is true if no advertisement arrived during the hold time of the last one: one lease, more in large
+	// clusters. It is also true after leaving.
 	TimedOut bool
-	// Left says that it is silent because it has stopped by itself, for an upgrade
-	// perhaps: nothing speaks against what it served.
+	// Left is true if the member timed out because it left by itself, perhaps for an upgrade: its servers may still be
+	// healthy.
 	Left     bool
 	Received time.Time
 }
@@ -34,7 +34,7 @@ func (o Advertisement) equal(other Advertisement) bool {
 	return o.Draining == other.Draining && o.Passing == other.Passing && maps.Equal(o.Checks, other.Checks)
 }
 
-// same reports whether two say the same, whenever each was heard.
+// same reports whether two states are equal, ignoring Received.
 func (o MemberState) same(other MemberState) bool {
 	return o.Member == other.Member && o.Address == other.Address && o.Self == other.Self &&
 		o.TimedOut == other.TimedOut && o.Left == other.Left && o.Advertisement.equal(other.Advertisement)

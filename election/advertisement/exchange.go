@@ -17,39 +17,37 @@ import (
 // Network reaches other members.
 type Network interface {
 	Send(member string, at netip.AddrPort, message []byte) error
-	// Join asks by a connection who is there, which makes each known to the other.
+	// Join exchanges member lists over a connection, so that both sides know each other.
 	Join(at netip.AddrPort) error
-	// Warn logs trouble that may come again and again, now and then.
+	// Warn logs recurring trouble at a limited rate.
 	Warn(text string)
 }
 
-// Exchange tells this member's offer, takes those of the others, and passes on what
-// has changed. Nothing of it waits for the leases.
+// Exchange sends this member's advertisement, receives those of the others, and reports changes. It never waits for
+// leases.
 type Exchange struct {
 	members *members.Members
 	network Network
 	updated func([]MemberState)
 
-	wake      chan struct{}       // holds a token if there is something to be sent or found sooner than it was
-	missing   chan netip.AddrPort // where to ask who else is there
-	changed   chan struct{}       // holds a token if there may be something that has not been passed on
+	wake      chan struct{}       // holds a token if work is due earlier than planned
+	missing   chan netip.AddrPort // members to ask for their member lists
+	changed   chan struct{}       // holds a token if there may be a change to report
 	malformed atomic.Uint64
 
 	mu    sync.Mutex
 	table *table
 }
 
-// NewExchange makes the exchange of a member, whose process has that number, that
-// offers nothing yet. A token in wake says that somebody has joined or left. MemberState
-// is called on a goroutine of its own with what [Exchange.List] says, each time that
-// it has changed.
+// NewExchange returns the exchange of a member that advertises nothing yet. process is its incarnation. A token in wake
+// reports that a member has joined or left. updated is called on its own goroutine with the result of [Exchange.List]
+// whenever that changes.
 func NewExchange(self string, process uint64, lease time.Duration, m *members.Members, n Network, wake chan struct{}, updated func([]MemberState)) *Exchange {
 	return &Exchange{members: m, network: n, updated: updated, wake: wake, missing: make(chan netip.AddrPort, 1),
 		changed: make(chan struct{}, 1), table: newTable(self, process, lease, rand.Uint64)}
 }
 
-// Run sends what is due, finds who is silent, seeks who is missing, and passes on what
-// has changed, until ctx ends.
+// Run sends advertisements, detects timeouts, looks for missing members, and reports changes, until ctx ends.
 func (e *Exchange) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -58,7 +56,7 @@ func (e *Exchange) Run(ctx context.Context) {
 	wake.Loop(ctx, e.wake, e.sendDue)
 }
 
-// sendDue sends and finds what is due now, and returns when something is next.
+// sendDue performs due work and returns the time of the next.
 func (e *Exchange) sendDue() (due time.Time) {
 	recipients := e.members.Recipients()
 	joined, left := e.members.TakeChanges()
@@ -98,7 +96,7 @@ func (e *Exchange) send(m message, recipients map[string]netip.AddrPort) {
 	}
 }
 
-// Advertisement makes this what the member offers. It never blocks.
+// Advertise sets this member's advertisement. It never blocks.
 func (e *Exchange) Advertise(own Advertisement) {
 	e.mu.Lock()
 	changed := e.table.setOwn(time.Now(), own)
@@ -109,7 +107,7 @@ func (e *Exchange) Advertise(own Advertisement) {
 	}
 }
 
-// SetLease takes another length of leases.
+// SetLease sets the length of leases.
 func (e *Exchange) SetLease(lease time.Duration) {
 	e.mu.Lock()
 	e.table.setLease(time.Now(), lease)
@@ -117,7 +115,7 @@ func (e *Exchange) SetLease(lease time.Duration) {
 	wake.Up(e.wake)
 }
 
-// Receive takes a message about offers.
+// Receive processes a message of this package.
 func (e *Exchange) Receive(b []byte) {
 	m, err := parse(b)
 	if err != nil {
@@ -136,45 +134,43 @@ func (e *Exchange) Receive(b []byte) {
 	e.mu.Unlock()
 	if result.changed {
 		wake.Up(e.changed)
-		wake.Up(e.wake) // for the others to know, and for its silence, which may come sooner than anything else
+		wake.Up(e.wake) // the others must know, and its timeout may come first
 	}
 	if result.reply != nil {
 		e.send(*result.reply, map[string]netip.AddrPort{m.From: at})
 	}
 	for _, hash := range result.seek {
-		there := at // who hears it knows where it is
+		there := at // the sender knows the address of a member that it receives
 		if known := e.members.Find(func(name string) bool { return hashed(name) == hash }); known.IsValid() {
 			there = known
 		}
 		select {
 		case e.missing <- there:
-		default: // there is time
+		default: // a later message repeats the search
 		}
 	}
 }
 
-// seek asks members by a connection who is there, as gossip reaches nearly everybody
-// soon and somebody late.
+// seek exchanges member lists over connections, because gossip reaches a few members late.
 func (e *Exchange) seek(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case at := <-e.missing:
-			_ = e.network.Join(at) // else once more
+			_ = e.network.Join(at) // the search is repeated
 		}
 	}
 }
 
-// Dropped counts messages that could not be read, and those that are old, repeated or
-// from no member.
+// Dropped counts malformed messages, and ignored ones: old, repeated or from no member.
 func (e *Exchange) Dropped() (malformed, ignored uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.malformed.Load(), e.table.ignored
 }
 
-// Leave tells the others that no more is to come.
+// Leave informs the others that this member leaves.
 func (e *Exchange) Leave() {
 	recipients := e.members.Recipients()
 	e.mu.Lock()
@@ -185,8 +181,8 @@ func (e *Exchange) Leave() {
 	}
 }
 
-// List is what all members offer, this one included, by their sorted names. The maps
-// of checks are not to be changed.
+// List returns the states of all members, this one included, sorted by name. The caller must not modify the maps of
+// checks.
 func (e *Exchange) List() []MemberState {
 	e.mu.Lock()
 	all := e.table.list(time.Now())

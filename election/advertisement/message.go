@@ -12,75 +12,73 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// The wire format of what members say of their offers. Numbers are big endian, or as
-// encoding/binary's varints:
+// The wire format. Numbers are big endian, or varints of encoding/binary:
 //
-//	magic    1 byte: no version of the lease messages, which begin with theirs
-//	version  1 byte
-//	flags    1 byte
-//	from     length in 1 byte, name
+//	magic     1 byte: differs from all versions of lease messages, which begin with theirs
+//	version   1 byte
+//	flags     1 byte
+//	from      length in 1 byte, name
 //
-// and of a question its number, in 8 bytes; of an offer:
+// A challenge continues with its number in 8 bytes; an advertisement with:
 //
-//	run      8 bytes, not 0
-//	sequence varint
-//	answer   8 bytes
-//	hold     varint in milliseconds
-//	hears    number in 1 byte, each: the FNV-1a hash of a member's name in 4 bytes
-//	checks   number in 1 byte, each: its name's length and, in the highest bit, its verdict in 1 byte, name
+//	run       8 bytes, not 0
+//	sequence  varint
+//	response  8 bytes
+//	hold      varint in milliseconds
+//	peers     number in 1 byte, each: the FNV-1a hash of a member's name in 4 bytes
+//	checks    number in 1 byte, each: its name's length and, in the highest bit, its verdict in 1 byte, name
 //
-// What a later release appends is left unread by an earlier one, and so are flags that it does not know.
+// Receivers ignore appended data and unknown flags of later releases.
 const (
 	magic   = 0xb0
 	version = 1
 
-	flagQuestion = 1 << 0
-	flagDraining = 1 << 1
-	flagLeft     = 1 << 2
-	flagPassing  = 1 << 3
+	flagChallenge = 1 << 0
+	flagDraining  = 1 << 1
+	flagLeft      = 1 << 2
+	flagPassing   = 1 << 3
 
 	healthyBit = 1 << 7
 
-	// maxChecks is how many checks an offer may have, and maxCheckName how many bytes the
-	// name of one.
+	// maxChecks is the maximum number of checks in an advertisement. maxCheckName is the maximum length of their names
+	// in bytes.
 	maxChecks    = 32
 	maxCheckName = 63
-	// maxPeers is of how many members an offer says that its sender hears them.
+	// maxPeers is the maximum number of peers in an advertisement.
 	maxPeers = 32
-	// maxMessage is how many bytes a message takes at most.
+	// maxMessage is the maximum size of a message in bytes.
 	maxMessage = 1000
-	// maxHold bounds how long a message may hold, whatever it says.
+	// maxHold limits the hold time of any message.
 	maxHold = time.Minute
 )
 
-// message is one datagram: an offer, or the question for one.
+// message is one datagram: an advertisement or a challenge.
 type message struct {
 	From          string
-	Question      uint64 // if not 0, it is one: the answer is to repeat this number, by which it is known to be no older
-	Run           uint64 // of the sender's process: its incarnation
+	Challenge     uint64 // if not 0, a challenge: the response repeats this number, which proves that it is recent
+	Run           uint64 // incarnation of the sender's process
 	Sequence      uint64 // of the messages of this run, from 1
-	Answer        uint64 // the number of the question that it answers, or 0
+	Response      uint64 // the number of the challenge; 0: none
 	Hold          time.Duration
-	Left          bool     // the sender leaves, nothing more is to come
-	Peers         []uint32 // the hashed names of other members that offer something, which the sender hears
+	Left          bool     // the sender leaves and sends no more
+	Peers         []uint32 // hashed names of other advertising members that the sender receives
 	Advertisement Advertisement
 }
 
 func hashed(member string) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(member)) // which cannot fail
+	_, _ = h.Write([]byte(member)) // never fails
 	return h.Sum32()
 }
 
-// IsMessage reports whether an encoded message is about offers.
+// IsMessage reports whether an encoded message belongs to this package.
 func IsMessage(b []byte) bool { return len(b) > 0 && b[0] == magic }
 
-// append encodes a message. It says how many checks have been left out, for which there
-// was no room, or whose names are too long.
+// append encodes a message. It returns the number of checks omitted for lack of room or for their long names.
 func (m message) append(b []byte) (_ []byte, omitted int) {
 	var flags byte
-	if m.Question != 0 {
-		flags |= flagQuestion
+	if m.Challenge != 0 {
+		flags |= flagChallenge
 	}
 	if m.Advertisement.Draining {
 		flags |= flagDraining
@@ -94,12 +92,12 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	start := len(b)
 	b = append(b, magic, version, flags, byte(len(m.From)))
 	b = append(b, m.From...)
-	if m.Question != 0 {
-		return binary.BigEndian.AppendUint64(b, m.Question), 0
+	if m.Challenge != 0 {
+		return binary.BigEndian.AppendUint64(b, m.Challenge), 0
 	}
 	b = binary.BigEndian.AppendUint64(b, m.Run)
 	b = binary.AppendUvarint(b, m.Sequence)
-	b = binary.BigEndian.AppendUint64(b, m.Answer)
+	b = binary.BigEndian.AppendUint64(b, m.Response)
 	b = binary.AppendUvarint(b, uint64(m.Hold/time.Millisecond))
 	hears := m.Peers[:min(len(m.Peers), maxPeers)]
 	b = append(b, byte(len(hears)))
@@ -125,7 +123,7 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 
 var errMalformed = errors.New("an offer is cut short or malformed")
 
-// parse decodes a message. Only its form has been checked: what it says may be wrong.
+// parse decodes a message. It checks the form only, not the content.
 func parse(b []byte) (message, error) {
 	if len(b) > maxMessage {
 		return message{}, fmt.Errorf("an offer has %d bytes, at most %d may come", len(b), maxMessage)
@@ -139,15 +137,15 @@ func parse(b []byte) (message, error) {
 	flags := b[2]
 	r := wire.Reader{Rest: b[3:]}
 	m := message{From: r.Name()}
-	if flags&flagQuestion != 0 {
-		m.Question = r.Uint64()
-		if r.Err != nil || m.From == "" || m.Question == 0 {
+	if flags&flagChallenge != 0 {
+		m.Challenge = r.Uint64()
+		if r.Err != nil || m.From == "" || m.Challenge == 0 {
 			return message{}, errMalformed
 		}
 		return m, nil
 	}
 	m.Left, m.Advertisement.Draining, m.Advertisement.Passing = flags&flagLeft != 0, flags&flagDraining != 0, flags&flagPassing != 0
-	m.Run, m.Sequence, m.Answer = r.Uint64(), r.Uvarint(), r.Uint64()
+	m.Run, m.Sequence, m.Response = r.Uint64(), r.Uvarint(), r.Uint64()
 	m.Hold = time.Duration(min(r.Uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
 	hears := int(r.Byte())
 	if hears > maxPeers {

@@ -13,9 +13,9 @@ import (
 
 func TestOfferMessages(t *testing.T) {
 	for name, m := range map[string]message{
-		"question": {From: "w1", Question: 1 << 63},
+		"question": {From: "w1", Challenge: 1 << 63},
 		"nothing":  {From: "m1", Run: 1, Advertisement: Advertisement{Checks: map[string]bool{}}},
-		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Answer: 7, Hold: maxHold, Left: true, Peers: []uint32{0, 1<<32 - 1},
+		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Response: 7, Hold: maxHold, Left: true, Peers: []uint32{0, 1<<32 - 1},
 			Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
 		"passes on": {From: "m1", Run: 1, Advertisement: Advertisement{Passing: true, Checks: map[string]bool{}}},
 	} {
@@ -32,7 +32,7 @@ func TestOfferMessages(t *testing.T) {
 		if got, err := parse(append(b, "of a later release"...)); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%s, and more: %+v, %v", name, got, err)
 		}
-		b[2] |= ^byte(flagQuestion | flagDraining | flagLeft | flagPassing)
+		b[2] |= ^byte(flagChallenge | flagDraining | flagLeft | flagPassing)
 		if got, err := parse(b); err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%s, with flags of a later release: %+v, %v", name, got, err)
 		}
@@ -107,7 +107,7 @@ func TestMalformedOffers(t *testing.T) {
 		"another magic":       change(0, 1),
 		"another version":     change(1, 2),
 		"no name":             {magic, version, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"no question":         {magic, version, flagQuestion, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 0},
+		"no question":         {magic, version, flagChallenge, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 0},
 		"run 0":               change(6+7, 0),
 		"a check twice":       change(end-1, 'a'),
 		"a check of no name":  change(end-2, healthyBit),
@@ -130,8 +130,8 @@ func TestMalformedOffers(t *testing.T) {
 // FuzzOffers has what anybody with the key might say taken by the offers of others.
 func FuzzOffers(f *testing.F) {
 	for _, m := range []message{
-		{From: "w1", Question: 1},
-		{From: "m1", Run: 1, Sequence: 2, Answer: 3, Hold: time.Second, Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
+		{From: "w1", Challenge: 1},
+		{From: "m1", Run: 1, Sequence: 2, Response: 3, Hold: time.Second, Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
 		{From: "m1", Run: 1, Sequence: 3, Left: true},
 	} {
 		b, _ := m.append(nil)
@@ -150,7 +150,7 @@ func FuzzOffers(f *testing.F) {
 		c := fair("a", 1)
 		c.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 		c.receive(now, m)
-		m.Answer = 1
+		m.Response = 1
 		c.receive(now, m)
 		c.expire(now.Add(maxHold)) // it may take itself for late
 		c.expire(now.Add(2 * maxHold))

@@ -11,83 +11,76 @@ import (
 )
 
 const (
-	// perHold is how often an offer is repeated while it holds: so many less one may be
-	// lost or late.
+	// perHold is the number of repetitions within the hold time; all but one may be lost or late.
 	perHold = 4
-	// packetRate is how many packets a second this member's offer is told with, on the
-	// whole, and repeatRate how many of them repeat it: beyond these it is repeated less
-	// often, and holds longer.
+	// packetRate is the mean rate of this member's advertisements in packets per second, and repeatRate the share of
+	// repetitions. Above these rates, repetitions are rarer and hold times longer.
 	packetRate, repeatRate = 1000, 800
-	// minBurst is how many packets may go at once, and burstRounds how often all are told
-	// at once, if that is more.
+	// minBurst is the maximum burst in packets, or enough for burstRounds rounds to all recipients if that is more.
 	minBurst, burstRounds = 100, 6
-	// askAgain is how long an answer is waited for.
+	// askAgain is the time to wait for a response.
 	askAgain = 20 * time.Millisecond
-	// answerAgain is how long the questions of a member go unanswered after an answer.
+	// answerAgain is the minimum time between responses to a member.
 	answerAgain = 5 * time.Millisecond
-	// seekAfter is how long a member is waited for that another hears, after which it is
-	// sought, and searches begin anew if it is not heard of for so long.
+	// seekAfter is the time before a member that another receives, and this one does not, is searched for. Searches
+	// begin anew after forgetAfter without mention of it.
 	seekAfter, forgetAfter = 250 * time.Millisecond, 5 * time.Second
-	// seekAgain is how long it takes from one search to the next at first, and maxSeek
-	// in the end.
+	// seekAgain is the initial time between searches, and maxSeek the final one.
 	seekAgain, maxSeek = 500 * time.Millisecond, time.Minute
-	// lateness is by how much this process may be late to find somebody silent and not
-	// take itself for the one that slept, and reprieve how long there is then to read
-	// what has been waiting.
+	// lateness is the delay of this process above which it assumes that it was stopped itself. It then reads waiting
+	// messages for the time of reprieve before a member times out.
 	lateness, reprieve = 50 * time.Millisecond, 50 * time.Millisecond
 )
 
-// again is when a change is repeated, after it was first told.
+// again lists the delays of repetitions after a change.
 var again = []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
 
-// offers is what all members offer, this one included: it decides what is believed,
-// when what was said holds no more, and when this member's own offer is told. It has no
-// clock, sends nothing and knows no addresses.
+// table holds the advertisements of all members, this one included. It decides which messages to believe, when they
+// time out, and when to send this member's own. It has no clock, sends nothing and knows no addresses.
 //
-// Members tell each other which process, or run, they are, and number what they say. The
-// first offer of a run is believed only as the answer to a question, which has a number
-// that nobody can guess or has used before: so what was recorded can be played back to no
-// effect, and clocks, which may be set back between two runs, do not matter.
+// Messages carry the sender's run, that is its process, and a sequence number. The first advertisement of a run is
+// believed only as the response to a challenge with a random, unused number. So replayed messages have no effect, and
+// clocks that are set back between two runs do no harm.
 type table struct {
 	self   string
 	run    uint64
 	lease  time.Duration
-	number func() uint64 // of a question: any, as long as nobody can guess it
+	number func() uint64 // returns an unpredictable number for a challenge
 
-	own        *Advertisement // nil: nothing is told
-	recipients int            // how many it is told to
+	own        *Advertisement // nil: advertise nothing
+	recipients int            // number of recipients
 	sequence   uint64         // of the last message
-	repeats    int            // how often the last change has been repeated
+	repeats    int            // of the last change
 	next       time.Time
 	budget     float64 // packets that may be sent
 	counted    time.Time
 
 	entries map[string]*entry
-	missing map[uint32]*missed // by the hashed name
+	missing map[uint32]*missed // by hashed name
 	ignored uint64
 }
 
-// entry is what is known of another member.
+// entry is the state of another member.
 type entry struct {
 	advertisement Advertisement
-	run           uint64 // 0: nothing is believed yet
+	run           uint64 // 0: none believed yet
 	sequence      uint64
 	received      time.Time
-	until         time.Time // when it is silent
+	until         time.Time // when it times out
 	timedOut      bool
 	left          bool
-	spared        bool // it has got more time, as this process was late
+	spared        bool // has had its reprieve
 
-	question uint64 // that waits for an answer; 0: none
-	asked    time.Time
-	answered time.Time // its own question
+	challenge uint64 // waits for a response; 0: none
+	asked     time.Time
+	answered  time.Time // last response to its own challenge
 }
 
-// missed is a member that another hears and this one does not.
+// missed is a member that another receives and this one does not.
 type missed struct {
-	received time.Time     // of it, last
-	seek     time.Time     // when it is to be sought
-	pause    time.Duration // until it is sought again
+	received time.Time     // last mention of it
+	seek     time.Time     // next search
+	pause    time.Duration // before the search after that
 }
 
 func newTable(self string, run uint64, lease time.Duration, number func() uint64) *table {
@@ -95,7 +88,7 @@ func newTable(self string, run uint64, lease time.Duration, number func() uint64
 		entries: make(map[string]*entry), missing: make(map[uint32]*missed)}
 }
 
-// setOwn makes this what the member offers. It reports whether that is new.
+// setOwn sets this member's advertisement and reports whether it has changed.
 func (t *table) setOwn(now time.Time, own Advertisement) bool {
 	if t.own != nil && t.own.equal(own) {
 		return false
@@ -113,12 +106,12 @@ func (t *table) setLease(now time.Time, lease time.Duration) {
 	t.lease = lease
 }
 
-// interval is how long it takes from one repetition to the next.
+// interval returns the time between repetitions.
 func (t *table) interval() time.Duration {
 	return max(t.lease/perHold, time.Duration(t.recipients)*time.Second/repeatRate)
 }
 
-// nextMessage is what is said next, once there is an offer.
+// nextMessage returns the next advertisement; own must not be nil.
 func (t *table) nextMessage() message {
 	t.sequence++
 	m := message{From: t.self, Run: t.run, Sequence: t.sequence, Hold: max(t.lease, perHold*t.interval()), Advertisement: *t.own}
@@ -133,7 +126,7 @@ func (t *table) nextMessage() message {
 	return m
 }
 
-// broadcast returns what all recipients are to be told now, if anything.
+// broadcast returns the message due for all recipients, if any.
 func (t *table) broadcast(now time.Time, recipients int) (m message, ok bool) {
 	t.recipients = recipients
 	if t.own == nil || now.Before(t.next) {
@@ -158,7 +151,7 @@ func (t *table) broadcast(now time.Time, recipients int) (m message, ok bool) {
 	return t.nextMessage(), true
 }
 
-// farewell is the last that all recipients are to be told, if they were told anything.
+// farewell returns the last message for all recipients, unless they have received none.
 func (t *table) farewell() (m message, ok bool) {
 	if t.own == nil || t.sequence == 0 {
 		return m, false
@@ -168,11 +161,11 @@ func (t *table) farewell() (m message, ok bool) {
 	return m, true
 }
 
-// reaction is what comes of a message.
+// reaction is the effect of a message.
 type reaction struct {
-	reply   *message // to its sender, or nil
-	changed bool     // what is offered has
-	seek    []uint32 // members that its sender hears and this one does not, by the hashes of their names
+	reply   *message // to its sender; nil: none
+	changed bool     // an advertisement has changed
+	seek    []uint32 // hashed names of members to search for
 }
 
 func (t *table) receive(now time.Time, m message) reaction {
@@ -185,16 +178,16 @@ func (t *table) receive(now time.Time, m message) reaction {
 		e = new(entry)
 		t.entries[m.From] = e
 	}
-	if m.Question != 0 {
+	if m.Challenge != 0 {
 		if t.own == nil || now.Sub(e.answered) < answerAgain {
 			return reaction{}
 		}
 		e.answered = now
 		answer := t.nextMessage()
-		answer.Answer = m.Question
+		answer.Response = m.Challenge
 		return reaction{reply: &answer}
 	}
-	answers := m.Answer != 0 && m.Answer == e.question
+	answers := m.Response != 0 && m.Response == e.challenge
 	switch {
 	case m.Run != e.run && !answers:
 		return reaction{reply: t.ask(now, e)}
@@ -202,14 +195,14 @@ func (t *table) receive(now time.Time, m message) reaction {
 		e.run, e.sequence = m.Run, 0
 	}
 	if answers {
-		e.question = 0
+		e.challenge = 0
 	}
 	if m.Sequence <= e.sequence {
 		t.ignored++
 		return reaction{}
 	}
 	if e.received.IsZero() || e.timedOut && !m.Left {
-		t.next = now // the others may not know of it
+		t.next = now // other members may not know of it
 	}
 	changed := e.received.IsZero() || e.timedOut != m.Left || e.left != m.Left || !e.advertisement.equal(m.Advertisement)
 	e.advertisement, e.sequence, e.received, e.until, e.spared = m.Advertisement, m.Sequence, now, now.Add(m.Hold), false
@@ -217,21 +210,20 @@ func (t *table) receive(now time.Time, m message) reaction {
 	return reaction{changed: changed, seek: t.findMissing(now, m.Peers)}
 }
 
-// ask returns the question for what a member offers, unless it has been asked just now.
+// ask returns a challenge for a member, unless one was sent just now.
 func (t *table) ask(now time.Time, e *entry) *message {
-	if e.question != 0 && now.Sub(e.asked) < askAgain {
+	if e.challenge != 0 && now.Sub(e.asked) < askAgain {
 		return nil
 	}
-	for e.question == 0 {
-		e.question = t.number()
+	for e.challenge == 0 {
+		e.challenge = t.number()
 	}
 	e.asked = now
-	return &message{From: t.self, Question: e.question}
+	return &message{From: t.self, Challenge: e.challenge}
 }
 
-// findMissing returns those members, by the hashes of their names, that somebody else hears and
-// this one does not, and that are to be sought by now, as neither have heard of the
-// other.
+// findMissing returns the hashed names of members to search for now. A peer receives them and this member does not:
+// neither knows of the other.
 func (t *table) findMissing(now time.Time, hears []uint32) (lost []uint32) {
 	heard := map[uint32]bool{hashed(t.self): true}
 	for name, e := range t.entries {
@@ -280,7 +272,7 @@ func (t *table) expire(now time.Time) {
 	}
 }
 
-// due is when broadcast or expire have something to do next; the zero time is never.
+// due returns the time of the next work for broadcast or expire; zero means never.
 func (t *table) due() time.Time {
 	var due time.Time
 	if t.own != nil {
@@ -294,7 +286,7 @@ func (t *table) due() time.Time {
 	return due
 }
 
-// list is what is offered now, except addresses, by the members' sorted names.
+// list returns the states of all members, without addresses, sorted by name.
 func (t *table) list(now time.Time) []MemberState {
 	var all []MemberState
 	if t.own != nil {

@@ -21,11 +21,11 @@ func (t *table) with(own Advertisement) *table {
 // meet has one offers believe what the other offers, by a question and its answer.
 func meet(t *testing.T, now time.Time, c, other *table) {
 	t.Helper()
-	question := c.receive(now, other.nextMessage()).reply
-	if question == nil {
+	challenge := c.receive(now, other.nextMessage()).reply
+	if challenge == nil {
 		t.Fatal("whom it does not know is asked nothing")
 	}
-	answer := other.receive(now, *question).reply
+	answer := other.receive(now, *challenge).reply
 	if answer == nil {
 		t.Fatal("a question is not answered")
 	}
@@ -52,13 +52,13 @@ func TestOffersBelievesAnswers(t *testing.T) {
 	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
 	m := b.nextMessage()
 	result := a.receive(now, m)
-	if result.reply == nil || result.reply.Question == 0 || result.reply.From != "a" || result.changed || len(a.list(now)) > 0 {
+	if result.reply == nil || result.reply.Challenge == 0 || result.reply.From != "a" || result.changed || len(a.list(now)) > 0 {
 		t.Fatalf("an unknown run is believed: %+v %v", result, a.list(now))
 	}
 	if a.receive(now.Add(askAgain/2), m).reply != nil {
 		t.Fatal("it is asked again at once")
 	}
-	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Question != result.reply.Question {
+	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Challenge != result.reply.Challenge {
 		t.Fatalf("it is asked %v", again)
 	}
 	if fair("c", 7).receive(now, *result.reply).reply != nil {
@@ -111,8 +111,8 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
-	question := a.receive(now, b.nextMessage()).reply
-	answer := b.receive(now, *question).reply
+	challenge := a.receive(now, b.nextMessage()).reply
+	answer := b.receive(now, *challenge).reply
 	a.receive(now, *answer)
 	said := b.nextMessage()
 	a.receive(now, said)
@@ -126,10 +126,10 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	for name, old := range map[string]message{"said": said, "answered": *answer} {
 		now = now.Add(time.Second)
 		result := a.receive(now, old)
-		if result.changed || result.reply == nil || result.reply.Question <= 2 || !only(t, a, now).Advertisement.Draining {
+		if result.changed || result.reply == nil || result.reply.Challenge <= 2 || !only(t, a, now).Advertisement.Draining {
 			t.Errorf("what an earlier run %s is believed: %+v", name, result)
 		}
-		if a.receive(now, *again.receive(now, *result.reply).reply).changed || a.entries["b"].question != 0 {
+		if a.receive(now, *again.receive(now, *result.reply).reply).changed || a.entries["b"].challenge != 0 {
 			t.Errorf("the run that is there does not put it right")
 		}
 	}

@@ -2,12 +2,12 @@ package electorate
 
 import "slices"
 
-// most is how many members vote where they come and go by themselves. The rest stand by.
+// most is the maximum number of voters of an open electorate. Other members stand by.
 const most = 7
 
-// Choose is the electorate with other members, where these come and go by themselves: the voters that do not leave, and of
-// those that may join the first, as many as are odd. One more than that would have to be heard for a majority, and help
-// nobody. A voter leaves as soon as that leaves an odd number.
+// Choose returns an open electorate with other members: the voters that do not leave, and the first candidates of join
+// that make an odd number. An even voter would raise the majority and add no tolerance. A voter leaves once that makes
+// an odd number.
 func (e Electorate) Choose(leave, join []string) Electorate {
 	fits := func(members []string) bool {
 		e.Members = slices.Sorted(slices.Values(members))

@@ -1,5 +1,4 @@
-// Package electorate describes who votes, and by which rules: a record on which all
-// members must agree.
+// Package electorate describes the voters and their rules, on which all members must agree.
 package electorate
 
 import (
@@ -18,16 +17,17 @@ import (
 const (
 	// minDuration leaves room for a few round trips and for a loaded machine.
 	minDuration = 20 * time.Millisecond
-	// MaxDuration bounds how long any one message can keep a lease from others.
+	// MaxDuration limits how long a single message can keep a lease from others.
 	MaxDuration = time.Minute
-	// maxNames is how many bytes all members take on the wire, with their lengths: an electorate must fit one message.
+	// maxNames is the maximum size of all members on the wire in bytes, with their lengths: an electorate must fit one
+	// message.
 	maxNames = 700
-	// MaxName is how many bytes a member takes at most, with its address and identity.
+	// MaxName is the maximum size of a member in bytes, with its address and identity.
 	MaxName = 253
 )
 
-// Member is how an electorate names who votes: a node of the same name at another address is another member, and so is
-// one with another identity, if it has any.
+// Member returns the name of a voter in an electorate. A node with another address, or with another identity if it has
+// one, is a different member.
 func Member(name string, at netip.AddrPort, identity string) string {
 	if identity != "" {
 		identity = "#" + identity
@@ -35,7 +35,7 @@ func Member(name string, at netip.AddrPort, identity string) string {
 	return name + "@" + at.String() + identity
 }
 
-// Name is that of a member's node.
+// Name returns the name of a member's node.
 func Name(member string) string {
 	if at := strings.LastIndexByte(member, '@'); at >= 0 {
 		return member[:at]
@@ -43,14 +43,14 @@ func Name(member string) string {
 	return member
 }
 
-// Address is where a member is.
+// Address returns the address of a member.
 func Address(member string) netip.AddrPort {
 	at, _, _ := strings.Cut(member[strings.LastIndexByte(member, '@')+1:], "#")
 	parsed, _ := netip.ParseAddrPort(at)
 	return parsed
 }
 
-// Names are those of members' nodes.
+// Names returns the names of members' nodes.
 func Names(members []string) []string {
 	var names []string
 	for _, member := range members {
@@ -59,20 +59,19 @@ func Names(members []string) []string {
 	return names
 }
 
-// Quorum is how many votes grant a lease.
+// Quorum is the number of votes that grant a lease.
 type Quorum int
 
 const (
-	// Majority needs the votes of more than half of the electorate: at most one
-	// member holds a lease, whatever fails.
+	// Majority requires the votes of more than half of the electorate: at most one member holds a lease, whichever
+	// members fail.
 	Majority Quorum = iota
-	// None needs the votes of the members that are heard, so that a site of two
-	// goes on after either is gone. A partition has a holder on either side. Who has
-	// no vote gets none.
+	// None requires the votes of the reachable members, so that a site of two survives the loss of either. Each side of
+	// a partition has a holder. A member without a vote gets no lease.
 	None
 )
 
-// String names the rule as the configuration does.
+// String returns the rule's name in the configuration.
 func (q Quorum) String() string {
 	if q == None {
 		return "none"
@@ -80,25 +79,25 @@ func (q Quorum) String() string {
 	return "majority"
 }
 
-// Electorate is who votes, and by which rules. All members must agree on it.
+// Electorate is the set of voters and their rules. All members must agree on it.
 type Electorate struct {
-	Members  []string      // sorted, each as [Member] has it
+	Members  []string      // sorted, each in the form of [Member]
 	Duration time.Duration // of a lease
 	Quorum   Quorum
 }
 
-// Committed is an electorate that its members have agreed on. Numbers grow by one: of two records of a
-// cluster the one with the greater number is in force, and no two have the same one.
+// Committed is an electorate that its members have chosen. Numbers increase by one and are unique within a cluster; the
+// greatest one is in force.
 type Committed struct {
-	// Cluster is the digest of its first electorate, so it differs between clusters that were begun apart. With
-	// quorum None, whose members go on alone, it is 0.
+	// Cluster is the digest of the first electorate, so that it differs between independent clusters. With quorum None
+	// it is 0.
 	Cluster uint64
 	Number  uint64 // 1 is the first
 	Electorate
 }
 
-// First is the record that a cluster begins with. Members that were given the same electorate make the
-// same record of it, so that they need not agree on it.
+// First returns the electorate that begins a cluster. Members with the same configuration derive the same one, so no
+// vote is needed.
 func First(e Electorate) Committed {
 	r := Committed{Number: 1, Electorate: e}
 	if e.Quorum == Majority {
@@ -107,21 +106,21 @@ func First(e Electorate) Committed {
 	return r
 }
 
-// Leads reports whether the record may be followed by one of e: their majorities meet.
+// Leads reports whether e may follow r: their majorities intersect.
 func (r Committed) Leads(e Electorate) bool { return e.Validate() == nil && r.Adjacent(e) }
 
-// Next is the record that replaces r when its members have chosen e. Without a quorum others may have chosen
-// otherwise: what comes to have one is a cluster of its own.
+// Next returns the committed electorate that replaces r after its members have chosen e. Without a quorum, others may
+// have chosen differently: an electorate that gains a quorum begins a cluster of its own.
 func (r Committed) Next(e Electorate) Committed {
 	next := Committed{Cluster: r.Cluster, Number: r.Number + 1, Electorate: e}
 	if r.Quorum == None && e.Quorum == Majority {
-		next.Cluster = wire.Mix(e.Digest() + next.Number) // others may have come here by another number
+		next.Cluster = wire.Mix(e.Digest() + next.Number) // others may have reached e by another number
 	}
 	return next
 }
 
-// Replaces reports whether who has the record o is to take r instead. Without a quorum there may be several by one
-// number, and any with a quorum comes before them.
+// Replaces reports whether r supersedes o. Without a quorum, several may share a number, and any with a quorum precedes
+// them.
 func (r Committed) Replaces(o Committed) bool {
 	switch {
 	case o.Number == 0:
@@ -134,8 +133,7 @@ func (r Committed) Replaces(o Committed) bool {
 	return r.Number > o.Number || r.Number == o.Number && r.Digest() > o.Digest()
 }
 
-// Digest identifies the electorate: equal ones have equal digests on every
-// member. It is never 0.
+// Digest identifies the electorate, equally on every member. It is never 0.
 func (e Electorate) Digest() uint64 {
 	h := fnv.New64a()
 	var b [9]byte
@@ -149,7 +147,7 @@ func (e Electorate) Digest() uint64 {
 	return max(wire.Mix(h.Sum64()), 1)
 }
 
-// Validate reports what is wrong with the electorate, in one sentence.
+// Validate describes the first mistake in the electorate.
 func (e Electorate) Validate() error {
 	if len(e.Members) == 0 {
 		return errors.New("the electorate has no members")
@@ -183,46 +181,44 @@ func (e Electorate) Has(name string) bool {
 	return found
 }
 
-// OnNode reports whether all members are, or were, on one node.
+// OnNode reports whether all members belong to one node.
 func (e Electorate) OnNode(name string) bool {
 	return !slices.ContainsFunc(e.Members, func(member string) bool { return Name(member) != name })
 }
 
-// Majority is how many members are more than half.
+// Majority returns the smallest number of members that is more than half.
 func (e Electorate) Majority() int { return len(e.Members)/2 + 1 }
 
-// Elects reports whether votes grant a lease. The members that are heard matter
-// for quorum None only.
-func (e Electorate) Elects(votes, heard []string) bool {
+// Elects reports whether votes grant a lease. reachable matters for quorum None only.
+func (e Electorate) Elects(votes, reachable []string) bool {
 	count := 0
 	for _, name := range e.Members {
 		switch {
 		case slices.Contains(votes, name):
 			count++
-		case e.Quorum == None && slices.Contains(heard, name):
+		case e.Quorum == None && slices.Contains(reachable, name):
 			return false
 		}
 	}
 	return count > 0 && (e.Quorum == None || count >= e.Majority())
 }
 
-// Needed is how many votes Elects wants.
-func (e Electorate) Needed(heard []string) int {
+// Needed returns the number of votes that Elects requires.
+func (e Electorate) Needed(reachable []string) int {
 	if e.Quorum == Majority {
 		return e.Majority()
 	}
 	count := 0
 	for _, name := range e.Members {
-		if slices.Contains(heard, name) {
+		if slices.Contains(reachable, name) {
 			count++
 		}
 	}
 	return count
 }
 
-// Adjacent reports whether at most one member is in only one of two electorates.
-// Then every majority of the one has a member in common with every majority of
-// the other.
+// Adjacent reports whether at most one member is in only one of two electorates. Then every majority of one shares a
+// member with every majority of the other.
 func (e Electorate) Adjacent(o Electorate) bool {
 	return len(e.without(o))+len(o.without(e)) <= 1
 }
@@ -232,8 +228,9 @@ func (e Electorate) String() string {
 	return fmt.Sprintf("[%s; %v, %v]", strings.Join(e.Members, " "), e.Duration, e.Quorum)
 }
 
-// Step is the electorate on the way to another that is at most one member away. Who is gone leaves first, as it
-// may be needed for a majority; then one comes before another leaves, so that those who are there always have one.
+// Step returns the electorate on the way to target that differs by at most one member. Members that have gone leave
+// first, as their votes may be missing for a majority. Otherwise one joins before another leaves, so that the present
+// members always form a majority.
 func (e Electorate) Step(target Electorate, gone []string) Electorate {
 	leave, join := e.without(target), target.without(e)
 	leaves := slices.IndexFunc(leave, func(name string) bool { return slices.Contains(gone, name) })

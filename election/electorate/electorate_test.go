@@ -12,7 +12,7 @@ func electorateOf(names string) Electorate {
 	return Electorate{Members: strings.Fields(names), Duration: time.Second}
 }
 
-// All that makes electorates differ makes their digests differ.
+// TestDigest checks that electorates that differ have different digests.
 func TestDigest(t *testing.T) {
 	seen := make(map[uint64]Electorate)
 	for _, e := range []Electorate{
@@ -26,7 +26,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Each way is walked to its end: who is gone leaves first, and all others are a majority throughout.
+// TestStep follows each path to its end: members that have gone leave first, and the others always form a majority.
 func TestStep(t *testing.T) {
 	for _, x := range []struct{ from, target, gone, way string }{
 		{"1 2 3", "1 2 3", "", ""},

@@ -2,30 +2,27 @@ package lease
 
 import "time"
 
-// acceptor is what this member has promised and granted for one lease ("Basic
-// algorithm", acceptor).
+// acceptor holds the promise and the grant of this member for one lease (PaxosLease, "Basic algorithm", acceptor).
 //
-// It differs from the paper's in one respect: a grant runs until it expires or
-// is released, and no ballot of another process, however great, replaces it or
-// is promised anything before. So every acceptor grants a lease to one process
-// at a time, and any two majorities share an acceptor: that alone is why there
-// is one holder. The promises merely keep candidates that start at the same time
-// from splitting the votes.
+// It differs from the paper in one respect: a grant runs until it expires or its owner releases it. No ballot of
+// another process replaces it or gets a promise before then, however great. So every acceptor grants a lease to one
+// process at a time, and any two majorities share an acceptor. This alone guarantees a single holder. Promises merely
+// keep candidates that start at the same time from splitting the votes.
 type acceptor struct {
-	promised ballot // lesser ones are refused; without a member: equal ones too
+	promised ballot // lesser ballots are refused; if it has no member, equal ones too
 	accepted ballot
-	expires  time.Time // accepted: then, or when it was released
-	// successor was named by the last release, which came at released.
+	expires  time.Time // end of the accepted grant: its expiry or its release
+	// successor was named by the last release, at released.
 	successor string
 	released  time.Time
-	touched   time.Time // by any request
+	touched   time.Time // by the last request
 }
 
 // vote answers a request.
 type vote struct {
 	granted   bool
-	promised  uint64        // the counter to exceed, when refused
-	remaining time.Duration // how long all will be refused, when refused
+	promised  uint64        // if refused: the counter to exceed
+	remaining time.Duration // if refused: for how long every ballot will be refused
 }
 
 func (a *acceptor) prepare(now time.Time, b ballot) vote {
@@ -40,8 +37,8 @@ func (a *acceptor) propose(now time.Time, b ballot, d time.Duration) vote {
 	if v := a.check(now, b); !v.granted {
 		return v
 	}
-	// A renewal shortens nothing, although the Duration may have become shorter:
-	// the holder counts on what it was granted before.
+	// A renewal never shortens a grant, even if the Duration has become shorter: the holder relies on the earlier
+	// grant.
 	a.promised, a.accepted, a.expires = b, b, later(a.expires, now.Add(d))
 	a.successor, a.released = "", time.Time{}
 	return vote{granted: true}
@@ -58,9 +55,8 @@ func (a *acceptor) check(now time.Time, b ballot) vote {
 	return vote{granted: true}
 }
 
-// release forgets a grant whose owner uses neither it nor any ballot up to b
-// again ("Releasing leases"). A proposal of these that arrives late, or once
-// more, is refused from now on.
+// release ends a grant. Its owner has stopped using it and uses no ballot up to b again ("Releasing leases"). From now
+// on, the acceptor refuses late or repeated proposals of these ballots.
 func (a *acceptor) release(now time.Time, b ballot, successor string) {
 	a.touched = now
 	if b.counter > a.promised.counter || b == a.promised {
@@ -71,8 +67,8 @@ func (a *acceptor) release(now time.Time, b ballot, successor string) {
 	}
 }
 
-// see notes that a process holds the lease, as it says itself, unless it has said
-// since that it released it. It only adds to what a grant forbids, and never replaces one.
+// noteHolder records that a process holds the lease, by its own word, unless it has released the lease since. It only
+// adds to the restrictions of a grant and never replaces a grant.
 func (a *acceptor) noteHolder(now time.Time, b ballot, d time.Duration) {
 	over := !a.released.IsZero() && a.accepted.owner == b.owner && b.counter <= a.accepted.counter
 	if !over && (!now.Before(a.expires) || a.accepted.owner == b.owner) {

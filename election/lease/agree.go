@@ -8,21 +8,21 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// This file chooses the next record, by a majority of the voters of the present one (single-decree Paxos:
-// Lamport, "Paxos Made Simple", section 2). A number is chosen for once, so that no two records have it. Ballots
-// and acceptors are here those of a record; acceptor.go has those of a lease.
+// This file chooses the next committed electorate by a majority of the voters of the present one (single-decree Paxos:
+// Lamport, "Paxos Made Simple", section 2). Each number is chosen once, so no two committed electorates share a number.
+// Ballots and acceptors in this file concern the electorate; those of a lease are in acceptor.go.
 
-// attempt is this member's attempt to have a record chosen.
+// attempt is this member's attempt to commit the next electorate.
 type attempt struct {
 	ballot   message.Ballot
 	value    *electorate.Electorate
-	accepted message.Ballot // by which value was accepted by somebody before, if it was
+	accepted message.Ballot // the ballot by which an acceptor accepted value before, if any
 	proposed bool
-	votes    []string // of the phase
+	votes    []string // of the current phase
 	ends     time.Time
 }
 
-// change has the desired of this member chosen as the next record, when that is possible.
+// change proposes the desired electorate of this member as the next one, once that is possible.
 func (m *Machine) change() {
 	ready := m.desiredIsReady()
 	if !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
@@ -33,11 +33,11 @@ func (m *Machine) change() {
 	case m.attempt != nil && m.now.Before(m.attempt.ends):
 		m.wake(m.attempt.ends)
 		return
-	case m.attempt != nil && m.removing != "": // whoever wants it asks again
+	case m.attempt != nil && m.removing != "": // the operator's command repeats the request
 		m.attempt, m.attemptAt, m.removing = nil, time.Time{}, ""
 		m.wake(m.now)
 		return
-	case m.attempt != nil, m.attemptAt.IsZero(): // one after the other, so that they are not in each other's way
+	case m.attempt != nil, m.attemptAt.IsZero(): // the voters take turns, so that their attempts do not collide
 		turn := time.Duration(slices.Index(m.active().Members, m.self.member))
 		m.attempt, m.attemptAt = nil, m.now.Add(turn*m.duration()/10)
 	}
@@ -45,7 +45,7 @@ func (m *Machine) change() {
 		m.wake(m.attemptAt)
 		return
 	}
-	value := *m.active() // what was accepted before, and was taken back, is chosen or replaced while all are there
+	value := *m.active() // a value that was accepted and then withdrawn is chosen or replaced while all voters answer
 	switch {
 	case m.removing != "":
 		value.Members = slices.DeleteFunc(slices.Clone(value.Members), func(name string) bool { return name == m.removing })
@@ -58,10 +58,10 @@ func (m *Machine) change() {
 	m.sendChange(message.Change{Phase: message.Asked, Ballot: m.attempt.ballot})
 }
 
-// desiredIsReady reports whether the record may change towards what this member wishes for: all of its
-// members desired for it, and a majority of the voters, so that the change leaves nobody behind who does not
-// know. Without a quorum, all that are heard do. This member's own promise is on its disk before it asks others: so
-// it asks when it may promise.
+// desiredIsReady reports whether the committed electorate may change towards this member's desired one. All desired
+// members and a majority of the present voters must desire it, so that the change leaves no uninformed member behind.
+// Without a quorum, all reachable voters must. This member stores its own promise on disk before it asks others, so it
+// asks only when it may promise.
 func (m *Machine) desiredIsReady() bool {
 	if !m.voter() || m.now.Before(m.settled) || m.desired.digest == m.digest {
 		return false
@@ -81,7 +81,7 @@ func (m *Machine) desiredIsReady() bool {
 	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.notReady()) == 0)
 }
 
-// gone lists the voters whose votes may be missing: they are silent, or know nothing of the change.
+// unavailable lists the voters whose votes may be missing: they have timed out or do not desire the change.
 func (m *Machine) unavailable() []string {
 	return slices.DeleteFunc(slices.Clone(m.active().Members), func(name string) bool {
 		p := m.peer(name)
@@ -89,8 +89,8 @@ func (m *Machine) unavailable() []string {
 	})
 }
 
-// livable reports whether a majority of the electorate that is to be proposed is there: voters have promised, as one that
-// was heard a moment ago may be dead.
+// viable reports whether a majority of the proposed electorate is up. Present voters count only if they have promised,
+// because one received a moment ago may have died since.
 func (m *Machine) viable(b *attempt) bool {
 	count := 0
 	for _, name := range b.value.Members {
@@ -102,12 +102,12 @@ func (m *Machine) viable(b *attempt) bool {
 	return b.value.Quorum == electorate.None || count >= b.value.Majority()
 }
 
-// alike reports whether a peer has the same record.
+// agrees reports whether a peer has the same committed electorate.
 func (m *Machine) agrees(p *peer) bool {
 	return p.number == m.state.Committed.Number && p.cluster == m.state.Committed.Cluster && p.active == m.digest
 }
 
-// sendChange sends the voters what is to be said of the next record. This member answers it at once.
+// sendChange sends c to the voters. This member answers it at once.
 func (m *Machine) sendChange(c message.Change) {
 	for _, p := range m.peers {
 		if m.active().Has(p.name) {
@@ -121,7 +121,7 @@ func (m *Machine) sendChange(c message.Change) {
 	}
 }
 
-// receiveChange takes what a voter says of the record after one that is in force here.
+// receiveChange handles a voter's step towards the electorate after the committed one.
 func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 	value := msg.Change.Value
 	if !m.voter() || !m.sameCommitted(msg) || !m.active().Has(p.name) || value != nil && !m.state.Committed.Leads(*value) {
@@ -136,8 +136,8 @@ func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 	}
 }
 
-// considerChange answers as an acceptor. It accepts nothing before all leases of the records before the present
-// one have ended, as far as this member voted for them: so they have ended altogether when a majority has accepted.
+// considerChange answers as an acceptor. It accepts nothing until all leases under earlier electorates have ended, as
+// far as this member voted for them. So all of them have ended when a majority has accepted.
 func (m *Machine) considerChange(c message.Change) *message.Change {
 	switch {
 	case m.now.Before(m.settled), c.Ballot.Counter > m.state.Promised.Counter+maxJump:
@@ -154,8 +154,8 @@ func (m *Machine) considerChange(c message.Change) *message.Change {
 	return &message.Change{Phase: message.Accepted, Ballot: c.Ballot}
 }
 
-// countChange counts an answer as a proposer. What somebody has accepted may have been chosen: it is proposed
-// instead of the desired.
+// countChange counts an answer as a proposer. A value that an acceptor has accepted may have been chosen: it is
+// proposed instead of the desired electorate (Paxos, phase 2a).
 func (m *Machine) countChange(from string, c message.Change) {
 	b := m.attempt
 	switch {
@@ -173,7 +173,7 @@ func (m *Machine) countChange(from string, c message.Change) {
 	case !m.elected(b.votes):
 	case b.proposed:
 		m.adopt(m.state.Committed.Next(*b.value))
-	case !m.viable(b): // the present record does, and those who may have chosen that one are silent
+	case !m.viable(b): // keep the committed electorate: a majority of the proposed one has timed out
 	default:
 		b.proposed, b.votes = true, nil
 		m.sendChange(message.Change{Phase: message.Proposed, Ballot: b.ballot, Value: b.value})

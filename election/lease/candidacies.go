@@ -7,24 +7,24 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// peerCandidacies are what a peer has told of its candidacies: each that is new or has
-// changed by a Stand, and then all of them at once by their digest. Safety rests on none of it.
+// peerCandidacies are the candidacies of a peer. A Campaign item reports each new or changed one; then a digest
+// confirms all of them. Safety does not depend on them.
 type peerCandidacies struct {
-	byLease map[uint64]*peerCandidacy // by lease
-	digest  uint64                    // of them
-	// confirmed is when they last were said to be unchanged, in a message with that number.
+	byLease map[uint64]*peerCandidacy
+	digest  uint64 // of all candidacies
+	// confirmed is when the peer last confirmed them, in message number asOf.
 	confirmed time.Time
 	asOf      uint64
 }
 
-// stand is a candidacy of a peer.
+// peerCandidacy is one candidacy of a peer.
 type peerCandidacy struct {
 	priority int
 	preempt  bool
 	epoch    uint64    // 0: it does not hold the lease
-	since    time.Time // unchanged and heard without a gap
+	since    time.Time // unchanged and received without a gap
 	seen     time.Time
-	sequence uint64 // of the message that said so
+	sequence uint64 // of the message that reported it
 }
 
 func sum(lease uint64, priority int, preempt bool, epoch uint64) uint64 {
@@ -37,7 +37,7 @@ func sum(lease uint64, priority int, preempt bool, epoch uint64) uint64 {
 
 func (s *peerCandidacy) sum(lease uint64) uint64 { return sum(lease, s.priority, s.preempt, s.epoch) }
 
-// note takes a candidacy, and reports whether it is to be looked at.
+// note records a candidacy and reports whether to consider it.
 func (t *peerCandidacies) note(now time.Time, d time.Duration, sequence uint64, it message.Item) bool {
 	s := t.byLease[it.Lease]
 	switch {
@@ -65,8 +65,8 @@ func (t *peerCandidacies) note(now time.Time, d time.Duration, sequence uint64, 
 	return true
 }
 
-// confirm takes that all candidacies are unchanged, and reports whether those are
-// known. What was said before and comes later is void.
+// confirm records that all candidacies are unchanged, and reports whether they are known. Earlier messages that arrive
+// later are void.
 func (t *peerCandidacies) confirm(now time.Time, d time.Duration, sequence, digest uint64) bool {
 	if t.digest != digest {
 		return false

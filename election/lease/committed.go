@@ -9,21 +9,21 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// State is what a member must remember across its restarts. [Machine.Unsaved] says when it has changed; it
-// is to be on disk before a message leaves that was made after that.
+// State is the state that a member must keep across restarts. [Machine.Unsaved] reports changes; a change must be on
+// disk before any later message is sent. The JSON names are the file format.
 type State struct {
-	Committed electorate.Committed `json:"Record"` // the last that this member knows of; Number 0: none yet
-	// Longest is the longest lease that this member may have voted for, and that may still last.
+	Committed electorate.Committed `json:"Record"` // the last known one; Number 0: none
+	// Longest is the longest lease that this member may have voted for and that may still last.
 	Longest time.Duration
-	// What this member has promised and accepted for the record after this one.
+	// Promise and acceptance of this member for the next electorate.
 	Promised, Accepted message.Ballot
-	Value              *electorate.Electorate // what it accepted, nil: nothing
+	Value              *electorate.Electorate // the accepted value; nil: none
 }
 
-// maxNumber bounds numbers that are read, so that there is always a next one.
+// maxNumber limits numbers that are read, so that a next one always exists.
 const maxNumber = 1 << 62
 
-// Validate reports what cannot have been remembered, in one sentence.
+// Validate returns an error for a state that no member can have stored.
 func (s State) Validate() error {
 	switch {
 	case s.Committed.Number == 0 || s.Committed.Number > maxNumber:
@@ -40,24 +40,24 @@ func (s State) Validate() error {
 	return err
 }
 
-// Unsaved returns what is to be remembered, and whether that has changed since the last call: who cannot write it has to
-// keep it, and to try again.
+// Unsaved returns the state to store, and whether it has changed since the last call. A caller that fails to store it
+// must keep it and retry.
 func (m *Machine) Unsaved() (State, bool) {
 	changed := m.unsaved
 	m.unsaved = false
 	return m.state, changed
 }
 
-// inForce reports whether there is a record: until then nobody can win here.
+// inForce reports whether there is a committed electorate. Without one, no candidate can win here.
 func (m *Machine) inForce() bool { return m.state.Committed.Number > 0 }
 
-// active is the electorate in force.
+// active returns the electorate in force.
 func (m *Machine) active() *electorate.Electorate { return &m.state.Committed.Electorate }
 
 // voter reports whether this member has a vote in the electorate in force.
 func (m *Machine) voter() bool { return m.inForce() && m.active().Has(m.self.member) }
 
-// desired is an electorate: what this member begins with if there is no record, and what it would have the record become.
+// desired is an electorate that a member wants committed. Without a committed electorate, it begins the cluster.
 type desired struct {
 	electorate.Electorate
 	digest uint64
@@ -68,9 +68,9 @@ func newDesired(e electorate.Electorate) desired {
 	return desired{e, e.Digest()}
 }
 
-// Reconfigure has this member desired for another electorate. The record changes towards it, by one member
-// at a time, once all members of the new electorate and a majority of the present one desired for it. A desired may be
-// changed at any time. A member without a vote, which gets none by the new one either, follows the voters.
+// Reconfigure sets the desired electorate, at any time. The committed electorate approaches it by one member at a time,
+// once all new members and a majority of the present voters desire it. A member without a vote in either electorate
+// follows the voters.
 func (m *Machine) Reconfigure(now time.Time, e electorate.Electorate) error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -85,32 +85,32 @@ func (m *Machine) Reconfigure(now time.Time, e electorate.Electorate) error {
 	return nil
 }
 
-// SetOpen changes how members of an open electorate come and go.
+// SetOpen changes the rules by which members join and leave an open electorate.
 func (m *Machine) SetOpen(o Open) { m.open = &o }
 
-// agree does what is due about the record.
+// agree performs due work on the committed electorate.
 func (m *Machine) agree() {
 	m.begin()
 	m.change()
 	if m.inForce() && !m.now.Before(m.settled) && m.state.Longest != m.state.Committed.Duration {
-		m.state.Longest, m.unsaved = m.state.Committed.Duration, true // the longer leases of the records before are over
+		m.state.Longest, m.unsaved = m.state.Committed.Duration, true // leases under earlier electorates are over
 	}
 }
 
-// begin makes the first record of what this member is configured with, once a majority is configured alike and
-// has no record either. Who hears of a record takes that instead.
+// begin commits the first electorate, once a majority has the same configuration and no committed electorate. A member
+// that receives a committed electorate adopts that instead.
 func (m *Machine) begin() {
 	if m.inForce() || m.observer() {
 		return
 	}
 	m.problem = ""
-	heard := m.abstain.Add(-m.duration() / 20) // in time to vote and win as soon as this member does
+	listenUntil := m.abstain.Add(-m.duration() / 20) // early enough to vote and win as soon as this member may
 	if m.open != nil {
-		heard = later(heard, m.started.Add(listens))
+		listenUntil = later(listenUntil, m.started.Add(listenTime))
 	}
-	if m.now.Before(heard) && m.desired.Quorum == electorate.Majority {
+	if m.now.Before(listenUntil) && m.desired.Quorum == electorate.Majority {
 		m.problem = "listens whether the members have agreed on an electorate before"
-		m.wake(heard)
+		m.wake(listenUntil)
 		return
 	}
 	waiting, other := 1, ""
@@ -133,14 +133,14 @@ func (m *Machine) begin() {
 	}
 }
 
-// learn takes the record of a peer if it replaces the one here. A peer has none in force that was not chosen.
+// learn adopts a peer's committed electorate if it replaces the one here. A peer reports only chosen ones.
 func (m *Machine) learn(p *peer, r electorate.Committed) {
 	mine := m.state.Committed
 	other := mine.Number > 0 && r.Cluster != mine.Cluster && r.Has(p.name)
 	switch {
 	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil:
 	case other && m.isSoleVoter() && r.Number > 1, other && m.isOrphaned():
-		for _, l := range m.own { // of a cluster that is none any more
+		for _, l := range m.own { // the cluster of these leases no longer exists
 			if l.holds() {
 				m.lose(l, "this node leaves the cluster that it has begun for "+r.String())
 			}
@@ -154,8 +154,8 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 	}
 }
 
-// adopt puts a record in force, for good: it has been chosen. Leases that this member holds are asked for
-// anew, and whoever it voted for keeps that vote until the lease has ended.
+// adopt puts a chosen electorate in force, for good. This member requests the leases that it holds anew, and keeps its
+// votes for others until those leases have ended.
 func (m *Machine) adopt(r electorate.Committed) {
 	longest := max(r.Duration, m.state.Longest)
 	if m.inForce() {
@@ -182,15 +182,15 @@ func (m *Machine) adopt(r electorate.Committed) {
 	m.wake(m.now)
 }
 
-// refuseVotes makes a started member abstain: an earlier process of it may have voted for leases of that
-// duration ("Acceptors restart").
+// refuseVotes makes a restarted member abstain: its earlier process may have voted for leases of that duration
+// ("Acceptors restart").
 func (m *Machine) refuseVotes(d time.Duration) {
 	m.abstain = later(m.abstain, m.started.Add(d+d/50))
 	m.settled = later(m.settled, m.abstain)
 }
 
-// updatePeers makes peers of the members of the record and of the desired, and of those that do not know yet that
-// they are members no more, and keeps the observers. One that comes back is the peer that it was: sequence numbers go on.
+// updatePeers makes peers of the committed and desired members, and of removed members that do not know of their
+// removal; it keeps the observers. A returning member reuses its peer, so that sequence numbers continue.
 func (m *Machine) updatePeers() {
 	names := slices.Concat(m.active().Members, m.desired.Members)
 	before := m.peers
@@ -220,7 +220,7 @@ func (m *Machine) updatePeers() {
 	}
 }
 
-// apart says why a peer's votes cannot count here, nor ours there; empty if they can.
+// divergence explains why votes cannot count between this member and a peer; empty if they can.
 func (m *Machine) divergence(p *peer) string {
 	switch mine := m.state.Committed; {
 	case mine.Number > 0 && p.number > 0 && p.cluster != mine.Cluster && mine.Quorum == electorate.Majority:
@@ -238,7 +238,7 @@ func (p *peer) theirs() string {
 	return p.described.String()
 }
 
-// waiting lists who keeps a desired from becoming the next record; nil if that is not what it is waiting for.
+// notReady lists the members that keep the desired electorate from being committed; nil if none does.
 func (m *Machine) notReady() []string {
 	var names []string
 	for _, name := range m.desired.Members {
@@ -249,8 +249,8 @@ func (m *Machine) notReady() []string {
 	return names
 }
 
-// shares reports whether a peer is heard, wishes for what this member does or is eligible, and votes, as a holder may need it
-// at once.
+// ready reports whether a peer is reachable, shares the desired electorate or is eligible, and votes: a holder may need
+// its vote at once.
 func (m *Machine) ready(p *peer) bool {
 	return p.fresh(m.now, m.duration()) && p.desired == m.desired.digest && !p.abstaining && m.divergence(p) == "" || m.eligible(p)
 }

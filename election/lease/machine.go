@@ -9,22 +9,22 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// Options are what a machine needs to know.
+// Options configure a machine.
 type Options struct {
-	Self        string // this member, as [electorate.Member] has it
-	Incarnation uint64 // differs with every start of this member, and should grow; never 0
-	// Electorate is who is to vote. A member whose State has a record goes on with that, and one that hears
-	// of a record takes it: this is where a cluster begins, and what it is to become.
+	Self        string // this member, in the form of [electorate.Member]
+	Incarnation uint64 // differs at every start of this member and should grow; never 0
+	// Electorate is the desired electorate. It founds a cluster if State holds no committed electorate and the member
+	// receives none from a peer. Otherwise the committed electorate applies, and changes towards this one.
 	Electorate electorate.Electorate
-	// Open, if it is not nil, has members come and go by themselves: Electorate then names this member alone, and says
-	// by which rules it is to vote.
+	// Open, if not nil, makes the electorate open. Electorate then names only this member and gives the rules for
+	// voting.
 	Open      *Open
-	State     State // what an earlier process of this member left to remember
-	Observers int   // how many may be known at a time, 0: none
+	State     State // stored by the previous process of this member
+	Observers int   // maximum number of known observers; 0: none
 }
 
-// New starts a member. It does not vote for a little more than the longest lease
-// that it may have voted for before it was started.
+// New starts a member. The member abstains for slightly longer than the longest lease for which its previous process
+// may have voted.
 func New(now time.Time, o Options) (*Machine, error) {
 	if o.Incarnation == 0 {
 		return nil, errors.New("incarnation 0: it must differ with every start")
@@ -54,9 +54,8 @@ func New(now time.Time, o Options) (*Machine, error) {
 	return m, nil
 }
 
-// Stand makes this member a candidate for a lease from now on, or changes its
-// candidacy. It is idempotent. Two names with the same [ID] cannot both stand:
-// the later is ignored.
+// Campaign makes this member a candidate for a lease from now on, or changes its candidacy. It is idempotent. Of two
+// names with the same [ID], the later one is ignored.
 func (m *Machine) Campaign(now time.Time, c Candidacy) {
 	m.advance(now)
 	l := m.name(c.Lease)
@@ -71,9 +70,9 @@ func (m *Machine) Campaign(now time.Time, c Candidacy) {
 	m.wake(m.now)
 }
 
-// Resign ends this member's candidacy. If it holds the lease, the lease is
-// released at once, to the best other candidate: stop using it first. The lease
-// remains in [Status], also if this member never stood, until [Machine.Forget].
+// StepDown ends this member's candidacy. If the member holds the lease, StepDown releases it at once to the best other
+// candidate: stop using the lease first. The lease stays in [Status] until [Machine.Forget], even if this member was
+// never a candidate.
 func (m *Machine) StepDown(now time.Time, name string) {
 	m.advance(now)
 	l := m.name(name)
@@ -86,7 +85,7 @@ func (m *Machine) StepDown(now time.Time, name string) {
 	m.announce(l)
 }
 
-// Forget resigns and drops the lease from [Status].
+// Forget steps down and removes the lease from [Status].
 func (m *Machine) Forget(now time.Time, name string) {
 	l := m.leases[ID(name)]
 	if l == nil || l.candidate == nil || l.Lease != name {
@@ -97,12 +96,11 @@ func (m *Machine) Forget(now time.Time, name string) {
 	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
 }
 
-// Next is when Tick is due, possibly early; zero: never.
+// Next returns the time at which Tick is due, possibly early; zero means never.
 func (m *Machine) Next() time.Time { return m.next }
 
-// Meet makes observers of members that have not been heard yet and have no vote, so
-// that they hear of this one. Those that others are told of in such ways need not
-// be there.
+// AddObservers adds members without a vote that have not been received yet, so that they receive messages of this one.
+// Names that are known by messages may be omitted.
 func (m *Machine) AddObservers(now time.Time, names ...string) {
 	m.advance(now)
 	for _, name := range names {
@@ -113,7 +111,7 @@ func (m *Machine) AddObservers(now time.Time, names ...string) {
 		if p == nil {
 			continue
 		}
-		if p.observer && (p.joined.IsZero() || p.incarnation == 0) { // what was said to it before may have got nowhere
+		if p.observer && (p.joined.IsZero() || p.incarnation == 0) { // earlier messages to it may have been lost
 			p.probe, p.told = true, false
 			m.wake(m.now)
 		}

@@ -9,18 +9,18 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// An observer is a member without a vote: it stands for leases and asks for votes like
-// any other, and grants nothing. Observers are in no electorate. They follow the record
-// that the voters have, and are known as long as they are heard.
+// An observer is a member without a vote. It campaigns for leases and requests votes like any other, and grants
+// nothing. Observers are in no electorate. They follow the voters' committed electorate, and are known as long as
+// messages of them are received.
 
 const (
-	// observerMemory is how long an observer is remembered that is heard no more.
+	// observerMemory is how long a timed-out observer is remembered.
 	observerMemory = 10 * time.Minute
-	// farKeepalives is how many keepalives those miss who have nothing to tell each other.
+	// farKeepalives is the interval, in keepalives, between peers that need little of each other.
 	farKeepalives = 15
 )
 
-// welcome makes an observer of a stranger. It is nil if there is no room.
+// addObserver adds an unknown member as an observer. It returns nil if there is no room.
 func (m *Machine) addObserver(name string) *peer {
 	if name == m.self.member || name == "" || len(name) > electorate.MaxName || !m.makeRoom() {
 		return nil
@@ -42,8 +42,8 @@ func (m *Machine) insert(p *peer) {
 
 func byName(p *peer, name string) int { return strings.Compare(p.name, name) }
 
-// makeRoom reports whether there is room for an observer, if need be by forgetting the
-// one that has been silent for the longest, and for some time.
+// makeRoom reports whether there is room for another observer. If necessary, it forgets the observer that timed out
+// first, if that was long enough ago.
 func (m *Machine) makeRoom() bool {
 	observers, silent := 0, (*peer)(nil)
 	for _, p := range m.peers {
@@ -64,8 +64,8 @@ func (m *Machine) makeRoom() bool {
 	return true
 }
 
-// forgetObservers drops observers. What would be sent to one that comes back is
-// newer than all that was sent to it before.
+// forgetObservers removes observers. It keeps the greatest sequence number, so that messages to one that returns are
+// newer than all earlier ones.
 func (m *Machine) forgetObservers(which func(*peer) bool) {
 	m.peers = slices.DeleteFunc(m.peers, func(p *peer) bool {
 		if !p.observer || !which(p) {
@@ -77,10 +77,10 @@ func (m *Machine) forgetObservers(which func(*peer) bool) {
 	})
 }
 
-// present is when there last was a sign of a peer.
+// present returns the time of the last sign of a peer.
 func (p *peer) present() time.Time { return later(p.received, p.joined) }
 
-// lag says that an observer was configured with another electorate than the voters use.
+// lag describes the difference between an observer's configured electorate and the voters'; empty if there is none.
 func (m *Machine) lag() string {
 	switch mine := m.configured; {
 	case !m.inForce() || !m.observer() || m.desired.digest == m.digest:

@@ -8,24 +8,25 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// Open is an electorate whose members come and go by themselves. A member asks for a vote by wishing for an electorate of
-// itself alone. The voters desired for the same record as they see the same members, and change it as they change any other:
-// that they may see different ones for a moment costs time and no safety.
+// Open configures an open electorate, whose members join and leave by themselves. A member requests a vote by desiring
+// an electorate of itself alone. Voters that see the same members desire the same electorate, and change it like any
+// other. A temporary difference of their views costs time, not safety.
 type Open struct {
-	Bootstrap bool          // without a record, this member begins a cluster of its own, unless it hears of one
-	Observer  bool          // this member asks for no vote
-	Forget    time.Duration // how long a voter may be silent before it loses its vote
+	Bootstrap bool          // without a committed electorate, this member begins a cluster unless it finds one
+	Observer  bool          // this member requests no vote
+	Forget    time.Duration // a voter loses its vote after timing out for this long
 }
 
 const (
-	// listens is how long a member that begins a cluster first looks for one.
-	listens = 3 * time.Second
-	// spare is how long a voter may be silent when another member may join in its place. It stands by when it comes back.
-	spare = time.Minute
+	// listenTime is how long a member looks for a cluster before it begins one.
+	listenTime = 3 * time.Second
+	// replaceAfter is how long a voter must have timed out before another member may take its place. When the voter
+	// returns, it stands by.
+	replaceAfter = time.Minute
 )
 
-// updateDesired derives what the record is to become from what the caller configured and, in an open electorate, from who is
-// there. It reports whether that is another than before.
+// updateDesired derives the desired electorate from the configuration and, if it is open, from the present members. It
+// reports whether the desired electorate has changed.
 func (m *Machine) updateDesired() bool {
 	before := m.desired.digest
 	m.desired = m.configured
@@ -42,7 +43,7 @@ func (m *Machine) updateDesired() bool {
 	return m.desired.digest != before
 }
 
-// choose is who is to vote in an open electorate, by the rules that this member wants.
+// choose returns the desired voters of an open electorate, with this member's rules.
 func (m *Machine) choose() electorate.Electorate {
 	e := m.configured.Electorate
 	e.Members = m.active().Members
@@ -56,8 +57,8 @@ func (m *Machine) choose() electorate.Electorate {
 	return e.Choose(leave, join)
 }
 
-// eligible reports whether a member without a vote may be given one: it follows the same record, wants the same rules, and
-// stands for something, so its checks pass.
+// eligible reports whether a member without a vote may get one: it has the same committed electorate, desires the same
+// rules, and campaigns for a lease, so its checks pass.
 func (m *Machine) eligible(p *peer) bool {
 	if m.open == nil || m.active().Has(p.name) || !m.agrees(p) || !p.fresh(m.now, m.duration()) || p.abstaining || len(p.byLease) == 0 {
 		return false
@@ -67,8 +68,8 @@ func (m *Machine) eligible(p *peer) bool {
 	return p.desired == alone.Digest()
 }
 
-// mayLeave reports whether a voter is not to be waited for any more: it has been silent for long, or a member may join in
-// its place, in particular one on the same node.
+// mayLeave reports whether a voter may lose its vote. It has timed out for long, or a member may take its place, in
+// particular one on the same node.
 func (m *Machine) mayLeave(name string, join []string) bool {
 	p := m.peer(name)
 	if p == nil || p.fresh(m.now, m.duration()) {
@@ -76,23 +77,23 @@ func (m *Machine) mayLeave(name string, join []string) bool {
 	}
 	replaced := slices.Contains(electorate.Names(join), electorate.Name(name))
 	silent := m.now.Sub(later(p.received, m.started))
-	return replaced || silent >= m.open.Forget || silent >= spare && len(join) > 0
+	return replaced || silent >= m.open.Forget || silent >= replaceAfter && len(join) > 0
 }
 
-// isSoleVoter reports whether this member has begun a cluster that nobody has joined: so it is known to be the only voter, and
-// may leave it for another.
+// isSoleVoter reports whether this member has begun a cluster that no other member has joined. It is then known to be
+// the only voter and may leave the cluster for another.
 func (m *Machine) isSoleVoter() bool {
 	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter()
 }
 
-// isOrphaned reports whether none that has a vote in this member's record is heard, as a voter hears itself: it follows
-// those of another cluster then.
+// isOrphaned reports whether no voter of this member's committed electorate is reachable; a voter reaches itself. An
+// orphaned member follows the voters of another cluster.
 func (m *Machine) isOrphaned() bool {
 	return m.open != nil && m.inForce() && len(m.reachableVoters()) == 0
 }
 
-// Remove takes the vote of a voter that is silent, by its node's name, without waiting until it is forgotten. An error
-// says what keeps this member from asking the others for that; whether they agree is seen by the record.
+// Remove takes the vote of a timed-out voter, given its node's name, without waiting for Forget. An error says why this
+// member cannot propose that. The committed electorate shows whether the others agree.
 func (m *Machine) Remove(now time.Time, node string) error {
 	m.advance(now)
 	voters := electorate.Names(m.active().Members)

@@ -8,38 +8,37 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// maxLeases bounds the leases that one process votes on, and the candidacies
-// that it remembers of one member.
+// maxLeases limits the leases that one process votes on, and the candidacies that it remembers of one member.
 const maxLeases = 8192
 
-// peer is what this member knows of another one.
+// peer is this member's view of another one.
 type peer struct {
 	name        string
-	observer    bool   // it has no vote
-	incarnation uint64 // 0: never heard
+	observer    bool   // without a vote
+	incarnation uint64 // 0: never received
 	received    time.Time
-	joined      time.Time // the caller last said that it is there
+	joined      time.Time // when the caller last reported its presence
 	window      wire.Window
 
-	// What its latest message said.
-	cluster, number uint64 // of its record
+	// Contents of its latest message.
+	cluster, number uint64 // of its committed electorate
 	active, desired uint64 // digests
 	abstaining      bool
-	described       *electorate.Electorate // its record or, if it has none, its desired; as it said last, nil: it did not
+	described       *electorate.Electorate // its committed electorate, else its desired one, by its last description; nil: none
 	peerCandidacies
 
 	sequence   uint64 // of the last message to it
 	queue      []message.Item
-	late       []message.Item  // that may wait a moment for others
-	change     *message.Change // to be said of the next record
-	probe      bool            // tell it everything
-	told       bool            // of all candidacies, one by one
-	asked      time.Time       // to do the same
-	introduce  bool            // tell it who we are
+	late       []message.Item  // items that may wait a moment for others
+	change     *message.Change // to send about the next electorate
+	probe      bool            // send it a full keepalive
+	told       bool            // it was sent all candidacies one by one
+	asked      time.Time       // for all its candidacies
+	introduce  bool            // send it this process's identity
 	introduced time.Time
 }
 
-// begin forgets what an earlier process of the peer has said.
+// begin discards the state of the peer's earlier process.
 func (p *peer) begin(incarnation uint64) {
 	*p = peer{
 		name: p.name, observer: p.observer, incarnation: incarnation, joined: p.joined,
@@ -47,7 +46,7 @@ func (p *peer) begin(incarnation uint64) {
 	}
 }
 
-// note takes what a message says about its sender, and reports whether it is news.
+// note records the sender's state from a message and reports whether it has changed.
 func (p *peer) note(msg *message.Message) bool {
 	current := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining}
 	news := current != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining}
@@ -64,8 +63,8 @@ func (p *peer) note(msg *message.Message) bool {
 	return news
 }
 
-// fresh reports whether the peer has been heard within d, or a Duration of its
-// own: it may speak less often while a change of the Duration is under way.
+// fresh reports whether the peer was received within d, or within its own Duration: it may send less often while the
+// Duration changes.
 func (p *peer) fresh(now time.Time, d time.Duration) bool {
 	if p.described != nil {
 		d = max(d, min(p.described.Duration, electorate.MaxDuration))

@@ -7,12 +7,12 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// preference is what decides between candidates for a free lease.
+// preference orders the candidates for a free lease.
 type preference struct {
 	named    bool // by the member that released the lease
-	former   bool // held the lease last, and let it expire or gave it up
+	former   bool // held the lease last, and let it expire or released it
 	priority int
-	hash     uint64 // spreads the leases over equal members (rendezvous hashing)
+	hash     uint64 // distributes the leases over equal members (rendezvous hashing)
 	member   string
 }
 
@@ -40,7 +40,7 @@ func (l *lease) preference(member string, priority int) preference {
 	}
 }
 
-// rank is how many other candidates are preferred for a free lease.
+// rank counts the other candidates that are preferred for a free lease.
 func (m *Machine) rank(l *lease) int {
 	mine := l.preference(m.self.member, l.Priority)
 	rank := 0
@@ -52,12 +52,12 @@ func (m *Machine) rank(l *lease) int {
 	return rank
 }
 
-// successor is the best other candidate, empty if there is none.
+// successor returns the best other candidate; empty if there is none.
 func (m *Machine) successor(l *lease) string {
 	return m.best(l, func(*peerCandidacy) bool { return true }).member
 }
 
-// best is the best other candidate whose candidacy may count; without a member if there is none.
+// best returns the best other candidate that passes the filter; without a member if there is none.
 func (m *Machine) best(l *lease, may func(*peerCandidacy) bool) (best preference) {
 	m.rivals(l, func(p *peer, s *peerCandidacy) {
 		c := preference{priority: s.priority, hash: wire.Hash(p.name, l.id), member: p.name}
@@ -68,7 +68,7 @@ func (m *Machine) best(l *lease, may func(*peerCandidacy) bool) (best preference
 	return best
 }
 
-// rivals calls f for every other member that stands for the lease.
+// rivals calls f for every other candidate for the lease.
 func (m *Machine) rivals(l *lease, f func(*peer, *peerCandidacy)) {
 	if !m.inForce() {
 		return
@@ -80,8 +80,8 @@ func (m *Machine) rivals(l *lease, f func(*peer, *peerCandidacy)) {
 	}
 }
 
-// considerTransfer asks the caller to hand the lease over when another member wants
-// to preempt this one, and has been steady for one Duration.
+// considerTransfer asks the caller to transfer the lease to a member that preempts this one and has been a candidate
+// for one Duration without interruption.
 func (m *Machine) considerTransfer(l *lease) {
 	d := m.duration()
 	if !l.holds() || m.now.Sub(l.gained) < d {
@@ -97,8 +97,8 @@ func (m *Machine) considerTransfer(l *lease) {
 	}
 }
 
-// endSecondHolder ends the lease of the less preferred of two holders, which only quorum
-// None permits, as soon as they hear of each other.
+// endSecondHolder ends the lease of the less preferred of two holders, as soon as they receive each other's messages.
+// Only quorum None permits two holders.
 func (m *Machine) endSecondHolder(l *lease, p *peer, s *peerCandidacy) {
 	if m.active().Quorum != electorate.None || !l.holds() || s.epoch == 0 {
 		return

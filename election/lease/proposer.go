@@ -12,47 +12,47 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// phase is how far a candidate's ballot has come.
+// phase is the progress of a candidate's ballot.
 type phase int
 
 const (
 	idle      phase = iota // no ballot
-	preparing              // asks for promises
-	proposing              // asks for votes
+	preparing              // requests promises
+	proposing              // requests votes
 	granted                // the round has its votes
 )
 
-// candidate is this member's part in the election for one lease ("Basic
-// algorithm", proposer). Only a candidate that stands bids.
+// candidate is this member's part in the election for one lease ("Basic algorithm", proposer). Only a member that
+// campaigns starts ballots.
 type candidate struct {
 	Candidacy
 	campaigning bool
-	since       time.Time // it stands
+	since       time.Time // start of the campaign
 	steppedDown time.Time
-	appointed   string // whom it then named, if it held the lease
+	appointed   string // the successor that it named on stepping down as the holder
 
 	phase   phase
 	ballot  ballot
-	round   uint64    // of proposals; answers to earlier ones do not count
-	begun   time.Time // the phase: for a round, before it was sent
+	round   uint64    // counts proposals; answers to earlier rounds do not count
+	begun   time.Time // start of the phase: for a round, before it was sent
 	resend  time.Time
-	votes   []string // that the phase has got
-	backers []string // whose votes granted the last renewal
-	// refusals of the phase, and whether any means that a greater ballot is needed.
+	votes   []string // of the current phase
+	backers []string // voters of the last renewal
+	// refusals belong to the current phase. outbid is set if any of them requires a greater ballot.
 	refusals []refusal
 	outbid   bool
 
-	until      time.Time // the lease is held, zero if not
-	giveUp     time.Time // when it is lost unless renewed
-	renewed    time.Time // last, by a round that began then
-	lost       string    // why it was, since this member stands or held it last
-	epoch      uint64    // counter of the ballot that first got it
+	until      time.Time // end of the held lease; zero: not held
+	giveUp     time.Time // when the lease is lost unless renewed
+	renewed    time.Time // start of the last successful round
+	lost       string    // reason of the last loss, since the campaign began or the lease was last held
+	epoch      uint64    // counter of the ballot that first won the lease
 	gained     time.Time
-	transferTo string // whom the caller was asked to yield to
+	transferTo string // the member named by the last Transfer event
 
-	after    time.Time // no bid before
-	attempts int       // that failed since the lease was last held by anybody
-	// turn is when to bid for the lease that is free since free.
+	after    time.Time // no ballot before
+	attempts int       // failed ballots since any member last held the lease
+	// turn is when to start a ballot for a lease that is free since free.
 	free, turn time.Time
 }
 
@@ -63,9 +63,8 @@ type refusal struct {
 
 func (c *candidate) holds() bool { return !c.until.IsZero() }
 
-// bid starts a ballot: its first phase. A holder whose ballot was outbid keeps
-// its lease meanwhile; to acceptors its own grant counts as none ("Extending
-// leases").
+// bid starts a ballot with its first phase. A holder whose ballot was outbid keeps its lease meanwhile; its own grant
+// does not count against it at acceptors ("Extending leases").
 func (m *Machine) bid(l *lease) {
 	m.highest++
 	l.ballot = ballot{m.highest, m.self}
@@ -74,9 +73,8 @@ func (m *Machine) bid(l *lease) {
 	m.voteForSelf(l, func() vote { return l.prepare(m.now, l.ballot) })
 }
 
-// propose asks for the lease, or for its renewal: the ballot stays prepared, and
-// a renewal is another round of its second phase. The clock starts before the
-// question leaves.
+// propose requests the lease or its renewal. The ballot stays prepared: a renewal is another round of its second phase.
+// The lease's clock starts before the proposal is sent.
 func (m *Machine) propose(l *lease) {
 	l.round++
 	m.enter(l, proposing)
@@ -104,7 +102,7 @@ func (m *Machine) enter(l *lease, p phase) {
 	m.wake(l.resend)
 }
 
-// ask sends the question of the phase to all who have not agreed yet.
+// ask sends the request of the current phase to all voters that have not yet agreed.
 func (m *Machine) ask(l *lease) {
 	it := message.Item{Kind: message.Prepare, Lease: l.id, Counter: l.ballot.counter}
 	switch l.phase {
@@ -136,12 +134,12 @@ func (m *Machine) answer(p *peer, it message.Item) {
 	case l.phase == preparing && it.Round == 0 && it.Kind != message.Accept:
 	case l.phase != preparing && it.Round == l.round && it.Kind != message.Promise:
 	default:
-		return // to an earlier question
+		return // answers an earlier request
 	}
 	m.count(l, p.name, v)
 }
 
-// count takes one member's vote, and acts upon what they amount to.
+// count records one member's vote and acts on the result.
 func (m *Machine) count(l *lease, member string, v vote) {
 	if !v.granted {
 		m.countRefusal(l, member, v)
@@ -175,11 +173,11 @@ func (m *Machine) countRefusal(l *lease, member string, v vote) {
 	soon := m.duration() / 60
 	switch again, hopeless := m.hopeless(l); {
 	case v.remaining > 0 && m.now.Sub(l.released) < m.duration()/10:
-		m.askBy(l, m.now.Add(soon)) // it is about to hear of the release
+		m.askBy(l, m.now.Add(soon)) // the release has not reached this acceptor yet
 	case hopeless:
 		m.fail(l, again)
 	case v.remaining > 0:
-		m.askBy(l, m.now.Add(v.remaining)) // its grant ends a little later than ours
+		m.askBy(l, m.now.Add(v.remaining)) // its grant ends slightly later than ours
 	}
 }
 
@@ -190,8 +188,7 @@ func (m *Machine) askBy(l *lease, t time.Time) {
 	}
 }
 
-// hopeless reports whether the members that have not refused are too few, and
-// since when enough of the others might have changed their minds.
+// hopeless reports whether too few members have not refused, and when enough of the others might agree.
 func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 	slices.SortFunc(l.refusals, func(a, b refusal) int { return a.until.Compare(b.until) })
 	left := slices.Clone(m.active().Members)
@@ -208,10 +205,10 @@ func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 	return again, yes
 }
 
-// grant makes this member the holder, if the round was not too slow for that.
+// grant makes this member the holder, unless the round was too slow.
 func (m *Machine) grant(l *lease) {
 	d := m.duration()
-	until := l.begun.Add(d - d/5) // either clock may be slewed as far as Linux lets it: by a tenth
+	until := l.begun.Add(d - d/5) // Linux slews either clock by at most a tenth
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {
 		if !l.holds() {
@@ -231,9 +228,8 @@ func (m *Machine) grant(l *lease) {
 	m.events = append(m.events, Granted{Lease: l.Lease, Epoch: l.epoch, Until: l.until})
 }
 
-// fail ends a ballot that did not get the lease. The next one waits until again,
-// when enough acceptors may have changed their minds; or for a while that differs
-// between members, if others bid too or do not answer.
+// fail ends an unsuccessful ballot. The next one waits until again, when enough acceptors may agree. If others propose
+// too or do not answer, it waits for a pause that differs between members.
 func (m *Machine) fail(l *lease, again time.Time) {
 	rivalled := l.outbid || !again.After(m.now)
 	m.drop(l, "")
@@ -247,8 +243,8 @@ func (m *Machine) fail(l *lease, again time.Time) {
 	m.wake(l.after)
 }
 
-// drop ends the ballot, and with it the lease if it is held. Acceptors are told,
-// if they may have granted something ("Releasing leases").
+// drop ends the ballot, and with it the lease if it is held. It informs acceptors that may have granted something
+// ("Releasing leases").
 func (m *Machine) drop(l *lease, successor string) {
 	if l.phase == proposing || l.phase == granted || l.holds() {
 		l.acceptor.release(m.now, l.ballot, successor)
@@ -261,8 +257,7 @@ func (m *Machine) drop(l *lease, successor string) {
 	l.phase, l.until, l.epoch = idle, time.Time{}, 0
 }
 
-// lose ends a lease without a word to the others: its holder may go on using it
-// until the caller has taken the event.
+// lose ends a lease without informing the others: its user may continue until the caller has processed the event.
 func (m *Machine) lose(l *lease, reason string) {
 	l.after = later(l.after, l.until)
 	l.phase, l.until, l.epoch, l.lost = idle, time.Time{}, 0, reason
@@ -278,7 +273,7 @@ func (m *Machine) overdue(l *lease) string {
 		since, strings.Join(electorate.Names(m.active().Members), ", "), strings.Join(electorate.Names(l.votes), ", "))
 }
 
-// renew starts another round, with the same ballot if that still does.
+// renew starts another round, with the same ballot if that is still valid.
 func (m *Machine) renew(l *lease) {
 	if l.outbid || l.phase == preparing {
 		m.bid(l)
@@ -287,8 +282,8 @@ func (m *Machine) renew(l *lease) {
 	}
 }
 
-// advance takes the time of a call. Leases that have ended are lost before
-// anything else happens: this process may not have run for a while.
+// advance sets the time of a call. Leases that have ended are lost before anything else happens, because this process
+// may not have run for a while.
 func (m *Machine) advance(now time.Time) {
 	if now.After(m.now) {
 		m.now = now

@@ -6,8 +6,8 @@ func (m *Machine) elected(votes []string) bool {
 	return m.active().Elects(votes, m.participants())
 }
 
-// within lists the members whose votes quorum None wants: those that are heard
-// and do not abstain. It is nil for other electorates.
+// participants lists the members whose votes quorum None requires: reachable members that do not abstain. It returns
+// nil for other quorums.
 func (m *Machine) participants() []string {
 	if m.current().Quorum != electorate.None {
 		return nil
@@ -21,8 +21,8 @@ func (m *Machine) participants() []string {
 	return names
 }
 
-// reachableVoters lists the members of the electorate in force that might vote for this
-// one, this one included if it has a vote. Who has an older record is about to hear of this one.
+// reachableVoters lists the voters that might vote for this member, itself included if it has a vote. A voter with an
+// older electorate counts, as it is about to receive this one.
 func (m *Machine) reachableVoters() []string {
 	if !m.inForce() {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// Receive takes a message from another member, which is an observer if neither the
-// record nor the desired has it. What comes from strangers, was meant for another process, was seen
-// before, or comes from a process that has been replaced is counted and ignored.
+// Receive processes a message from another member. A sender in neither the committed nor the desired electorate is an
+// observer. Receive counts and ignores messages of unknown members, for another process, repeated ones, and those from
+// a replaced process.
 func (m *Machine) Receive(now time.Time, msg message.Message) {
 	m.advance(now)
 	if msg.Incarnation == 0 || msg.From == m.self.member {
@@ -29,37 +29,37 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		m.ignored++
 		if m.now.Sub(p.introduced) >= d/12 {
 			p.introduced = m.now
-			p.introduce = true // it takes us for an earlier process
+			p.introduce = true // it addresses an earlier process of this member
 		}
 		return
 	}
-	// A process that has been silent for a Duration may be replaced by one whose
-	// incarnation is less: clocks may go backwards between two starts.
-	heard := p.fresh(m.now, d)
-	if msg.Incarnation > p.incarnation || msg.Incarnation < p.incarnation && !heard {
+	// A process that has timed out may be replaced by one with a lesser incarnation: clocks may go backwards between
+	// two starts.
+	fresh := p.fresh(m.now, d)
+	if msg.Incarnation > p.incarnation || msg.Incarnation < p.incarnation && !fresh {
 		p.begin(msg.Incarnation)
-		heard = false
+		fresh = false
 	}
 	if msg.Incarnation != p.incarnation || !p.window.Take(msg.Sequence) {
 		m.ignored++
 		return
 	}
 	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
-		p.probe = true // an observer that wants votes has to hear who gives them
+		p.probe = true // an observer that requests votes must know the voters
 	}
-	if !heard && m.active().Quorum == electorate.None {
-		p.probe = true // it may hold what this member holds, and this one needs its vote from now on
+	if !fresh && m.active().Quorum == electorate.None {
+		p.probe = true // both may hold the same lease, and its vote is needed from now on
 	}
 	p.received = m.now
 	if msg.Sequence == p.window.Top {
-		if p.note(&msg) || !heard {
+		if p.note(&msg) || !fresh {
 			if msg.Electorate != nil && p.described == msg.Electorate {
 				m.learn(p, electorate.Committed{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
 			}
 			m.agree()
 			m.wake(m.now)
 		}
-		if !m.agrees(p) && m.now.Sub(p.introduced) >= d/12 { // it is to know of this record, or to tell of its own
+		if !m.agrees(p) && m.now.Sub(p.introduced) >= d/12 { // exchange committed electorates
 			p.introduced = m.now
 			p.probe = true
 		}
@@ -81,7 +81,7 @@ func (m *Machine) receiveItem(p *peer, msg *message.Message, it message.Item) {
 	case it.Kind == message.Repeat:
 		p.told, p.probe = false, true
 	case msg.Receiver == message.Identity(m.self.member, 0):
-		m.ignored++ // not before both know which process the other is
+		m.ignored++ // wait until both know each other's process
 	case it.Kind == message.Prepare || it.Kind == message.Propose:
 		m.vote(p, msg, it)
 	case it.Kind == message.Promise || it.Kind == message.Accept || it.Kind == message.Refuse:
@@ -98,18 +98,18 @@ func (m *Machine) receiveCampaign(p *peer, msg *message.Message, it message.Item
 	}
 	l, s := m.leases[it.Lease], p.byLease[it.Lease]
 	if before == nil && s != nil && !(m.votes(m.self.member) && m.votes(p.name)) {
-		p.probe = true // it may not have heard of us for a while
+		p.probe = true // it may not have received this member for a while
 	}
 	if l != nil && s != nil {
 		m.considerRival(l, p, s)
 	}
 }
 
-// receiveUnchanged takes that a peer's candidacies are what they were, or asks for them.
+// receiveUnchanged confirms a peer's candidacies or requests them again.
 func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64) {
 	d := m.duration()
 	switch {
-	case msg.Sequence != p.window.Top: // there is newer news
+	case msg.Sequence != p.window.Top: // a newer message has arrived
 	case p.confirm(m.now, d, msg.Sequence, digest):
 		for id, s := range p.byLease {
 			if l := m.leases[id]; l != nil && s.epoch != 0 {
@@ -122,8 +122,8 @@ func (m *Machine) receiveUnchanged(p *peer, msg *message.Message, digest uint64)
 	}
 }
 
-// considerRival considers a peer's candidacy for a lease that this member stands for, too. A
-// member that grants nothing learns what those know who do: who says so holds it.
+// considerRival handles a peer's candidacy for a lease known here. A member that grants nothing learns the holder from
+// the candidates' own words.
 func (m *Machine) considerRival(l *lease, p *peer, s *peerCandidacy) {
 	if l.candidate == nil {
 		return
@@ -134,14 +134,13 @@ func (m *Machine) considerRival(l *lease, p *peer, s *peerCandidacy) {
 	m.endSecondHolder(l, p, s)
 }
 
-// sameCommitted reports whether the sender of a message had the record of this member when it sent that.
+// sameCommitted reports whether the sender had this member's committed electorate when it sent the message.
 func (m *Machine) sameCommitted(msg *message.Message) bool {
 	mine := m.state.Committed
 	return msg.Number == mine.Number && msg.Cluster == mine.Cluster && msg.Active == m.digest
 }
 
-// mayServe reports whether this member votes for the sender of a message: only those win
-// votes that have the same record.
+// mayServe reports whether this member votes for the sender of a message: both must have the same committed electorate.
 func (m *Machine) mayServe(p *peer, msg *message.Message) bool {
 	return m.voter() && m.sameCommitted(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
 }
@@ -167,7 +166,7 @@ func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {
 		if it.Kind == message.Propose {
 			v = l.acceptor.propose(m.now, b, m.active().Duration)
 		} else if v = l.prepare(m.now, b); v.granted && l.candidate != nil && l.phase == idle {
-			l.after = later(l.after, m.now.Add(m.duration()/10)) // let it try
+			l.after = later(l.after, m.now.Add(m.duration()/10)) // leave it time to win
 		}
 	}
 	answer := message.Item{Kind: message.Promise, Lease: it.Lease, Counter: it.Counter, Round: it.Round}

@@ -22,8 +22,8 @@ func (m *Machine) probeAll() {
 	}
 }
 
-// announce tells all peers of this member's candidacy for a lease. There may be many
-// observers and many leases: a moment later they are told of all at once.
+// announce sends this member's candidacy for a lease to all peers. With many observers and leases, it delays the items
+// for observers slightly, to combine them.
 func (m *Machine) announce(l *lease) {
 	for _, p := range m.peers {
 		switch {
@@ -54,8 +54,8 @@ func (m *Machine) sendLate() {
 	}
 }
 
-// appendCandidacies describes all of this member's candidacies to a peer, by their digest
-// if it was told of them one by one.
+// appendCandidacies adds all candidacies of this member; if the peer has received them one by one before, by their
+// digest.
 func (m *Machine) appendCandidacies(items []message.Item, p *peer) []message.Item {
 	digest := uint64(0)
 	for _, l := range m.own {
@@ -73,8 +73,8 @@ func (m *Machine) appendCandidacies(items []message.Item, p *peer) []message.Ite
 	return items
 }
 
-// appendCandidacy describes this member's candidacy. One that has ended is told of
-// for one Duration, and the release with it: messages get lost.
+// appendCandidacy adds this member's candidacy. For one Duration after its end it adds that end, and the release:
+// messages may be lost.
 func (m *Machine) appendCandidacy(items []message.Item, l *lease) []message.Item {
 	switch {
 	case l.campaigning:
@@ -89,8 +89,7 @@ func (m *Machine) appendCandidacy(items []message.Item, l *lease) []message.Item
 	return append(items, message.Item{Kind: message.Campaign, Lease: l.id})
 }
 
-// Take returns what is to be sent and what has changed, since the last Take. Act
-// upon a [Lost] before anything is sent.
+// Take returns the messages to send and the events since the last Take. Act on a [Lost] before sending anything.
 func (m *Machine) Take() ([]message.Outgoing, []Event) {
 	var out []message.Outgoing
 	for _, p := range m.peers {
@@ -101,7 +100,7 @@ func (m *Machine) Take() ([]message.Outgoing, []Event) {
 	return out, events
 }
 
-// pack turns what is to be said to a peer into messages.
+// pack turns the queue of a peer into messages.
 func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	items := p.queue
 	if p.probe || len(items) > 0 {
@@ -109,15 +108,15 @@ func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	}
 	var describe *electorate.Electorate
 	if !m.agrees(p) {
-		p.change = nil // it is for those that have the same record
+		p.change = nil // it is for members with the same committed electorate
 		if p.introduce || p.probe {
-			describe = &m.configured.Electorate // not the desired, which names nobody while this member asks
+			describe = &m.configured.Electorate // the desired one has no members while this member requests a vote
 			if m.inForce() {
 				describe = m.active()
 			}
 		}
 	}
-	if p.introduce { // as to one of whom nothing is known: what we know may be wrong
+	if p.introduce { // address any process of it: the known one may be outdated
 		out = m.emit(out, p, 0, describe, nil)
 	}
 	if p.probe {
@@ -134,7 +133,7 @@ func (m *Machine) pack(out []message.Outgoing, p *peer) []message.Outgoing {
 	return out
 }
 
-// emit appends messages to a peer that hold all the items, at least one message.
+// emit appends messages that hold all items, at least one message.
 func (m *Machine) emit(out []message.Outgoing, p *peer, receiver uint64, describe *electorate.Electorate, items []message.Item) []message.Outgoing {
 	for {
 		p.sequence++

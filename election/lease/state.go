@@ -8,70 +8,67 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Candidacy is the desired to hold a lease.
+// Candidacy describes a campaign for a lease.
 type Candidacy struct {
 	Lease    string // name
-	Priority int    // the greater is preferred
-	Preempt  bool   // replace a holder of lesser priority, once this has stood for one Duration
+	Priority int    // the greatest wins
+	Preempt  bool   // replace a holder of lesser priority after campaigning for one Duration
 }
 
-// Machine is one member's part in all elections. Times are readings of the
-// caller's monotonic clock. Its methods must not be called concurrently.
-// After each call, send and act upon what [Machine.Take] returns.
+// Machine is one member's part in the elections of all leases. Times are readings of the caller's monotonic clock.
+// Methods must not be called concurrently. After each call, send and act on the result of [Machine.Take].
 type Machine struct {
 	self    owner
 	now     time.Time // of the last call
-	next    time.Time // nothing is due before; zero: nothing at all
+	next    time.Time // nothing is due before; zero: never
 	started time.Time
 
-	configured desired // what the caller configured
-	open       *Open   // nil: the caller says who is to vote
-	desired    desired // what the record is to become: of a list, file
-	state      State   // with the record in force
+	configured desired // by the caller
+	open       *Open   // nil: the caller names the voters
+	desired    desired // for a listed electorate, the same as configured
+	state      State   // includes the committed electorate
 	digest     uint64
 	unsaved    bool // state has changed
-	// abstain is when this member begins to vote, and settled when no vote of it
-	// serves a candidate of a record before the one in force any more.
+	// abstain is when this member begins to vote. settled is when all its votes under earlier electorates have expired.
 	abstain, settled time.Time
-	problem          string   // why there is no record
-	attempt          *attempt // to have the next one chosen, nil: none
+	problem          string   // why there is no committed electorate
+	attempt          *attempt // to commit the next electorate; nil: none
 	attemptAt        time.Time
 	removing         string // the voter that an operator removes
 	highestAttempt   uint64 // counter seen
 
 	known        map[string]*peer // all that ever were peers, except observers that were forgotten
-	peers        []*peer          // members of the record and of the desired but this one, and observers, sorted
-	lingering    bool             // some do not know yet that they are members no more
+	peers        []*peer          // committed and desired members except this one, and observers; sorted by name
+	lingering    bool             // some peers do not know of their removal yet
 	maxObservers int
-	forgotten    uint64    // the greatest sequence number of a message to a forgotten observer
-	canWin       bool      // enough members are heard
-	canSince     time.Time // since when
-	keepaliveAt  time.Time // when peers are told everything again
+	forgotten    uint64    // greatest sequence number of a message to a forgotten observer
+	canWin       bool      // enough members are reachable
+	canSince     time.Time // start of canWin
+	keepaliveAt  time.Time // of the next full keepalive
 	keepalives   uint64
-	lateAt       time.Time // when what waits is sent, zero: nothing waits
+	lateAt       time.Time // when delayed items are sent; zero: none
 
 	leases  map[uint64]*lease
-	own     []*lease // those with a candidate, in the order they became known
-	highest uint64   // counter seen in any ballot
-	bids    int      // under way, for leases that this member does not hold
+	own     []*lease // leases with a candidate, in order of creation
+	highest uint64   // greatest counter in any known ballot
+	bids    int      // current ballots for leases that this member does not hold
 
 	events  []Event
 	ignored uint64
 }
 
-// lease is what this member knows of one lease.
+// lease is this member's view of one lease.
 type lease struct {
 	id uint64
 	acceptor
-	*candidate // nil: nobody has named the lease here
+	*candidate // nil: the name of the lease is not known here
 }
 
 func (m *Machine) wake(t time.Time) {
 	m.next = wake.Earlier(m.next, t)
 }
 
-// name returns the lease of that name, which is a candidate's from now on. It is
-// nil if another name has the same ID.
+// name returns the lease of that name, with a candidate. It returns nil if another name has the same ID.
 func (m *Machine) name(name string) *lease {
 	l := m.lease(ID(name), len(m.leases)+1)
 	if l.candidate == nil {
@@ -84,7 +81,7 @@ func (m *Machine) name(name string) *lease {
 	return l
 }
 
-// lease returns the lease of that ID, nil if it is not known and there are limit already.
+// lease returns the lease with that ID, creating it if fewer than limit exist; else nil.
 func (m *Machine) lease(id uint64, limit int) *lease {
 	l := m.leases[id]
 	if l == nil && len(m.leases) < limit {
@@ -94,10 +91,10 @@ func (m *Machine) lease(id uint64, limit int) *lease {
 	return l
 }
 
-// duration is that of the leases in force, or of those to come.
+// duration returns the Duration of the current electorate.
 func (m *Machine) duration() time.Duration { return m.current().Duration }
 
-// current is the electorate in force, or else the one that this member is configured with.
+// current returns the electorate in force, else the desired one.
 func (m *Machine) current() *electorate.Electorate {
 	if m.inForce() {
 		return m.active()
@@ -112,7 +109,7 @@ func (m *Machine) peer(name string) *peer {
 	return nil
 }
 
-// see takes note of a ballot's counter, unless it is absurd.
+// noteCounter records a ballot's counter. It reports false for a counter beyond maxJump.
 func (m *Machine) noteCounter(counter uint64) bool {
 	if counter > m.highest+maxJump {
 		return false
@@ -121,21 +118,21 @@ func (m *Machine) noteCounter(counter uint64) bool {
 	return true
 }
 
-// observer reports whether this member neither has a vote nor is to have one.
+// observer reports whether this member is in neither the committed nor the desired electorate.
 func (m *Machine) observer() bool { return !m.votes(m.self.member) }
 
-// votes reports whether a member has a vote, or is to have one.
+// votes reports whether a member is in the committed or the desired electorate.
 func (m *Machine) votes(name string) bool { return m.active().Has(name) || m.desired.Has(name) }
 
 func (m *Machine) candidate() bool { return slices.ContainsFunc(m.own, m.campaigns) }
 
-// stands reports whether this member is a candidate, or was until lately.
+// campaigns reports whether this member is a candidate, or was within the last Duration.
 func (m *Machine) campaigns(l *lease) bool {
 	return l.campaigning || !l.steppedDown.IsZero() && m.now.Sub(l.steppedDown) < m.duration()
 }
 
-// near reports whether a peer is to hear of this member often: both vote, both stand
-// for the same lease, or one votes and the other, which has no vote, is a candidate.
+// near reports whether a peer needs every keepalive: both vote, both campaign for the same lease, or one votes and the
+// other is a candidate without a vote.
 func (m *Machine) near(p *peer) bool {
 	switch mine, its := m.votes(m.self.member), m.votes(p.name); {
 	case mine && its:

@@ -9,34 +9,34 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// Status is the state of a machine, for people and metrics.
+// Status describes a machine for display and metrics.
 type Status struct {
 	Self        string
 	Incarnation uint64
-	Number      uint64                 // of the record, 0: none is in force
-	Active      *electorate.Electorate // that of the record, nil while there is none
-	Desired     *electorate.Electorate // what this member is configured with, if it is to become the next or the first; else nil
-	Problem     string                 // why this member neither votes nor bids, or has no vote yet; empty if all is well
-	Lag         string                 // that this member, which has no vote, was configured with another electorate than the voters use; else empty
+	Number      uint64                 // of the committed electorate; 0: none
+	Active      *electorate.Electorate // the committed electorate; nil: none
+	Desired     *electorate.Electorate // the configured electorate if it differs from the one in force; else nil
+	Problem     string                 // why this member neither votes nor starts ballots, or has no vote yet; empty: no problem
+	Lag         string                 // how the configuration of this member, which has no vote, differs from the voters'; empty: it does not
 	Leases      []LeaseStatus
 	Members     []MemberStatus // sorted by name
-	Ignored     uint64         // messages and parts of messages that were not taken
+	Ignored     uint64         // ignored messages and items
 }
 
-// LeaseStatus is the state of one lease, as far as this member knows.
+// LeaseStatus describes one lease, as far as this member knows.
 type LeaseStatus struct {
 	Lease       string
-	Holder      string    // empty: nobody that we know of
-	Epoch       uint64    // of the holder, 0 if unknown
-	Until       time.Time // when the lease ends unless it is renewed, on this member's clock; zero if unknown
-	Votes       []string  // who granted this member's last renewal; for the holder only
-	Needed      int       // votes that grant the lease
+	Holder      string    // empty: none known
+	Epoch       uint64    // of the holder; 0: unknown
+	Until       time.Time // end of the lease unless renewed, on this member's clock; zero: unknown
+	Votes       []string  // voters of this member's last renewal; for the holder only
+	Needed      int       // number of votes that grant the lease
 	Campaigning bool      // this member is a candidate
-	Why         string    // why there is no holder, empty if there is one
-	Lost        string    // why this member, which stands and held it last, lost it; else empty
+	Why         string    // why there is no holder; empty if there is one
+	Lost        string    // why this member, a candidate and the last holder, lost the lease; else empty
 }
 
-// Replaced reports whether a member is silent and another one is at its address, or of its node's name.
+// Replaced reports whether a member has timed out and another has its address or its node's name.
 func (s Status) Replaced(m MemberStatus) bool {
 	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o MemberStatus) bool {
 		same := o.Name == m.Name || electorate.Address(o.Member) == electorate.Address(m.Member)
@@ -44,7 +44,7 @@ func (s Status) Replaced(m MemberStatus) bool {
 	})
 }
 
-// Reason says why nobody holds the lease, and why this member does not any more; empty if there is nothing to say.
+// Reason explains why there is no holder, and why this member no longer is; empty if neither applies.
 func (s LeaseStatus) Reason() string {
 	switch {
 	case s.Lost == "":
@@ -55,16 +55,16 @@ func (s LeaseStatus) Reason() string {
 	return s.Why + "; lost here: " + s.Lost
 }
 
-// MemberStatus is what is known of a member, this one included.
+// MemberStatus describes a member, this one included.
 type MemberStatus struct {
 	Name        string
-	Member      string    // with its address, as the electorate has it
-	Voter       bool      // it has a vote in the electorate in force, or in the desired while there is none
-	Received    time.Time // last, zero: never
-	Incarnation uint64    // 0 if never heard
-	Desired     uint64    // digest of the electorate that it is configured with
-	Problem     string    // why it does not count: silent, or of another electorate; empty if it does
-	Divergent   bool      // it is heard, and of another electorate
+	Member      string    // with its address, as in the electorate
+	Voter       bool      // in the electorate in force, else in the desired one
+	Received    time.Time // last message; zero: never
+	Incarnation uint64    // 0: never received
+	Desired     uint64    // digest of its desired electorate
+	Problem     string    // why it does not count: timed out, or a divergent electorate; empty if it counts
+	Divergent   bool      // reachable, with a divergent electorate
 }
 
 // Status describes the machine.
@@ -92,7 +92,7 @@ func (m *Machine) Status(now time.Time) Status {
 	return s
 }
 
-// Electorates are the one in force and the desired for another, nil if there is none.
+// Electorates returns the electorate in force and the differing desired one, each nil if there is none.
 func (m *Machine) Electorates() (active, desired *electorate.Electorate) {
 	clone := func(e electorate.Electorate) *electorate.Electorate {
 		e.Members = slices.Clone(e.Members)
@@ -107,7 +107,7 @@ func (m *Machine) Electorates() (active, desired *electorate.Electorate) {
 	return active, desired
 }
 
-// Members describes the members alone, as Status does.
+// Members describes the members only, as Status does.
 func (m *Machine) Members(now time.Time) []MemberStatus {
 	m.advance(now)
 	all := []MemberStatus{{
@@ -121,7 +121,7 @@ func (m *Machine) Members(now time.Time) []MemberStatus {
 	return all
 }
 
-// Lease describes one lease, as Status does all.
+// Lease describes one lease, as Status does.
 func (m *Machine) Lease(now time.Time, name string) LeaseStatus {
 	m.advance(now)
 	if l := m.leases[ID(name)]; l != nil && l.candidate != nil && l.Lease == name {
@@ -160,7 +160,7 @@ func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 }
 
 func (m *Machine) why(campaigning bool) string {
-	heard := m.reachableVoters()
+	reachable := m.reachableVoters()
 	switch {
 	case !m.inForce() && m.observer():
 		return "no voter has been heard yet"
@@ -168,8 +168,8 @@ func (m *Machine) why(campaigning bool) string {
 		return m.problem
 	case m.active().Quorum == electorate.None && !m.voter():
 		return "without a quorum only those hold leases that have a vote"
-	case m.active().Quorum == electorate.Majority && len(heard) < m.active().Majority():
-		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active().Members), len(heard), m.active().Majority())
+	case m.active().Quorum == electorate.Majority && len(reachable) < m.active().Majority():
+		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active().Members), len(reachable), m.active().Majority())
 	case !campaigning:
 		return "no member stands for it: none is healthy, or all are drained"
 	case m.abstaining() && m.voter():
@@ -184,7 +184,7 @@ func (m *Machine) memberStatus(p *peer) MemberStatus {
 		Desired: p.desired,
 	}
 	switch {
-	case !m.near(p) && m.now.Sub(p.present()) < farKeepalives*m.duration(): // it need not speak often
+	case !m.near(p) && m.now.Sub(p.present()) < farKeepalives*m.duration(): // it sends seldom
 	case p.incarnation == 0:
 		s.Problem = "never heard"
 	case !p.fresh(m.now, m.duration()):

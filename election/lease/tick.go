@@ -7,11 +7,11 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// maxBids is for how many leases this member bids at a time. Where thousands are
-// free at once, more would only be in each other's way.
+// maxBids limits this member's simultaneous ballots. If thousands of leases are free at once, more ballots would only
+// collide.
 const maxBids = 256
 
-// Tick does what is due, if anything is.
+// Tick performs due work.
 func (m *Machine) Tick(now time.Time) {
 	m.advance(now)
 	if !wake.Due(m.now, m.next) {
@@ -40,9 +40,8 @@ func (m *Machine) Tick(now time.Time) {
 	}
 }
 
-// hello tells the peers everything, which is due every third of a Duration, and
-// does what is worth a look as often. Those who have nothing to tell each other do so
-// less often.
+// keepalive sends the full state to the peers, every third of a Duration, and does other periodic work. Peers that need
+// little of each other receive it less often.
 func (m *Machine) keepalive() {
 	m.keepaliveAt = m.now.Add(m.duration() / 3)
 	m.keepalives++
@@ -59,8 +58,8 @@ func (m *Machine) keepalive() {
 	}
 }
 
-// renewing reports whether a renewal is due. Others that soon are go with it, so
-// that all share their datagrams from then on.
+// renewing reports whether a renewal is due. Others due soon are renewed with it, so that they share datagrams from
+// then on.
 func (m *Machine) renewing() bool {
 	return slices.ContainsFunc(m.own, func(l *lease) bool {
 		return l.phase == granted && !m.now.Before(l.begun.Add(m.duration()/3))
@@ -70,7 +69,7 @@ func (m *Machine) renewing() bool {
 func (m *Machine) tickLease(l *lease, renewing bool) {
 	d := m.duration()
 	late := l.begun.Add(d / 3)
-	if l.outbid && l.phase != granted { // no use to wait for those who say nothing
+	if l.outbid && l.phase != granted { // do not wait for members that do not answer
 		late = l.begun.Add(d / 12)
 	}
 	switch {
@@ -92,7 +91,7 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 		l.resend = m.now.Add(d / 12)
 		m.wake(l.resend)
 		m.ask(l)
-		m.conclude(l) // with quorum None, fewer may be needed by now
+		m.conclude(l) // quorum None may need fewer votes by now
 	default:
 		m.wake(l.resend)
 	}
@@ -101,8 +100,8 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 	}
 }
 
-// awaitTurn bids once the lease is free and those preferred have had their turn. A new
-// candidate first lets others, that may have begun at the same time, tell so.
+// awaitTurn starts a ballot once the lease is free and preferred candidates have had their turn. A new candidate first
+// waits for the candidacies of others that may have started at the same time.
 func (m *Machine) awaitTurn(l *lease) {
 	free := later(later(l.expires, l.after), later(l.since, m.canSince).Add(m.duration()/20))
 	if m.now.Before(free) {
@@ -124,8 +123,7 @@ func (m *Machine) awaitTurn(l *lease) {
 	m.bid(l)
 }
 
-// forgetIdle drops leases that nobody has asked for in two Durations, candidacies
-// that have not been repeated, and observers that are gone.
+// forgetIdle removes leases without requests for two Durations, unconfirmed candidacies, and lost observers.
 func (m *Machine) forgetIdle() {
 	for id, l := range m.leases {
 		if l.candidate == nil && !m.now.Before(l.expires) && m.now.Sub(l.touched) > 2*m.duration() {

@@ -6,29 +6,27 @@ import (
 	"strings"
 )
 
-// descriptionVersion is the first byte of a description. What a later version appends is
-// left unread by an earlier one; a description of another version tells nothing.
+// descriptionVersion is the first byte of a description. Receivers ignore appended data, and the whole description if
+// its version differs.
 const descriptionVersion = 1
 
 const (
-	// maxHardware is the length of the longest hardware address: InfiniBand's.
+	// maxHardware is the maximum length of a hardware address: InfiniBand's.
 	maxHardware = 20
 	maxIdentity = 31
-	hasIdentity = 128 // beside a length: of an identity
+	hasIdentity = 128 // flag in a length byte: an identity follows
 )
 
-// Description is what a member tells of itself by memberlist's node metadata: the
-// hardware addresses at which its VIPs may be seen, and for how many leases it
-// stands. Anyone who can encrypt can claim anything in it. Only Identity decides something: as which member this one is met, at its
-// own name and address.
+// Description is a member's node metadata in memberlist: the hardware addresses at which its VIPs may appear, and the
+// number of its candidacies. Any holder of the key can claim anything in it. Only Identity has an effect: with the name
+// and the address, it determines the member.
 type Description struct {
 	Hardware  []net.HardwareAddr
-	Campaigns int    // how many leases, up to 65,535
-	Identity  string // of a member that its electorate knows by one, up to 31 bytes
+	Campaigns int    // up to 65,535
+	Identity  string // of a member that has one; up to 31 bytes
 }
 
-// append encodes a description in up to limit bytes, with as many hardware addresses
-// as there is room for.
+// append encodes a description in up to limit bytes, with as many hardware addresses as fit.
 //
 //	version(1) campaigns(2) { 128+length(1) identity }? { length(1) address }...
 func (d Description) append(b []byte, limit int) []byte {

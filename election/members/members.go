@@ -1,5 +1,5 @@
-// Package members knows who should take part in an election and who does, from the
-// configuration and from memberlist: voters, and observers, which join with the key.
+// Package members tracks the configured and the present participants of an election, from the configuration and from
+// memberlist: voters, and observers, which join with the key.
 package members
 
 import (
@@ -19,34 +19,32 @@ import (
 )
 
 const (
-	// MaxObservers is how many observers there may be.
+	// MaxObservers is the maximum number of observers.
 	MaxObservers = 1024
-	// AdvertisementProtocol is the least version of the members' own messages, the highest that
-	// a member says it understands, which includes offers: to others, of earlier
-	// releases, none is sent.
+	// AdvertisementProtocol is the minimum delegate protocol version of members that understand advertisements. Members
+	// of earlier releases receive none.
 	AdvertisementProtocol = 1
 )
 
-// Members is who should be in the election and who is. It serves memberlist's
-// delegates, which memberlist calls while it holds its own lock: so nothing here
-// calls memberlist, or waits for anybody who does.
+// Members holds the configured and the present members. It implements memberlist's delegates, which memberlist calls
+// while holding its own lock. So no method calls memberlist or waits for a caller of memberlist.
 type Members struct {
 	self      string
 	admission *transport.Admission
-	receive   func([]byte)    // takes a message, encoded
-	changed   []chan struct{} // each gets a token when somebody joins or leaves
+	receive   func([]byte)    // handles an encoded message
+	changed   []chan struct{} // each gets a token when a member joins or leaves
 
 	mu        sync.Mutex
-	members   map[string]netip.AddrPort // as configured, with self
-	observers map[string]netip.AddrPort // those that are not, and have joined
-	seeds     map[string]netip.AddrPort // where to look for members, of an observer: as configured
-	alive     map[string]netip.AddrPort // all that memberlist holds for alive, and where
-	described map[string]Description    // what each was seen with last, alive or not
-	streams   map[string]time.Time      // who answers by TCP when asked to join, and since when
-	capable   map[string]bool           // who understands offers
-	joining   map[string]bool           // who has joined since this was last asked, and
-	leaving   map[string]bool           // who has left by itself
-	own       Description               // this member's own
+	members   map[string]netip.AddrPort // configured, with self
+	observers map[string]netip.AddrPort // joined without being configured
+	seeds     map[string]netip.AddrPort // an observer's configured addresses for finding members
+	alive     map[string]netip.AddrPort // alive by memberlist, with addresses
+	described map[string]Description    // last description of each, alive or not
+	streams   map[string]time.Time      // since when each answers by TCP when asked to join
+	capable   map[string]bool           // understands advertisements
+	joining   map[string]bool           // joined since the last TakeChanges
+	leaving   map[string]bool           // left by themselves since the last TakeChanges
+	own       Description               // of this member
 }
 
 var (
@@ -56,17 +54,16 @@ var (
 	_ memberlist.MergeDelegate = (*Members)(nil)
 )
 
-// New knows of nobody yet. Whatever members send each other is received, and each
-// channel gets a token when somebody joins or leaves.
+// New returns an empty Members. receive handles the members' messages, and each channel gets a token when a member
+// joins or leaves.
 func New(self string, a *transport.Admission, receive func([]byte), changed ...chan struct{}) *Members {
 	return &Members{self: self, admission: a, receive: receive, changed: changed, observers: make(map[string]netip.AddrPort),
 		alive: make(map[string]netip.AddrPort), described: make(map[string]Description), streams: make(map[string]time.Time),
 		capable: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
 }
 
-// Configure makes these the members, beside those that have joined without being
-// configured, and has them admitted. Seeds are only where to look for members:
-// who is found may have another name or be elsewhere, and then that counts.
+// Configure sets the members, in addition to observers, and admits them. Seeds are only addresses for finding members:
+// the found members' own names and addresses count.
 func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +73,7 @@ func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 		taken[at] = true
 	}
 	if r.admission.Open {
-		maps.Copy(r.observers, r.alive) // who has a vote no more goes on without
+		maps.Copy(r.observers, r.alive) // a former voter stays as an observer
 	}
 	maps.DeleteFunc(r.observers, func(name string, at netip.AddrPort) bool { return members[name].IsValid() || taken[at] })
 	all := make(map[string]netip.AddrPort)
@@ -94,8 +91,8 @@ func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 	}
 }
 
-// Retain drops observers that memberlist does not hold for alive, unless they are
-// known otherwise. It reports whether there were any.
+// Retain removes observers that are not alive by memberlist, unless known says otherwise. It reports whether there were
+// any.
 func (r *Members) Retain(known map[string]bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +101,7 @@ func (r *Members) Retain(known map[string]bool) bool {
 	return len(r.observers) < before
 }
 
-// Observers are those that memberlist holds for alive.
+// Observers returns the observers that are alive by memberlist.
 func (r *Members) Observers() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +115,7 @@ func (r *Members) Observers() []string {
 	return all
 }
 
-// Describe changes how this member describes itself. It reports whether that
-// differs from the one before.
+// Describe changes this member's description and reports whether it differs.
 func (r *Members) Describe(change func(*Description)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,33 +124,33 @@ func (r *Members) Describe(change func(*Description)) bool {
 	return string(before) != string(r.own.append(nil, memberlist.MetaMaxSize))
 }
 
-// Address is where a member is, or the zero AddrPort.
+// Address returns a member's address, or the zero AddrPort.
 func (r *Members) Address(member string) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at(member)
 }
 
-// at is address, while the mutex is held.
+// at is Address with the mutex held.
 func (r *Members) at(member string) netip.AddrPort {
 	return cmp.Or(r.members[member], r.observers[member], r.seeds[member])
 }
 
-// Alone reports whether memberlist holds nobody else for alive.
+// Alone reports whether memberlist considers no other member alive.
 func (r *Members) Alone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.alive) == 0 || len(r.alive) == 1 && r.alive[r.self].IsValid()
 }
 
-// Campaigns is for how many leases this member stands.
+// Campaigns returns the number of this member's candidacies.
 func (r *Members) Campaigns() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.own.Campaigns
 }
 
-// Joined reports whether memberlist holds a member, as the electorate has it, for alive, where it should be.
+// Joined reports whether memberlist considers a member of the electorate alive, at its expected address.
 func (r *Members) Joined(member string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +159,7 @@ func (r *Members) Joined(member string) bool {
 	return at.IsValid() && r.alive[name] == at && electorate.Member(name, at, r.described[name].Identity) == member
 }
 
-// NoteAnswer notes at now whether a member answers by TCP when it is asked to join.
+// NoteAnswer records whether a member answers by TCP when asked to join.
 func (r *Members) NoteAnswer(now time.Time, member string, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,16 +170,16 @@ func (r *Members) NoteAnswer(now time.Time, member string, does bool) {
 	}
 }
 
-// Last is what a member has said last, and since when it answers by TCP when it is
-// asked to join; the zero time if it does not, or is not asked.
+// Last returns a member's last description, and since when it answers by TCP when asked to join; zero if it does not
+// answer or is not asked.
 func (r *Members) Last(member string) (said Description, answers time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.described[member], r.streams[member]
 }
 
-// Hardware is where the VIPs of the members may be seen, as each has said itself
-// last: who is heard no more may hold one nevertheless.
+// Hardware returns the hardware addresses of each member by its last description. A timed-out member is included, as it
+// may still hold a VIP.
 func (r *Members) Hardware() map[string][]net.HardwareAddr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,27 +190,27 @@ func (r *Members) Hardware() map[string][]net.HardwareAddr {
 	return all
 }
 
-// NodeMeta serves memberlist.Delegate.
+// NodeMeta implements memberlist.Delegate.
 func (r *Members) NodeMeta(limit int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.own.append(nil, limit)
 }
 
-// NotifyMsg takes a message. It serves memberlist.Delegate.
+// NotifyMsg receives a message. It implements memberlist.Delegate.
 func (r *Members) NotifyMsg(b []byte) { r.receive(b) }
 
-// GetBroadcasts serves memberlist.Delegate: no message of the members' own is gossiped.
+// GetBroadcasts implements memberlist.Delegate: members gossip no messages of their own.
 func (r *Members) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState serves memberlist.Delegate: there is none beside the nodes.
+// LocalState implements memberlist.Delegate: there is no state besides the nodes.
 func (r *Members) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState serves memberlist.Delegate.
+// MergeRemoteState implements memberlist.Delegate.
 func (r *Members) MergeRemoteState([]byte, bool) {}
 
-// NotifyAlive keeps out who is no member, or not where it should be. It serves
-// memberlist.AliveDelegate, which is asked about every node from every source.
+// NotifyAlive rejects nodes that are not members or not at their address. It implements memberlist.AliveDelegate, which
+// is called for every node from every source.
 func (r *Members) NotifyAlive(n *memberlist.Node) error {
 	at := where(n)
 	err := r.check(n.Name, at)
@@ -222,7 +218,7 @@ func (r *Members) NotifyAlive(n *memberlist.Node) error {
 		r.admission.CountRefused(n.Name, at, err)
 		return err
 	}
-	if n.DMax >= AdvertisementProtocol { // a release that has replaced another at once does not join anew
+	if n.DMax >= AdvertisementProtocol { // a release that replaces another at once does not join anew
 		r.mu.Lock()
 		r.capable[n.Name] = true
 		r.mu.Unlock()
@@ -230,10 +226,9 @@ func (r *Members) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyMerge refuses the list of another cluster, in which nobody is known here and
-// somebody could not even be an observer. An observer takes any in which somebody could
-// be a member, as it was configured where to look. NotifyAlive refuses single nodes; to
-// refuse a whole list for one would part good members while members change. It serves
+// NotifyMerge rejects the list of another cluster: no node in it is known here, and one could not even be an observer.
+// An observer accepts any list with a possible member, because its configuration only says where to look. NotifyAlive
+// rejects single nodes; rejecting whole lists for them would separate members during a change. It implements
 // memberlist.MergeDelegate.
 func (r *Members) NotifyMerge(nodes []*memberlist.Node) error {
 	wrong := 0
@@ -257,8 +252,7 @@ func (r *Members) isConfigured(member string) bool {
 	return r.members[member].IsValid()
 }
 
-// check says what is wrong with a node. With the key, one that is not configured is an
-// observer.
+// check returns an error if a node is not acceptable. With the key, an unconfigured node is an observer.
 func (r *Members) check(name string, at netip.AddrPort) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,7 +279,7 @@ func (r *Members) check(name string, at netip.AddrPort) error {
 	return nil
 }
 
-// NotifyJoin serves memberlist.EventDelegate.
+// NotifyJoin implements memberlist.EventDelegate.
 func (r *Members) NotifyJoin(n *memberlist.Node) {
 	r.mu.Lock()
 	r.capable[n.Name] = n.DMax >= AdvertisementProtocol
@@ -295,10 +289,10 @@ func (r *Members) NotifyJoin(n *memberlist.Node) {
 	r.see(n)
 }
 
-// NotifyUpdate serves memberlist.EventDelegate.
+// NotifyUpdate implements memberlist.EventDelegate.
 func (r *Members) NotifyUpdate(n *memberlist.Node) { r.see(n) }
 
-// NotifyLeave serves memberlist.EventDelegate.
+// NotifyLeave implements memberlist.EventDelegate.
 func (r *Members) NotifyLeave(n *memberlist.Node) {
 	r.mu.Lock()
 	delete(r.alive, n.Name)
@@ -316,8 +310,7 @@ func (r *Members) notify() {
 	}
 }
 
-// see remembers a node that is alive. A description that is not understood, of a later
-// version perhaps, is an empty one.
+// see records a live node. An unreadable description, perhaps of a later version, counts as empty.
 func (r *Members) see(n *memberlist.Node) {
 	d, _ := parseDescription(n.Meta)
 	at := where(n)

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Recipients are the other members that understand offers, and where they are: those
-// configured, whatever memberlist believes of them, and the rest while it holds them
-// for alive.
+// Recipients returns the other members that understand advertisements, with their addresses: configured ones always,
+// others while memberlist considers them alive.
 func (r *Members) Recipients() map[string]netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -21,8 +20,7 @@ func (r *Members) Recipients() map[string]netip.AddrPort {
 	return all
 }
 
-// listener is where a member is that offers are told to, or the zero AddrPort. The mutex is
-// held.
+// recipient returns a member's address if it is a recipient, else the zero AddrPort. The mutex is held.
 func (r *Members) recipient(member string) netip.AddrPort {
 	at := r.at(member)
 	if _, configured := r.members[member]; member == r.self || !r.capable[member] || !configured && r.alive[member] != at {
@@ -31,8 +29,8 @@ func (r *Members) recipient(member string) netip.AddrPort {
 	return at
 }
 
-// TakeChanges returns which of the listeners have joined, and which members have left
-// by themselves, since the last call.
+// TakeChanges returns the recipients that have joined, and the members that have left by themselves, since the last
+// call.
 func (r *Members) TakeChanges() (joined map[string]netip.AddrPort, left []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,8 +46,7 @@ func (r *Members) TakeChanges() (joined map[string]netip.AddrPort, left []string
 	return joined, left
 }
 
-// Find returns where the member is that memberlist holds for alive and whose name
-// matches, or the zero AddrPort.
+// Find returns the address of a live member with a matching name, or the zero AddrPort.
 func (r *Members) Find(matches func(name string) bool) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()

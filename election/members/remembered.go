@@ -18,15 +18,13 @@ import (
 )
 
 const (
-	// maxFile is how much of the file of remembered members is read, in bytes, and
-	// MaxRemembered how many of them are asked.
+	// maxFile limits the size read from the file of remembered members in bytes, and MaxRemembered their number.
 	maxFile       = 16 << 10
 	MaxRemembered = 64
 )
 
-// ReadRemembered reads which members were there when this node ran last. A file that is not
-// there is nothing to speak of, and a line that is not understood is left out: those that
-// are configured are asked anyway.
+// ReadRemembered reads the members that were present at the previous run. A missing file yields none, and invalid lines
+// are skipped: the configured members are asked anyway.
 func ReadRemembered(file string) (map[string]netip.AddrPort, error) {
 	if file == "" {
 		return nil, nil
@@ -46,7 +44,7 @@ func ReadRemembered(file string) (map[string]netip.AddrPort, error) {
 	return parseRemembered(b), nil
 }
 
-// parseRemembered reads lines of a name and an address, of as many members as may be.
+// parseRemembered parses lines of a name and an address, up to MaxRemembered.
 func parseRemembered(b []byte) map[string]netip.AddrPort {
 	members := make(map[string]netip.AddrPort)
 	for lines := bufio.NewScanner(bytes.NewReader(b)); len(members) < MaxRemembered && lines.Scan(); {
@@ -74,7 +72,7 @@ func formatRemembered(members map[string]netip.AddrPort) []byte {
 	return b.Bytes()
 }
 
-// WriteRemembered replaces the file by one with these members, all or nothing.
+// WriteRemembered replaces the file with these members atomically.
 func WriteRemembered(file string, members map[string]netip.AddrPort) error {
 	if err := disk.Replace(file, formatRemembered(members)); err != nil {
 		return fmt.Errorf("write which members are there: %w", err)

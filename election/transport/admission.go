@@ -1,5 +1,5 @@
-// Package transport carries packets and connections between the members of an
-// election, for memberlist. What comes from elsewhere is counted and not looked at.
+// Package transport carries packets and connections between the members of an election, for memberlist. It counts and
+// drops all others.
 package transport
 
 import (
@@ -12,44 +12,44 @@ import (
 )
 
 const (
-	// maxNamed is how many senders of each kind of nonsense are named in the log.
-	// The others are counted only: a flood has as many sources as it likes.
+	// maxNamed is the maximum number of senders logged per kind of rejected traffic. Others are only counted, as a
+	// flood has any number of sources.
 	maxNamed = 64
-	// strangersPerSecond is how many connections of strangers are looked at, where
-	// strangers may join, and how many at once: what they cost to decrypt is bounded.
+	// strangersPerSecond limits the rate and the burst of connections from unknown addresses, where these may join: it
+	// bounds the cost of decryption.
 	strangersPerSecond = 50
 )
 
-// Admission decides by its source whether what arrives is looked at, and counts and
-// names what is not. It is asked once for each packet, so asking is cheap.
+// Admission decides by the source whether to process a packet or connection, and counts and logs rejected sources. It
+// is asked for each packet and must be cheap.
 //
-// Observers join by a connection, which has to be encrypted with the key. Nothing
-// else of a stranger is looked at.
+// Observers join over a connection, which must be encrypted with the key. All other traffic from unknown addresses is
+// dropped.
 type Admission struct {
-	Unknown    atomic.Uint64 // packets and connections from where no member is
-	Unreadable atomic.Uint64 // encrypted with another key or not at all, from where it might have been read
-	Refused    atomic.Uint64 // claims to be, or vouches for, somebody who is no member
+	Unknown    atomic.Uint64 // packets and connections from addresses of no member
+	Unreadable atomic.Uint64 // encrypted with another key or not at all, from an admitted address
+	Refused    atomic.Uint64 // claims to be, or introduces, a node that is not a member
 
-	Open bool // strangers may join: does not change once there are some
+	Open bool // unknown addresses may connect; fixed once used
 
 	log   *slog.Logger
-	limit *rate.Limiter // of connections of strangers
+	limit *rate.Limiter // for connections from unknown addresses
 
 	mu      sync.RWMutex
-	packets map[netip.AddrPort]string // the other members, by where their packets come from
-	streams map[netip.Addr]string     // and their connections
+	packets map[netip.AddrPort]string // the other members, by source of their packets
+	streams map[netip.Addr]string     // by source of their connections
 
 	strangers  register
 	unreadable register
 	refused    register
 }
 
-// NewAdmission admits nobody yet. If it is open, strangers may connect.
+// NewAdmission returns an admission without members. If open, unknown addresses may connect.
 func NewAdmission(log *slog.Logger, open bool) *Admission {
 	return &Admission{log: log, Open: open, limit: rate.NewLimiter(strangersPerSecond, strangersPerSecond)}
 }
 
-// Replace admits these members from now on and nobody else.
+// Replace sets the admitted members.
 func (a *Admission) Replace(members map[string]netip.AddrPort, self string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,14 +70,14 @@ func (a *Admission) Add(name string, at netip.AddrPort) {
 	a.streams[at.Addr()] = name
 }
 
-// ForgetNamed has what was named named again: the operator has changed something.
+// ForgetNamed logs rejected sources anew, after the operator has changed something.
 func (a *Admission) ForgetNamed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.strangers, a.unreadable, a.refused = nil, nil, nil
 }
 
-// AdmitPacket reports whether a packet from there is looked at.
+// AdmitPacket reports whether to process a packet from an address.
 func (a *Admission) AdmitPacket(from netip.AddrPort) bool {
 	if a.Knows(from) {
 		return true
@@ -86,8 +86,8 @@ func (a *Admission) AdmitPacket(from netip.AddrPort) bool {
 	return false
 }
 
-// admitStream reports whether a connection from there is looked at. It may come from
-// any port. Known says that a member is there.
+// admitStream reports whether to process a connection from an address, with any port. known reports whether it is a
+// member's.
 func (a *Admission) admitStream(from netip.Addr) (ok, known bool) {
 	a.mu.RLock()
 	_, known = a.streams[from]
@@ -99,7 +99,7 @@ func (a *Admission) admitStream(from netip.Addr) (ok, known bool) {
 	return ok, known
 }
 
-// Knows reports whether a member is there.
+// Knows reports whether an address is a member's.
 func (a *Admission) Knows(at netip.AddrPort) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -107,7 +107,7 @@ func (a *Admission) Knows(at netip.AddrPort) bool {
 	return ok
 }
 
-// countStranger counts and names a source that is no member's.
+// countStranger counts and logs a source that is no member's.
 func (a *Admission) countStranger(from netip.Addr) {
 	a.Unknown.Add(1)
 	switch first, last := a.name(&a.strangers, from.String()); {
@@ -135,8 +135,7 @@ func (a *Admission) countUnreadable(from netip.Addr) {
 	}
 }
 
-// address is where a member's connections come from, the zero address if there is none
-// of this name.
+// address returns the source of a member's connections, or the zero address if the name is unknown.
 func (a *Admission) address(member string) netip.Addr {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -148,21 +147,21 @@ func (a *Admission) address(member string) netip.Addr {
 	return netip.Addr{}
 }
 
-// NoteReadable notes that what a member sends can be decrypted.
+// NoteReadable records that messages of a member can be decrypted.
 func (a *Admission) NoteReadable(from netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unreadable, from.String())
 }
 
-// IsUnreadable reports whether what a member sends cannot be decrypted.
+// IsUnreadable reports whether messages of a member cannot be decrypted.
 func (a *Admission) IsUnreadable(from netip.Addr) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.unreadable[from.String()]
 }
 
-// CountRefused counts and names a node that is not what the configuration says.
+// CountRefused counts and logs a node that contradicts the configuration.
 func (a *Admission) CountRefused(name string, at netip.AddrPort, err error) {
 	a.Refused.Add(1)
 	if first, _ := a.name(&a.refused, name+" "+at.String()); first {
@@ -170,11 +169,10 @@ func (a *Admission) CountRefused(name string, at netip.AddrPort, err error) {
 	}
 }
 
-// register is who was named: maxNamed, and then the empty name for all the rest.
+// register holds the logged sources: up to maxNamed, then the empty name for all others.
 type register map[string]bool
 
-// name reports whether this one is to be named, or is the first of those that are
-// not any more.
+// name reports whether to log a source, or whether it is the first of those not logged.
 func (a *Admission) name(named *register, who string) (first, last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// quiet is how long memberlist does not repeat a complaint.
+	// quiet is the minimum time between two log lines of one kind of memberlist's complaints.
 	quiet = 10 * time.Minute
-	// maxComplaints bounds how many kinds of complaints are remembered.
+	// maxComplaints limits the number of remembered kinds.
 	maxComplaints = 64
 )
 
-// unreadables is how memberlist says that it cannot decrypt or decode what a
-// member sent, which is how a wrong key shows.
+// unreadables are memberlist's messages about packets that it cannot decrypt or decode: signs of a wrong key.
 var unreadables = []string{
 	"Decrypt packet failed",
 	"no installed keys could decrypt",
@@ -33,9 +32,8 @@ var unreadables = []string{
 	"missing message type",
 }
 
-// LogFilter takes memberlist's log, which has a line for each packet that
-// displeases it, and passes on what an operator should read: a wrong key once
-// for each source, other trouble once in a while for each kind.
+// LogFilter receives memberlist's log, which has a line per rejected packet. It passes on lines for the operator: a
+// wrong key once per source, other trouble at a limited rate per kind.
 type LogFilter struct {
 	log       *slog.Logger
 	admission *Admission
@@ -50,12 +48,12 @@ type complaint struct {
 	omitted int
 }
 
-// NewLogFilter makes a filter in front of a log.
+// NewLogFilter returns a filter that writes to log.
 func NewLogFilter(log *slog.Logger, a *Admission) *LogFilter {
 	return &LogFilter{log: log, admission: a, said: make(map[string]*complaint)}
 }
 
-// Write takes a line. It serves log.Logger.
+// Write handles a line of memberlist's log. It implements io.Writer.
 func (f *LogFilter) Write(line []byte) (int, error) {
 	severity, text := cutSeverity(strings.TrimSpace(string(line)))
 	switch {
@@ -67,18 +65,18 @@ func (f *LogFilter) Write(line []byte) (int, error) {
 			f.admission.Unreadable.Add(1)
 			f.complain(severity, kind(text), "memberlist: "+text)
 		}
-	case strings.HasPrefix(text, "ignoring alive message"): // CountRefused has named it
-	case strings.Contains(text, net.ErrClosed.Error()): // a last probe while the node stops
+	case strings.HasPrefix(text, "ignoring alive message"): // CountRefused has logged it
+	case strings.Contains(text, net.ErrClosed.Error()): // the last probe while the node stops
 	default:
 		f.complain(severity, kind(text), "memberlist: "+text)
 	}
 	return len(line), nil
 }
 
-// Warn passes on other trouble that may come with each packet as rarely.
+// Warn logs other recurring trouble at the same rate.
 func (f *LogFilter) Warn(text string) { f.complain(slog.LevelWarn, kind(text), text) }
 
-// complain passes on the first of its kind, and how many there were since.
+// complain logs the first complaint of its kind, with the number omitted since the last one.
 func (f *LogFilter) complain(severity slog.Level, kind, text string) {
 	omitted, ok := f.due(kind, time.Now())
 	if !ok {
@@ -91,8 +89,7 @@ func (f *LogFilter) complain(severity slog.Level, kind, text string) {
 	f.log.Log(context.Background(), severity, text, attributes...)
 }
 
-// due reports whether a kind of complaint is to be passed on, and how many of it
-// were not before.
+// due reports whether to log a complaint, and how many of its kind were omitted.
 func (f *LogFilter) due(kind string, now time.Time) (omitted int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,9 +110,8 @@ func (f *LogFilter) due(kind string, now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// cutSeverity takes "[WARN] memberlist: " off a line. What memberlist calls an
-// error is a warning here, as it goes on, and what it warns of is information.
-// The rest is one for each exchange, or what is logged elsewhere in better words.
+// cutSeverity removes "[WARN] memberlist: " from a line. Memberlist's errors become warnings, because it continues, and
+// its warnings become information. Its other lines occur at each exchange or duplicate ours.
 func cutSeverity(line string) (slog.Level, string) {
 	tag, text, ok := strings.Cut(line, "] ")
 	if !ok || !strings.HasPrefix(tag, "[") {
@@ -131,8 +127,7 @@ func cutSeverity(line string) (slog.Level, string) {
 	return slog.LevelWarn, text
 }
 
-// kind is what lines of one kind have in common: what comes before the first
-// name, number or reason.
+// kind returns the common part of similar lines: the text before the first name, number or reason.
 func kind(text string) string {
 	if i := strings.IndexAny(text, ":'\"(0123456789"); i >= 0 {
 		return text[:i]
@@ -144,9 +139,8 @@ func unreadable(text string) bool {
 	return slices.ContainsFunc(unreadables, func(phrase string) bool { return strings.Contains(text, phrase) })
 }
 
-// source is the address that a line says something came from, or the address of the
-// member that it says failed to answer. The zero address stands for one that it does not
-// say.
+// source returns the source address in a line, or the address of the member that failed to answer; the zero address if
+// the line has neither.
 func (f *LogFilter) source(text string) netip.Addr {
 	if answer, ok := strings.CutPrefix(text, "Push/Pull with "); ok {
 		member, _, _ := strings.Cut(answer, " ")

@@ -19,28 +19,24 @@ import (
 )
 
 const (
-	// maxPacket is the largest payload of a UDP packet that is read: what IPv6
-	// carries over every link in one piece is less (RFC 8200 section 5), and
-	// memberlist is told to send no more than that.
+	// maxPacket is the maximum UDP payload read, in bytes. It exceeds the minimum MTU of IPv6 (RFC 8200 section 5),
+	// which limits memberlist's packets.
 	maxPacket = 2048
-	// socketBuffer is asked for in each direction, in bytes: room for some
-	// hundred milliseconds of a flood while the process waits for a processor,
-	// and for what waits for a dead neighbour to be resolved.
+	// socketBuffer is the requested buffer size in bytes per direction. It holds some hundred milliseconds of a flood
+	// while the process waits for a CPU, and packets that wait for neighbour resolution.
 	socketBuffer = 4 << 20
-	// maxStreams is how many connections may be open at once. Members exchange
-	// their lists over one for each other member now and then.
+	// maxStreams is the maximum number of open connections. Members exchange lists over one connection per other member
+	// now and then.
 	maxStreams = 32
-	// maxStream is how much is read from one connection, in bytes: a list of
-	// all members there may be, with all they may tell of themselves.
+	// maxStream is the maximum number of bytes read from a connection: a list of the maximum number of members with
+	// full descriptions.
 	maxStream = 1 << 20
-	// afterError is how long to wait after an error of a socket, which may last.
+	// afterError is the pause after a socket error, which may persist.
 	afterError = 10 * time.Millisecond
 )
 
-// sockets is memberlist's Transport over UDP and TCP. It differs from the one
-// that memberlist brings in that the admission decides, before memory is taken or
-// anything is decrypted, whether what arrives is looked at, and in that
-// connections are bounded and end with it.
+// sockets implements memberlist.Transport over UDP and TCP. Unlike memberlist's own, it asks the admission before it
+// allocates memory or decrypts, limits connections, and closes them on Shutdown.
 type sockets struct {
 	admission *Admission
 	local     netip.AddrPort
@@ -48,10 +44,10 @@ type sockets struct {
 	tcp       *net.TCPListener
 	packets   chan *memberlist.Packet
 	streams   chan net.Conn
-	ctx       context.Context // ends with Shutdown, and what is being dialled with it
+	ctx       context.Context // ends with Shutdown and cancels dialling
 	cancel    context.CancelFunc
 	readers   sync.WaitGroup
-	end       func() error // Shutdown, once
+	end       func() error // runs shutdown once
 
 	mu   sync.Mutex
 	open map[*stream]bool
@@ -59,8 +55,8 @@ type sockets struct {
 
 var _ memberlist.NodeAwareTransport = (*sockets)(nil)
 
-// Listen listens at this member's address, for those who are admitted.
-// The address need not be there yet: nodes may start before their networks do.
+// Listen listens at this member's address for admitted members. The address need not exist yet, because nodes may start
+// before their networks.
 func Listen(at netip.AddrPort, a *Admission) (memberlist.NodeAwareTransport, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	config := net.ListenConfig{Control: prepare}
@@ -85,8 +81,7 @@ func Listen(at netip.AddrPort, a *Admission) (memberlist.NodeAwareTransport, err
 	return s, nil
 }
 
-// prepare sets a socket up before it is bound. Buffers are as large as the
-// kernel allows.
+// prepare configures a socket before it is bound, with buffers as large as the kernel allows.
 func prepare(network, _ string, conn syscall.RawConn) error {
 	var err error
 	ctlErr := conn.Control(func(fd uintptr) {
@@ -103,10 +98,10 @@ func prepare(network, _ string, conn syscall.RawConn) error {
 	return errors.Join(ctlErr, err)
 }
 
-// enlarge sets a buffer's size, within the system's limit if it must be.
+// enlarge sets a buffer's size, limited by the system if necessary.
 func enlarge(fd, force, option int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, socketBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, socketBuffer) // a smaller one does, too
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, socketBuffer) // a smaller one is sufficient
 	}
 }
 
@@ -161,8 +156,8 @@ func (s *sockets) accept() {
 	}
 }
 
-// bound bounds a connection, or returns nil if there are too many or all is over.
-// Strangers get fewer, so that the others keep theirs.
+// bound wraps a connection with limits. It returns nil if too many are open or after Shutdown. Unknown addresses get
+// half of the slots, so that members keep theirs.
 func (s *sockets) bound(conn net.Conn, known bool) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,16 +173,13 @@ func (s *sockets) bound(conn net.Conn, known bool) *stream {
 	return kept
 }
 
-// FinalAdvertiseAddr says where this member is, which is where the others'
-// configuration has it. It serves memberlist.Transport.
+// FinalAdvertiseAddr returns this member's configured address. It implements memberlist.Transport.
 func (s *sockets) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return s.local.Addr().AsSlice(), int(s.local.Port()), nil
 }
 
-// WriteTo sends a packet to another member. What is for anybody else is lost, as
-// if on the way: nobody is to be reached by a ping that asks for an answer to
-// somewhere else, and who is a member no more is to be found dead. It serves
-// memberlist.Transport.
+// WriteTo sends a packet to another member. It silently drops packets to other addresses: an indirect ping must not
+// reach third parties, and a former member must be detected as dead. It implements memberlist.Transport.
 func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	dst, err := netip.ParseAddrPort(addr)
 	if err != nil || !s.admission.Knows(dst) {
@@ -197,19 +189,18 @@ func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	return time.Now(), err
 }
 
-// WriteToAddress is WriteTo. It serves memberlist.NodeAwareTransport.
+// WriteToAddress is WriteTo. It implements memberlist.NodeAwareTransport.
 func (s *sockets) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, error) {
 	return s.WriteTo(b, dst.Addr)
 }
 
-// PacketCh serves memberlist.Transport.
+// PacketCh implements memberlist.Transport.
 func (s *sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
-// StreamCh serves memberlist.Transport.
+// StreamCh implements memberlist.Transport.
 func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
-// DialTimeout connects to another member, from the address that it knows this one
-// by. It serves memberlist.Transport.
+// DialTimeout connects to another member from this member's known address. It implements memberlist.Transport.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	if dst, err := netip.ParseAddrPort(addr); err != nil || !s.admission.Knows(dst) {
 		return nil, fmt.Errorf("connect to %s: no member is there", addr)
@@ -226,13 +217,13 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	return kept, nil
 }
 
-// DialAddressTimeout is DialTimeout. It serves memberlist.NodeAwareTransport.
+// DialAddressTimeout is DialTimeout. It implements memberlist.NodeAwareTransport.
 func (s *sockets) DialAddressTimeout(dst memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	return s.DialTimeout(dst.Addr, timeout)
 }
 
-// Shutdown closes everything and returns when nothing is left running. It may
-// be called again. It serves memberlist.Transport.
+// Shutdown closes all sockets and returns when all goroutines have ended. It is idempotent. It implements
+// memberlist.Transport.
 func (s *sockets) Shutdown() error { return s.end() }
 
 func (s *sockets) shutdown() error {
@@ -248,15 +239,15 @@ func (s *sockets) shutdown() error {
 	return err
 }
 
-// stream is a connection that says no more than maxStream bytes.
+// stream is a connection that delivers at most maxStream bytes.
 type stream struct {
 	net.Conn
 	sockets *sockets
-	left    int // read by one goroutine at a time
+	left    int // used by one goroutine at a time
 	once    sync.Once
 }
 
-// Read ends a connection that says too much.
+// Read fails after maxStream bytes.
 func (c *stream) Read(b []byte) (int, error) {
 	if c.left <= 0 {
 		return 0, io.ErrUnexpectedEOF
@@ -266,7 +257,7 @@ func (c *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close makes room for another connection. It may be called again.
+// Close closes the connection and frees its slot. It is idempotent.
 func (c *stream) Close() (err error) {
 	c.once.Do(func() {
 		c.sockets.mu.Lock()

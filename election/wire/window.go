@@ -1,19 +1,17 @@
 package wire
 
-// windowSize is how many messages of a sender may be on their way at a time: those
-// about some thousand leases come in one burst, and memberlist hands them on newest
-// first.
+// windowSize limits the messages of a sender in flight. Those about thousands of leases form one burst, and memberlist
+// delivers the newest first.
 const windowSize = 1024
 
-// Window tells which messages of a sender have been seen: a replayed one is
-// dropped, one that was overtaken is not (as in RFC 4303 section 3.4.3). Those
-// before the first that was seen are dropped too.
+// Window detects replayed messages of a sender; an overtaken message is still new (as in RFC 4303 section 3.4.3).
+// Messages before the first one seen count as replayed.
 type Window struct {
-	Top  uint64                  // the greatest sequence number seen, 0: none
-	seen [windowSize / 64]uint64 // bit s % windowSize: s has been seen, for the last of them
+	Top  uint64                  // greatest sequence number seen; 0: none
+	seen [windowSize / 64]uint64 // bit s % windowSize: s has been seen, for the last windowSize numbers
 }
 
-// Take reports whether sequence is new, and remembers it.
+// Take reports whether sequence is new, and records it.
 func (w *Window) Take(sequence uint64) bool {
 	switch {
 	case sequence == 0:

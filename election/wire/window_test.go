@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWindowAgainstList compares the window with a list of all that was seen.
+// TestWindowAgainstList compares the window with a list of all numbers seen.
 func TestWindowAgainstList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window

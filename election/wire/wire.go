@@ -1,5 +1,4 @@
-// Package wire reads what members send each other, which may be cut short,
-// forged or sent again, and computes the hashes in it.
+// Package wire decodes messages of members, which may be truncated, forged or replayed, and computes their hashes.
 package wire
 
 import (
@@ -10,14 +9,13 @@ import (
 
 var errShort = errors.New("cut short")
 
-// Reader takes values from the front of a message until one is missing or wrong.
-// What it returns from then on is zero.
+// Reader takes values from the front of a message. After the first missing or invalid value, it returns zero values.
 type Reader struct {
 	Rest []byte
 	Err  error // the first
 }
 
-// Fail notes that a value is wrong.
+// Fail records an invalid value.
 func (r *Reader) Fail(err error) {
 	if r.Err == nil {
 		r.Err = err
@@ -38,7 +36,7 @@ func (r *Reader) Byte() byte     { return r.Bytes(1)[0] }
 func (r *Reader) Uint32() uint32 { return binary.BigEndian.Uint32(r.Bytes(4)) }
 func (r *Reader) Uint64() uint64 { return binary.BigEndian.Uint64(r.Bytes(8)) }
 
-// Name reads a string after its length in one byte.
+// Name reads a string with its length in one byte before it.
 func (r *Reader) Name() string { return string(r.Bytes(int(r.Byte()))) }
 
 func (r *Reader) Uvarint() uint64 {
@@ -61,7 +59,7 @@ func (r *Reader) skip(n int) {
 	r.Rest = r.Rest[n:]
 }
 
-// Hash is that of a name and a number, equal on all members. All bits of it are good.
+// Hash returns a well-mixed hash of a name and a number, equal on all members.
 func Hash(name string, number uint64) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -69,8 +67,8 @@ func Hash(name string, number uint64) uint64 {
 	return Mix(h.Sum64())
 }
 
-// Mix spreads the low bits' differences over all bits (the finalizer of
-// SplitMix64): FNV leaves similar names with similar high bits.
+// Mix spreads differences in the low bits over all bits (finalizer of SplitMix64): FNV gives similar names similar high
+// bits.
 func Mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -32,9 +32,8 @@ const (
 	flagCampaigning = 1 << 1
 )
 
-// AppendBinary appends the message as it is on the wire. It fails for one that
-// takes more than [MaxSize] bytes or cannot be expressed; the machine makes
-// none of those.
+// AppendBinary appends the message in wire format. It fails for a message of more than [MaxSize] bytes or one that
+// cannot be expressed; the machine produces neither.
 func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	if len(m.From) > 255 {
 		return nil, fmt.Errorf("lease message: name of %d bytes: too long", len(m.From))
@@ -50,7 +49,7 @@ func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Room is how many of the items fit the message.
+// Room returns how many of the items fit the message.
 func (m Message) Room(items []Item) int {
 	b := m.appendHeader(make([]byte, 0, MaxSize+512))
 	for i, it := range items {
@@ -139,7 +138,7 @@ func (it Item) append(b []byte) []byte {
 	case Refuse:
 		b = binary.AppendUvarint(b, it.Round)
 		b = binary.AppendUvarint(b, it.Promised)
-		// Rounded up: a candidate must not come back too early.
+		// Rounded up, so that a candidate does not return too early.
 		b = binary.AppendUvarint(b, uint64((max(it.Remaining, 0)+time.Microsecond-1)/time.Microsecond))
 	case Release:
 		b = appendName(b, it.To)
@@ -147,8 +146,7 @@ func (it Item) append(b []byte) []byte {
 	return b
 }
 
-// Parse reads a message from the wire. Only its form has been checked:
-// what it says may be wrong.
+// Parse reads a message from the wire. It checks the form only, not the content.
 func Parse(b []byte) (Message, error) {
 	if len(b) > MaxSize {
 		return Message{}, fmt.Errorf("lease message: %d bytes, at most %d may come", len(b), MaxSize)
@@ -182,10 +180,10 @@ func Parse(b []byte) (Message, error) {
 	return m, nil
 }
 
-// reader reads what messages are made of.
+// reader reads the parts of messages.
 type reader struct{ wire.Reader }
 
-// duration reads a number of units. What no lease needs becomes the most there is.
+// duration reads a number of units. It caps values beyond any valid lease.
 func (r *reader) duration(unit time.Duration) time.Duration {
 	return time.Duration(min(r.Uvarint(), uint64(2*electorate.MaxDuration/unit))) * unit
 }

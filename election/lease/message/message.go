@@ -1,5 +1,4 @@
-// Package message is what members say to each other about leases, and how that is
-// written on the wire.
+// Package message defines the lease messages between members and their wire format.
 package message
 
 import (
@@ -10,22 +9,22 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// MaxSize is the most bytes that a message takes on the wire: it fits the
-// least MTU of IPv6 (1,280, RFC 8200 section 5) with room for encryption.
+// MaxSize is the maximum size of a message in bytes. It fits the minimum MTU of IPv6 (1,280, RFC 8200 section 5) with
+// room for encryption.
 const MaxSize = 1200
 
-// Kind tells the items of a message apart.
+// Kind distinguishes the items of a message.
 type Kind uint8
 
-// What an item says.
+// Kinds of items. Prepare to Release are PaxosLease's messages.
 const (
-	// Stand is the sender's candidacy for a lease.
+	// Campaign reports the sender's candidacy for a lease.
 	Campaign Kind = iota + 1
-	// Prepare asks for the promise to refuse lesser ballots.
+	// Prepare requests the promise to refuse lesser ballots.
 	Prepare
-	// Promise answers a Prepare: promised, and nobody else holds the lease.
+	// Promise answers a Prepare: promised, and no other process holds the lease.
 	Promise
-	// Propose asks for the lease, or for its renewal, from the round's start.
+	// Propose requests the lease, or its renewal, from the start of the round.
 	Propose
 	// Accept answers a Propose: granted.
 	Accept
@@ -33,68 +32,68 @@ const (
 	Refuse
 	// Release gives up the ballot and all lesser ones of the sender.
 	Release
-	// Unchanged repeats all candidacies of the sender at once: Lease is their digest.
+	// Unchanged confirms all candidacies of the sender: Lease is their digest.
 	Unchanged
-	// Repeat asks for a Stand for each: the receiver's last Unchanged is not understood.
+	// Repeat requests all Campaign items again: the receiver's last Unchanged does not match.
 	Repeat
 )
 
-// Item is what a message says about one lease.
+// Item is the part of a message about one lease.
 type Item struct {
 	Kind    Kind
-	Lease   uint64 // ID of its name; of Unchanged the digest, of Repeat 0
-	Counter uint64 // of the ballot; it is the sender's in a request, the receiver's in an answer
-	Round   uint64 // of a Propose and its answers: counts the proposals of the sender
+	Lease   uint64 // ID of its name; for Unchanged the digest, for Repeat 0
+	Counter uint64 // of the ballot: the sender's in a request, the receiver's in an answer
+	Round   uint64 // Propose and its answers: counts the sender's proposals
 
-	Promised  uint64        // Refuse: the greatest counter promised so far
-	Remaining time.Duration // Refuse: how long the sender will go on refusing, 0 if another ballot might do
+	Promised  uint64        // Refuse: greatest counter promised so far
+	Remaining time.Duration // Refuse: how long the sender will keep refusing; 0: another ballot may succeed
 
-	Priority    int    // Stand
-	Preempt     bool   // Stand
-	Campaigning bool   // Stand: false ends the candidacy
-	Epoch       uint64 // Stand: of the lease that the sender holds, 0 if it does not
-	To          string // Release: who shall bid first, if anybody
+	Priority    int    // Campaign
+	Preempt     bool   // Campaign
+	Campaigning bool   // Campaign: false ends the candidacy
+	Epoch       uint64 // Campaign: epoch of the lease if the sender holds it, else 0
+	To          string // Release: the successor; empty: none
 }
 
-// Message is one datagram from a member to another.
+// Message is one datagram between two members.
 type Message struct {
-	From        string // the member that sent it
+	From        string // sending member
 	Incarnation uint64 // of the sender's process
-	Receiver    uint64 // stands for the receiver's name and incarnation, or its name alone while the sender does not know the latter
+	Receiver    uint64 // identity of the receiving process, or of its member while the sender does not know the process
 	Sequence    uint64 // of the messages from this sender to this receiver, from 1
-	Cluster     uint64 // of the sender's record, 0 if it has none
-	Number      uint64 // of that record
-	Active      uint64 // digest of the electorate in it
-	Desired     uint64 // digest of the electorate that the sender is configured with
-	Abstaining  bool   // the sender has started lately and does not vote yet
+	Cluster     uint64 // of the sender's committed electorate; 0: none
+	Number      uint64 // of that electorate
+	Active      uint64 // digest of that electorate
+	Desired     uint64 // digest of the sender's desired electorate
+	Abstaining  bool   // the sender has started recently and does not vote yet
 
-	// Electorate describes Active, or Desired if the sender has no record; nil if it does not.
+	// Electorate is the one of Active, or of Desired if the sender has no committed one; nil: omitted.
 	Electorate *electorate.Electorate
-	Change     *Change // nil: nothing is said of the next record
+	Change     *Change // about the next electorate; nil: none
 	Items      []Item
 }
 
-// Phase tells the steps of agreeing on the next record apart (Lamport, "Paxos Made Simple", section 2.2).
+// Phase distinguishes the steps of choosing the next electorate (Lamport, "Paxos Made Simple", section 2.2).
 type Phase uint8
 
-// What a change says.
+// Phases of a change.
 const (
-	// Asked wants the promise to refuse lesser ballots.
+	// Asked requests the promise to refuse lesser ballots.
 	Asked Phase = iota + 1
-	// Promised answers that: Value is what the sender accepted before, by the ballot Accepted.
+	// Promised answers Asked: Value was accepted before, by ballot Accepted.
 	Promised
-	// Proposed wants the acceptance of Value.
+	// Proposed requests the acceptance of Value.
 	Proposed
-	// Accepted answers that.
+	// Accepted answers Proposed.
 	Accepted
-	// Refused answers either: a ballot above Ballot might do.
+	// Refused answers either: a ballot above Ballot may succeed.
 	Refused
 )
 
-// Ballot is the number of an attempt to have the next record chosen. No two attempts have the same one.
+// Ballot is the number of an attempt to choose the next electorate. No two attempts share one.
 type Ballot struct {
 	Counter uint64
-	Owner   uint64 // the process that attempts it, as [Identity] has it
+	Owner   uint64 // the attempting process, by [Identity]
 }
 
 // Less reports whether b is below o.
@@ -102,22 +101,21 @@ func (b Ballot) Less(o Ballot) bool {
 	return cmp.Or(cmp.Compare(b.Counter, o.Counter), cmp.Compare(b.Owner, o.Owner)) < 0
 }
 
-// Change is a step towards the record after that of the sender.
+// Change is a step towards the electorate after the sender's.
 type Change struct {
 	Phase    Phase
 	Ballot   Ballot
 	Accepted Ballot                 // Promised, if there is a Value
-	Value    *electorate.Electorate // Proposed, and perhaps Promised
+	Value    *electorate.Electorate // Proposed, and optional for Promised
 }
 
-// Outgoing is a message and the member that it is for.
+// Outgoing is a message and its receiver.
 type Outgoing struct {
 	To string
 	Message
 }
 
-// Identity stands for a member's process as the receiver of a message, or for the
-// member if incarnation is 0.
+// Identity returns the identity of a member's process as a receiver, or of the member if incarnation is 0.
 func Identity(name string, incarnation uint64) uint64 {
 	return max(wire.Hash(name, incarnation), 1)
 }
