@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// worker is the file of a node that has no VIP and no vote, and wants the masters' API at hand.
+// worker is the file of a node without VIP and vote, with a balancer to the masters' API.
 const worker = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 election:
@@ -25,7 +25,7 @@ balancers:
     members: {port: 6443, checks: [apiserver]}
 `
 
-// static is a balancer of servers that are no members, in the file of a node with a VIP.
+// static is the file of a node with a VIP and a balancer of servers that are not members.
 const static = base + `balancers:
 - name: api
   listen: [{vip: web, port: 9443}]
@@ -59,7 +59,7 @@ func TestBalancerDefaults(t *testing.T) {
 	}
 }
 
-// The bridge needs to know other masters.
+// The bridge needs an election, by which it knows other masters.
 func TestBridgeDefault(t *testing.T) {
 	for file, want := range map[string]bool{
 		base: false,
@@ -72,7 +72,7 @@ func TestBridgeDefault(t *testing.T) {
 	}
 }
 
-// Files that balancers make possible.
+// These files are valid because they have balancers.
 func TestBalancersAlone(t *testing.T) {
 	const tail = "election:\n  members: {m1: \"10.0.1.1:7946\"}\n  keyFile: /etc/herald/gossip.key\n"
 	for name, file := range map[string]string{
@@ -180,7 +180,7 @@ func TestStaticBalancerMistakes(t *testing.T) {
 	})
 }
 
-// two is a file of two balancers that listen at the same address, one of them at its servers' port.
+// two is a file of two balancers that listen at the same address; one uses its servers' port.
 const two = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 balancers:
@@ -193,7 +193,7 @@ balancers:
   mode: proxy
 `
 
-// Balancers lead to servers, not to each other: connections might go round and round.
+// Balancers must not lead to each other, as connections might loop.
 func TestBalancersOfBalancers(t *testing.T) {
 	const want = "listens: want the address of a server"
 	checkMistakesIn(t, two, []mistake{
@@ -210,13 +210,13 @@ func TestBalancersOfBalancers(t *testing.T) {
 	})
 }
 
-// checkMistakesIn is checkMistakes in a file other than the base, on a node called w1 unless it says otherwise.
+// checkMistakesIn is checkMistakes for another file than the base, on a node named w1 by default.
 func checkMistakesIn(t *testing.T, file string, mistakes []mistake) {
 	t.Helper()
 	for _, m := range mistakes {
 		t.Run(m.new, func(t *testing.T) {
 			if strings.Count(file, m.old) != 1 {
-				t.Fatalf("%q is in the file %d times, want once", m.old, strings.Count(file, m.old))
+				t.Fatalf("%q occurs in the file %d times, want once", m.old, strings.Count(file, m.old))
 			}
 			_, err := config.Parse("herald.yaml", []byte(strings.Replace(file, m.old, m.new, 1)), config.Hostname("w1"))
 			if err == nil {

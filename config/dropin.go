@@ -11,16 +11,16 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// dropIn is what a file beside the configuration's may add to it.
+// dropIn is the content of a drop-in file, which adds to the configuration.
 type dropIn struct {
 	VIPs   []VIP          `yaml:"vips"`
 	Checks []health.Check `yaml:"checks"`
 }
 
-// dropInsOf is the folder of the files that add to the configuration in the file at path, as [ReadFile] takes it.
+// dropInsOf returns the folder of the drop-ins to the configuration file at path, in the form for [ReadFile].
 func dropInsOf(path string) string { return path + ".d/" }
 
-// addDropIns adds what the files in folder have. It returns false if judging the whole would mislead.
+// addDropIns adds the content of the drop-ins in folder. It returns false if validating the result would mislead.
 func (c *Config) addDropIns(r *yaml.Report, folder string, read func(string) ([]byte, error)) bool {
 	list, err := read(folder)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Config) addDropIns(r *yaml.Report, folder string, read func(string) ([]
 	return whole
 }
 
-// list are the paths of the drop-ins in folder: all that end in .yaml and are not hidden, in order, each ended by a zero.
+// list returns the paths of the drop-ins in folder: the files *.yaml that are not hidden, in order, each terminated by a zero byte.
 func list(folder string) ([]byte, error) {
 	entries, err := os.ReadDir(folder) // in order
 	var out []byte
@@ -56,7 +56,7 @@ func list(folder string) ([]byte, error) {
 	return out, err
 }
 
-// Names are the paths that [ReadFile] found in a folder.
+// Names returns the paths that [ReadFile] found in a folder.
 func Names(list []byte) []string {
 	return strings.FieldsFunc(string(list), func(r rune) bool { return r == 0 })
 }

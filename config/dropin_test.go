@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// withDropIns writes the base and files beside it into a new folder.
+// withDropIns writes the base and drop-ins into a new folder.
 func withDropIns(t *testing.T, files map[string]string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "herald.yaml")
@@ -34,7 +34,7 @@ checks:
   tcp: {address: "127.0.0.1:5001"}
 `
 
-// What drop-ins have follows what the file has, in the order of their names; each may refer to what any has.
+// The items of drop-ins follow those of the file, in the order of file names. Each file may refer to names in any other.
 func TestDropIns(t *testing.T) {
 	file := withDropIns(t, map[string]string{
 		"20-checks.yaml": "checks: [{name: dns, dns: {server: \"127.0.0.1:53\", name: example.org}}]\n",
@@ -56,24 +56,24 @@ func TestDropIns(t *testing.T) {
 	if diff := cmp.Diff([]string{"web on lo by apiserver", "registry on lo by registry,dns", "apiserver", "registry", "dns"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The whole is a configuration of one file.
+	// The result can be written as a single file.
 	if _, err := config.Parse("whole", c.YAML()); err != nil {
 		t.Error(err)
 	}
 	if c, err := config.Parse(file, []byte(base)); err != nil || len(c.VIPs) != 1 {
-		t.Errorf("%v, Parse has read drop-ins", err)
+		t.Errorf("%v: Parse has read drop-ins", err)
 	}
 	if c, err := config.Parse(file, []byte(base), config.ReadBy(config.ReadFile)); err != nil || len(c.VIPs) != 2 {
-		t.Errorf("%v, Parse has not read the drop-ins that it was to", err)
+		t.Errorf("%v: Parse with ReadBy has not read the drop-ins", err)
 	}
 }
 
-// A mistake is told at its place in its file, and refuses the whole.
+// A mistake is reported with its own file and position, and refuses the whole configuration.
 func TestDropInMistakes(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
-		want  string // less the folder
+		want  string // without the folder
 	}{
 		{"another section", map[string]string{"a.yaml": registry + "bgp: {asn: 1}\n"}, "herald.yaml.d/a.yaml:9:1: bgp: unknown field, want vips or checks"},
 		{"syntax", map[string]string{"a.yaml": "vips: [", "b.yaml": registry}, "herald.yaml.d/a.yaml:1:7: not valid YAML: sequence end token ']' not found"},
@@ -105,7 +105,7 @@ func TestDropInMistakes(t *testing.T) {
 	}
 }
 
-// A drop-in that cannot be read refuses the whole, as does a folder that is none.
+// An unreadable drop-in refuses the whole configuration, and so does a file in place of the folder.
 func TestDropInsThatCannotBeRead(t *testing.T) {
 	file := withDropIns(t, nil)
 	must.Do(t, os.Symlink("nowhere", filepath.Join(file+".d", "a.yaml")))

@@ -3,8 +3,8 @@ package config
 import "github.com/herald-vip/herald/config/yaml"
 
 type (
-	// Error is one mistake in a configuration file.
+	// Error is a mistake in a configuration file.
 	Error = yaml.Error
-	// Errors are all the mistakes of one configuration file, in the order of their positions.
+	// Errors are all mistakes of a configuration file, in the order of their positions.
 	Errors = yaml.Errors
 )

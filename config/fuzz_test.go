@@ -18,9 +18,9 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// Whatever the file, it is read or refused, never a panic; what is read keeps
-// the promises that other packages rely on, and what is refused is so at a
-// place in the file.
+// Any file is accepted or refused without a panic. An accepted one satisfies the
+// conditions that other packages rely on; a refused one has its mistakes at positions in
+// the file.
 func FuzzParse(f *testing.F) {
 	example, err := os.ReadFile("example.yaml")
 	if err != nil {
@@ -62,7 +62,7 @@ func FuzzParse(f *testing.F) {
 		data := c.YAML()
 		again, err := config.Parse("f", data)
 		if err != nil {
-			t.Fatalf("what was written is refused: %v\n%s", err, data)
+			t.Fatalf("written file is refused: %v\n%s", err, data)
 		}
 		if diff := cmp.Diff(c, again, addresses); diff != "" {
 			t.Errorf("configuration read again (-want +got):\n%s", diff)
@@ -70,7 +70,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever drop-ins there are, the whole keeps the promises, or is refused at places in one of the files.
+// With any drop-ins, the whole satisfies the conditions, or is refused at positions in one of the files.
 func FuzzDropIns(f *testing.F) {
 	f.Add(registry, "checks: [{name: apiserver, file: {path: /f}}]")
 	f.Add("vips: [{name: web}]\nbgp: {}", "vips: 5\nchecks: [7, {rise: x}]")
@@ -89,13 +89,13 @@ func FuzzDropIns(f *testing.F) {
 		}
 		for _, e := range all {
 			if e.File == "f" || files[e.File] == "" && e.Line != 1 || strings.ContainsAny(e.Error(), "\r\n") {
-				t.Errorf("%v is not a mistake in a drop-in, in one line", e)
+				t.Errorf("%v is not a one-line mistake in a drop-in", e)
 			}
 		}
 	})
 }
 
-// Whatever the key file, it is read or refused in one sentence; what is read has keys to encrypt with.
+// Any key file is accepted or refused with one sentence; an accepted one has at least one key.
 func FuzzParseKeys(f *testing.F) {
 	f.Add([]byte(key(1, 16) + "\n" + key(2, 32)))
 	f.Add([]byte("# comment\n\n" + key(3, 24)))
@@ -103,7 +103,7 @@ func FuzzParseKeys(f *testing.F) {
 		keys, err := config.ParseKeys(file)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
-				t.Fatalf("more than a sentence: %v", err)
+				t.Fatalf("more than one sentence: %v", err)
 			}
 			return
 		}
@@ -129,7 +129,7 @@ func checkErrors(t *testing.T, file string, err error) {
 	lines := 1 + strings.Count(file, "\n") + strings.Count(file, "\r")
 	for i, e := range all {
 		if e.Line < 1 || e.Line > lines || e.Column < 1 {
-			t.Errorf("%s: there is no such place in a file of %d lines", e, lines)
+			t.Errorf("%s: position is outside of a file of %d lines", e, lines)
 		}
 		if e.Message == "" || strings.ContainsAny(e.Error(), "\r\n") {
 			t.Errorf("%q is not one line", e)
@@ -144,7 +144,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 	require := func(ok bool, promise string) {
 		t.Helper()
 		if !ok {
-			t.Errorf("not kept: %s", promise)
+			t.Errorf("violated: %s", promise)
 		}
 	}
 	var checks []string
@@ -161,9 +161,9 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(check.Exec == nil || len(check.Exec.Command) > 0 && strings.HasPrefix(check.Exec.Command[0], "/") && check.Exec.User != "", "a command can be run")
 		require(check.ICMP == nil || check.ICMP.Address.IsValid() && !check.Not, "an echo request has a target")
 		require(check.File == nil || strings.HasPrefix(check.File.Path, "/"), "a file has an absolute path")
-		require(check.Interval >= 10*time.Millisecond && check.Timeout >= 10*time.Millisecond, "a check has a pace")
-		require(check.Rise >= 1 && check.Fall >= 1, "a check counts")
-		require(check.HTTP == nil || len(check.HTTP.Status) > 0 && strings.HasPrefix(strings.ToLower(check.HTTP.URL), "http"), "an HTTP check can be done")
+		require(check.Interval >= 10*time.Millisecond && check.Timeout >= 10*time.Millisecond, "a check has an interval and a timeout")
+		require(check.Rise >= 1 && check.Fall >= 1, "a check has rise and fall")
+		require(check.HTTP == nil || len(check.HTTP.Status) > 0 && strings.HasPrefix(strings.ToLower(check.HTTP.URL), "http"), "an HTTP check has a URL and statuses")
 	}
 	families := map[config.Family]bool{}
 	if c.BGP != nil {
@@ -177,7 +177,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 			}
 			require(ways == 1, "a peer has address, interface or default gateway")
 			require(p.ASN != 0 && p.Port != 0 && len(p.Families) > 0 && p.Password == "", "a peer is complete")
-			require(p.HoldTime >= 3*time.Second && p.HoldTime%time.Second == 0, "a hold time is what BGP can say")
+			require(p.HoldTime >= 3*time.Second && p.HoldTime%time.Second == 0, "a hold time is in whole seconds of at least 3s")
 			require(p.Multihop == 0 || p.TTLSecurity == 0, "multihop and ttlSecurity exclude each other")
 			for _, family := range p.Families {
 				families[family] = true
@@ -195,7 +195,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(e.Lease >= 100*time.Millisecond && e.Lease <= 10*time.Second, "a lease is long enough")
 	}
 	require(c.NodeName != "" && strings.HasPrefix(c.Admin.Socket, "/"), "a node has a name and a socket")
-	require(len(c.VIPs) > 0 || len(c.Balancers) > 0 || c.Services != nil || len(c.Checks) > 0, "there is something to do")
+	require(len(c.VIPs) > 0 || len(c.Balancers) > 0 || c.Services != nil || len(c.Checks) > 0, "there is a VIP, a balancer, a check or services")
 	checkBalancers(c, require)
 	names, owned := map[string]bool{}, map[netip.Addr]bool{}
 	for _, vip := range c.VIPs {
@@ -207,7 +207,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(len(vip.Addresses) > 0 && len(vip.Checks) > 0, "a VIP has addresses and checks")
 		for _, addr := range vip.Addresses {
 			require(addr.IsValid() && !owned[addr] && addr.IsGlobalUnicast() && addr == addr.Unmap(), "a VIP's addresses are its own and can be reached")
-			require(arp || kernel || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "an address is carried")
+			require(arp || kernel || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "a session carries the address")
 			owned[addr] = true
 		}
 		for _, prefix := range vip.Prefixes {
@@ -228,7 +228,7 @@ func checkBalancers(c *config.Config, require func(bool, string)) {
 		require((b.Check == nil) == (members != nil), "members check themselves, others are checked")
 		switch {
 		case members != nil:
-			require(static == nil && dns == nil && c.Election != nil && members.Port != 0 && len(members.Checks) > 0, "members can be known")
+			require(static == nil && dns == nil && c.Election != nil && members.Port != 0 && len(members.Checks) > 0, "members are known by an election")
 		case static != nil:
 			require(dns == nil && len(static.Addresses) > 0, "backends are listed")
 		default:

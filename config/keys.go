@@ -10,9 +10,9 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-// readKeys reads the file of the gossip keys.
+// readKeys reads the gossip keys of the election.
 func (c *Config) readKeys(r *yaml.Report, read func(string) ([]byte, error)) {
-	if c.Election == nil || !filepath.IsAbs(c.Election.KeyFile) { // absent, or reported
+	if c.Election == nil || !filepath.IsAbs(c.Election.KeyFile) { // absent, or a reported mistake
 		return
 	}
 	data, err := read(c.Election.KeyFile)
@@ -24,12 +24,12 @@ func (c *Config) readKeys(r *yaml.Report, read func(string) ([]byte, error)) {
 	}
 }
 
-// parseKeys reads gossip keys: one a line in base64, of 16, 24 or 32 bytes for AES-128,
-// AES-192 or AES-256. The first encrypts and all decrypt. Empty lines and those that
-// begin with # do not count. The error names the line, never what is in it.
+// parseKeys reads gossip keys, one per line in base64, of 16, 24 or 32 bytes for AES-128,
+// AES-192 or AES-256. The first encrypts and all decrypt. It skips empty lines and
+// comments (#). Errors name the line, never its content.
 func parseKeys(data []byte) ([][]byte, error) {
 	var keys [][]byte
-	lines := make(map[string]int) // a key's line
+	lines := make(map[string]int) // the line of each key
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++

@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// maxPassword is the longest TCP MD5 password Linux takes (TCP_MD5SIG_MAXKEYLEN), in bytes.
+// maxPassword is the maximum length of a TCP MD5 password on Linux (TCP_MD5SIG_MAXKEYLEN), in bytes.
 const maxPassword = 80
 
 // Option is an input of [Parse] from outside the file.
@@ -26,23 +26,23 @@ type options struct {
 	read               func(string) ([]byte, error)
 }
 
-// Hostname makes name, in lower case, the default of nodeName.
+// Hostname sets the default of nodeName to name in lower case.
 func Hostname(name string) Option {
 	return func(o *options) { o.hostname = name }
 }
 
-// NodeName makes name the nodeName, whatever the file and the host say; an empty one says nothing.
+// NodeName sets the nodeName and overrides the file and the host; an empty name has no effect.
 func NodeName(name string) Option {
 	return func(o *options) { o.nodeName = name }
 }
 
-// ReadBy has [Load] read each file, once, with read instead of [ReadFile]; and [Parse] the drop-ins, which it leaves out else.
+// ReadBy makes [Load] read each file once with read instead of [ReadFile], and [Parse] read the drop-ins with it.
 func ReadBy(read func(name string) ([]byte, error)) Option {
 	return func(o *options) { o.read = read }
 }
 
-// Parse reads a configuration from data; name is what errors call the file. It
-// touches no other file unless [ReadBy] says how: passwords and keys stay empty. The error is of type [Errors].
+// Parse reads a configuration from data; errors call the file name. Without [ReadBy] it
+// reads no other file: there are no drop-ins, and passwords and keys stay empty. The error is of type [Errors].
 func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 	var o options
 	for _, opt := range opts {
@@ -56,7 +56,7 @@ func Parse(name string, data []byte, opts ...Option) (*Config, error) {
 	return c, nil
 }
 
-// parse reports what is wrong with data, and with the drop-ins to it, and returns what could be read of them.
+// parse reads data and its drop-ins, reports their mistakes and returns all that could be read.
 func parse(r *yaml.Report, name string, data []byte, o options) *Config {
 	c := new(Config)
 	whole := yaml.Decode(r, data, c)
@@ -70,8 +70,8 @@ func parse(r *yaml.Report, name string, data []byte, o options) *Config {
 	return c
 }
 
-// YAML writes c as a configuration file with all defaults filled in. Parsing
-// it gives c again, less the passwords.
+// YAML returns c as a configuration file with all defaults filled in. Parsing
+// it gives c again, without passwords and keys.
 func (c *Config) YAML() []byte {
 	w := yaml.Writer{Tag: "yaml", Omit: func(value, usual reflect.Value) bool {
 		return value.IsZero() && usual.IsZero() && value.Type() != reflect.TypeFor[electorate.Quorum]()
@@ -80,12 +80,12 @@ func (c *Config) YAML() []byte {
 	return []byte(w.String())
 }
 
-// Load reads the configuration in the file at path, what the drop-ins in the folder
-// path.d add to it, and the passwords and keys in the files it names. Files of health checks may appear later and are not looked
-// at. The error is of type [Errors] unless the file itself cannot be read.
+// Load reads the configuration file at path, the drop-ins in the folder path.d, and the
+// password and key files they name. It does not read files of health checks, which may appear later.
+// The error is of type [Errors] unless the file itself cannot be read.
 func Load(path string, opts ...Option) (*Config, error) {
 	o := options{read: ReadFile}
-	if name, err := os.Hostname(); err == nil { // it matters only, and is reported, if the file has no nodeName
+	if name, err := os.Hostname(); err == nil { // an error matters only if the file has no nodeName, and is reported then
 		o.hostname = name
 	}
 	for _, opt := range opts {
@@ -105,7 +105,7 @@ func Load(path string, opts ...Option) (*Config, error) {
 	return c, nil
 }
 
-// readPasswords reads the password files that c names, each once even if peers share it.
+// readPasswords reads the password files of the peers, each file once.
 func (c *Config) readPasswords(r *yaml.Report, read func(string) ([]byte, error)) {
 	if c.BGP == nil {
 		return
@@ -117,7 +117,7 @@ func (c *Config) readPasswords(r *yaml.Report, read func(string) ([]byte, error)
 	results := map[string]result{}
 	for i := range c.BGP.Peers {
 		peer := &c.BGP.Peers[i]
-		if !filepath.IsAbs(peer.PasswordFile) { // absent, or reported
+		if !filepath.IsAbs(peer.PasswordFile) { // absent, or a reported mistake
 			continue
 		}
 		got, ok := results[peer.PasswordFile]
@@ -136,27 +136,27 @@ func (c *Config) readPasswords(r *yaml.Report, read func(string) ([]byte, error)
 	}
 }
 
-// ParsePassword is the TCP MD5 password that data holds: one line.
+// ParsePassword returns the TCP MD5 password in data, which must be one line.
 func ParsePassword(data []byte) (string, error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	switch {
 	case len(data) == 0:
-		return "", errors.New("it is empty, want a password")
+		return "", errors.New("the password is empty: give one")
 	case bytes.ContainsAny(data, "\r\n\x00"):
-		return "", errors.New("it has more than one line, want only a password")
+		return "", errors.New("there is more than one line: keep only the password")
 	case len(data) > maxPassword:
-		return "", fmt.Errorf("the password has %d bytes, TCP MD5 takes at most %d", len(data), maxPassword)
+		return "", fmt.Errorf("the password has %d bytes: TCP MD5 allows at most %d", len(data), maxPassword)
 	}
 	return string(data), nil
 }
 
-// ReadFile reads a file up to a size that no configuration or password has. Of a folder, whose name
-// ends in /, it is the paths of the drop-ins in it, for [Names].
+// ReadFile reads a file up to just over the maximum size of a configuration. For a folder, whose name
+// ends in /, it returns the paths of its drop-ins, for [Names].
 func ReadFile(name string) ([]byte, error) {
 	if strings.HasSuffix(name, "/") {
 		return list(name)
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or a pipe that nobody writes to is waited for
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for the writer of a pipe
 	if err != nil {
 		return nil, err
 	}

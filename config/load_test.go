@@ -52,14 +52,14 @@ func TestLoadPassword(t *testing.T) {
 
 func TestLoadRefusesPassword(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                        "it is empty, want a password",
-		"\n":                      "it is empty, want a password",
-		"secret\n\n":              "it has more than one line, want only a password",
-		"secret\r\n":              "it has more than one line, want only a password",
-		strings.Repeat("p", 81):   "the password has 81 bytes, TCP MD5 takes at most 80",
-		"sec\x00ret":              "it has more than one line, want only a password",
-		strings.Repeat("€", 80):   "the password has 240 bytes, TCP MD5 takes at most 80",
-		strings.Repeat("p", 2e+6): "the password has 1048577 bytes, TCP MD5 takes at most 80",
+		"":                        "the password is empty: give one",
+		"\n":                      "the password is empty: give one",
+		"secret\n\n":              "there is more than one line: keep only the password",
+		"secret\r\n":              "there is more than one line: keep only the password",
+		strings.Repeat("p", 81):   "the password has 81 bytes: TCP MD5 allows at most 80",
+		"sec\x00ret":              "there is more than one line: keep only the password",
+		strings.Repeat("€", 80):   "the password has 240 bytes: TCP MD5 allows at most 80",
+		strings.Repeat("p", 2e+6): "the password has 1048577 bytes: TCP MD5 allows at most 80",
 	} {
 		file, _ := withPassword(t, content)
 		_, err := config.Load(file)
@@ -99,7 +99,7 @@ func TestLoadKeys(t *testing.T) {
 		"# none\n\n":                        "the file has no key: write one with herald keygen",
 		a + "\nsecret\n":                    "line 2 is not base64: write the file with herald keygen",
 		a + " " + b:                         "line 1 is not base64: write the file with herald keygen",
-		"AAAAAAAAAAAAAAAAAAAAAB==":          "line 1 is not base64: write the file with herald keygen", // bits that no byte has
+		"AAAAAAAAAAAAAAAAAAAAAB==":          "line 1 is not base64: write the file with herald keygen", // trailing bits that belong to no byte
 		"\nc2hvcnQ=\n":                      "line 2 holds a key of 5 bytes, want 16, 24 or 32: write the file with herald keygen",
 		"# one\n" + a + "\n" + b + "\n" + a: "line 4 repeats the key of line 2: remove it",
 	} {
@@ -109,7 +109,7 @@ func TestLoadKeys(t *testing.T) {
 	}
 }
 
-// raw is a key of n bytes, key the line that a file has of it.
+// raw is a key of n bytes; key is its line in a key file.
 func raw(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
 
 func key(b byte, n int) string { return base64.StdEncoding.EncodeToString(raw(b, n)) }
@@ -132,12 +132,12 @@ func TestLoadSharedPassword(t *testing.T) {
 	}
 	write(t, passwordFile, "")
 	_, err = config.Load(file)
-	if err == nil || strings.Count(err.Error(), "it is empty, want a password") != 2 {
+	if err == nil || strings.Count(err.Error(), "the password is empty: give one") != 2 {
 		t.Errorf("error is %v, want one for each peer", err)
 	}
 }
 
-// Passwords are read in a file with mistakes, too: all are reported at once.
+// Passwords are read even if the file has mistakes, so that all are reported at once.
 func TestLoadReportsEverythingAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "herald.yaml")
@@ -161,7 +161,7 @@ func TestLoadReportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// Nodes boot in any order: what a check reads may not be there yet.
+// The files of checks may appear later, as nodes boot in any order.
 func TestLoadWithoutFilesOfChecks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	write(t, file, replace(t, `readyz"}`, `readyz", caFile: /nowhere/ca, clientCertFile: /nowhere/c, clientKeyFile: /nowhere/k, tokenFile: /nowhere/t}`))

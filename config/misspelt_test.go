@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A section with a name that does not exist is one mistake: the section that it may be meant for is
-// not called missing, nor is anything that follows from that.
+// A section with an unknown name is one mistake: the section that it may be meant for is
+// not reported as missing, and neither are consequences of that.
 func TestMisspeltSections(t *testing.T) {
 	checkMistakesIn(t, worker, []mistake{
 		{"election:", "gossip:", "3:1: gossip: unknown field"},
@@ -26,8 +26,8 @@ func TestMisspeltSections(t *testing.T) {
 	})
 }
 
-// An unknown section may be meant for any missing section beside it, an unknown value only for the missing
-// field that is spelled most like it. Nothing else that is missing is kept back.
+// An unknown section may be meant for any missing section beside it; an unknown value only for the missing
+// field with the most similar name. All other missing fields are reported.
 func TestMissingBesideMisspelt(t *testing.T) {
 	listen := worker[strings.Index(worker, "listen:"):strings.Index(worker, "\n  backends")]
 	checkMistakesIn(t, worker, []mistake{

@@ -67,7 +67,7 @@ func TestMembersThatComeAndGo(t *testing.T) {
 	}
 }
 
-// manyChecks are more checks than anybody has.
+// manyChecks are more checks than members can advertise.
 func manyChecks(count int) (file string) {
 	for i := range count {
 		file += fmt.Sprintf("- {name: c%d, file: {path: /c}}\n", i)
@@ -121,7 +121,7 @@ func TestFlatMistakes(t *testing.T) {
 	} {
 		t.Run(m.new, func(t *testing.T) {
 			if strings.Count(flat, m.old) != 1 {
-				t.Fatalf("%q is in the base %d times, want once", m.old, strings.Count(flat, m.old))
+				t.Fatalf("%q occurs in the base %d times, want once", m.old, strings.Count(flat, m.old))
 			}
 			_, err := config.Parse("herald.yaml", []byte(strings.Replace(flat, m.old, m.new, 1)))
 			if err == nil {

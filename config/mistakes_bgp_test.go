@@ -103,11 +103,11 @@ func TestPeersMistakes(t *testing.T) {
 			"- name: web\n  addresses: [10.99.0.10]", "- name: web\n  addresses: [\"fd00:99::10\"]\n  peers: [10.0.1.254]",
 			"6:15: vips[0].addresses[0]: none of the VIP's peers carries ipv6 routes: add ipv6 to the families of one",
 		},
-		// A VIP is not called uncarried where it is unclear what is carried.
+		// A VIP is not reported as uncarried while the families of a session are unclear.
 		{"address: 10.0.1.254", "address: \"fd00::1\"\n    families: ipv4", `16:15: bgp.peers[0].families: want a list, got the text "ipv4"`},
 		{"address: 10.0.1.254", "address: \"fd00::1\"\n    families: [4]", "16:16: bgp.peers[0].families[0]: want text, got the number 4: put it in quotes"},
 		{"  - address: 10.0.1.254\n    asn: 64500\n", "    []\n  localPref: 1\n", "15:5: bgp.peers: at least one is needed"},
-		// What depends on an ASN is not validated without it.
+		// Without an ASN, the fields that depend on it are not validated.
 		{
 			"  asn: 64512\n  peers:\n  - address: 10.0.1.254\n    asn: 64500", "  localPref: 1\n  peers:\n  - address: 10.0.1.254\n    multihop: 2\n    localPref: 1",
 			"13:3: bgp.asn: give a number from 1 to 4294967294\n15:5: bgp.peers[0].asn: give a number from 1 to 4294967294",

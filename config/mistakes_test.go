@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// base is a valid file for mistakes to be made in.
+// base is a valid file, to which tests add mistakes.
 const base = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 nodeName: m1
@@ -28,13 +28,13 @@ bgp:
     asn: 64500
 `
 
-// mistake is made by putting new in the place of old; want has a line for each error, less the file's name.
+// mistake replaces old by new; want has a line for each error, without the file's name.
 type mistake struct{ old, new, want string }
 
 func (m mistake) check(t *testing.T) {
 	t.Helper()
 	if strings.Count(base, m.old) != 1 {
-		t.Fatalf("%q is in the base %d times, want once", m.old, strings.Count(base, m.old))
+		t.Fatalf("%q occurs in the base %d times, want once", m.old, strings.Count(base, m.old))
 	}
 	_, err := config.Parse("herald.yaml", []byte(strings.Replace(base, m.old, m.new, 1)))
 	if err == nil {

@@ -28,7 +28,7 @@ func mustParse(t *testing.T, file string, opts ...config.Option) *config.Config 
 	return c
 }
 
-// replace makes a valid change to the base.
+// replace returns the base with a valid change.
 func replace(t *testing.T, old, new string) string {
 	t.Helper()
 	if strings.Count(base, old) != 1 {
@@ -102,7 +102,7 @@ func TestParseDefaultFamilies(t *testing.T) {
 	}
 }
 
-// An IPv6 peer is enough for an IPv6 VIP, and a session over IPv4 may carry IPv6.
+// An IPv6 VIP needs one IPv6 peer, or a session over IPv4 that carries IPv6.
 func TestParseDualStack(t *testing.T) {
 	for _, peer := range []string{
 		"asn: 64500\n  - {address: \"fd00::1\", asn: 64500}",
@@ -251,7 +251,7 @@ func TestParseRefusesWhole(t *testing.T) {
 		"large":     {strings.Repeat("#", 1<<20+1), "f:1:1: the file is larger than 1 MiB"},
 		"deep":      {"a: " + strings.Repeat("[", 1000), "f:1:68: nested too deeply"},
 		"dashes":    {strings.Repeat("- ", 1000), "f:1:129: nested too deeply"},
-		"tokens":    {strings.Repeat("a:\n", 75_001), "f:75001:1: the file is too long: what begins here is beyond 150000 YAML tokens (names, values, signs), which some 7000 VIPs have"},
+		"tokens":    {strings.Repeat("a:\n", 75_001), "f:75001:1: the file is too long: the limit of 150000 YAML tokens (names, values, signs), enough for about 7000 VIPs, is here"},
 		"bomb": {
 			"bgp:\n  peers:\n  - &p {communities: &c [" + strings.Repeat(`"1:1",`, 1000) + "]}\n" + strings.Repeat("  - *p\n", 1000),
 			"f:3:4208: bgp.peers[149].communities[697]: the file has more than 150000 values, those of its aliases included",
@@ -269,7 +269,7 @@ func TestParseRefusesWhole(t *testing.T) {
 	}
 }
 
-// A file of plausible size is read in full.
+// A file of plausible size is accepted.
 func TestParseManyVIPs(t *testing.T) {
 	var vips strings.Builder
 	for i := range 5000 {

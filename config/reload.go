@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// CheckReload refuses what a running process cannot change about itself. The old configuration is
-// nil at the start.
+// CheckReload returns an error if new differs from old in a way that needs a restart. The old configuration is
+// nil at the start, which allows everything.
 func CheckReload(old, new *Config) error {
 	const restart = "cannot change while running: restart herald to apply it"
 	if old == nil {
@@ -37,32 +37,32 @@ func CheckReload(old, new *Config) error {
 	return unmoved(old, new)
 }
 
-// Removed lists what old has that a process would take away for new: addresses of VIPs and what they are
-// checked for, peers, balancers and their backends, and members of the election.
+// Removed lists the parts of old that new lacks: addresses of VIPs with their checks, peers and prefixes, BGP
+// peers, balancers with their backends, and members of the election.
 func Removed(old, new *Config) (removed []string) {
 	stays := make(map[string]bool)
 	for _, p := range new.parts() {
 		stays[p.String()] = true
 	}
 	for _, p := range old.parts() {
-		if !stays[p.String()] && (p.of == "" || stays[p.of]) {
+		if !stays[p.String()] && (p.owner == "" || stays[p.owner]) {
 			removed = append(removed, p.String())
 		}
 	}
 	return removed
 }
 
-// part is what [Removed] compares.
+// part is a part of a configuration that [Removed] compares.
 type part struct {
-	name string
-	of   string // the part that it belongs to, with which it goes
+	name  string
+	owner string // the part that contains it; empty if none does
 }
 
 func (p part) String() string {
-	if p.of == "" {
+	if p.owner == "" {
 		return p.name
 	}
-	return p.name + " of " + p.of
+	return p.name + " of " + p.owner
 }
 
 func (c *Config) parts() (parts []part) {
@@ -108,7 +108,7 @@ func (c *Config) parts() (parts []part) {
 	return parts
 }
 
-// servicesChanged names the first field of the services section that differs; empty if none does.
+// servicesChanged returns the name of the first field of the services section that differs; empty if all are equal.
 func servicesChanged(old, new *Services) string {
 	if old == nil || new == nil {
 		if old != new {
@@ -116,18 +116,18 @@ func servicesChanged(old, new *Services) string {
 		}
 		return ""
 	}
-	was, is := reflect.ValueOf(*old), reflect.ValueOf(*new)
-	for f := range was.Type().Fields() {
-		if !reflect.DeepEqual(was.FieldByIndex(f.Index).Interface(), is.FieldByIndex(f.Index).Interface()) {
+	before, after := reflect.ValueOf(*old), reflect.ValueOf(*new)
+	for f := range before.Type().Fields() {
+		if !reflect.DeepEqual(before.FieldByIndex(f.Index).Interface(), after.FieldByIndex(f.Index).Interface()) {
 			return "services." + f.Tag.Get("yaml")
 		}
 	}
 	return ""
 }
 
-// unmoved refuses an address that moves between VIPs, or between the ways to
-// announce it, if a lease is involved: other nodes, which have the file they have,
-// go by another lease or by none.
+// unmoved refuses an address that moves between VIPs, or changes its way of
+// announcement, if a lease is involved: nodes that still have the old file
+// use another lease or none.
 func unmoved(old, new *Config) error {
 	owner := make(map[netip.Addr]VIP)
 	for _, v := range old.VIPs {
@@ -137,13 +137,13 @@ func unmoved(old, new *Config) error {
 	}
 	for _, v := range new.VIPs {
 		for _, addr := range v.Addresses {
-			was, ok := owner[addr]
-			if !ok || was.Announce != AnnounceARP && v.Announce != AnnounceARP {
+			prev, ok := owner[addr]
+			if !ok || prev.Announce != AnnounceARP && v.Announce != AnnounceARP {
 				continue
 			}
-			if was.Name != v.Name || was.Announce != v.Announce {
-				return fmt.Errorf("vips: %s cannot move from %s (%s) to %s (%s) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
-					addr, was.Name, was.Announce, v.Name, v.Announce)
+			if prev.Name != v.Name || prev.Announce != v.Announce {
+				return fmt.Errorf("vips: %s cannot move from %s (%s) to %s (%s) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
+					addr, prev.Name, prev.Announce, v.Name, v.Announce)
 			}
 		}
 	}

@@ -67,15 +67,15 @@ func TestUnmoved(t *testing.T) {
 		{name: "renamed by BGP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("api", bgp, "10.0.0.1"))},
 		{
 			name: "renamed", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("api", arp, "10.0.0.1")),
-			want: "vips: 10.0.0.1 cannot move from cp (arp) to api (arp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+			want: "vips: 10.0.0.1 cannot move from cp (arp) to api (arp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 		{
 			name: "from ARP to BGP", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", bgp, "10.0.0.1")),
-			want: "vips: 10.0.0.1 cannot move from cp (arp) to cp (bgp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+			want: "vips: 10.0.0.1 cannot move from cp (arp) to cp (bgp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 		{
 			name: "from BGP to ARP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1")),
-			want: "vips: 10.0.0.1 cannot move from cp (bgp) to cp (arp) while running, since nodes that have not been reloaded would answer too: remove it on all nodes first, then add it",
+			want: "vips: 10.0.0.1 cannot move from cp (bgp) to cp (arp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

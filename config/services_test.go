@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// served is the file of a pod: everything else is in the API.
+// served is the file of a pod, whose other settings are in the API.
 const served = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 services: {}
@@ -27,14 +27,14 @@ func TestServicesDefaults(t *testing.T) {
 		t.Errorf("services (-want +got):\n%s", diff)
 	}
 	if c.Election.Bind.IsValid() {
-		t.Errorf("a node without a vote binds to %s, which another has", c.Election.Bind)
+		t.Errorf("a node without a vote binds to %s, the address of another", c.Election.Bind)
 	}
 	if mustParse(t, base).Services != nil {
-		t.Error("there are services without a section")
+		t.Error("services is set without a section")
 	}
 }
 
-// The files of pods: what is in the API need not be in them.
+// Files of pods need no settings that are in the API.
 func TestServicesAlone(t *testing.T) {
 	for name, file := range map[string]string{
 		"pod":                 served,

@@ -11,21 +11,21 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-// Every default and limit in a tag is a value of its field's type: what is not would count as 0.
+// Every default and limit in a tag is a value of its field's type; another text would count as 0.
 func TestTags(t *testing.T) {
 	seen := 0
 	var read func(reflect.Type)
-	read = func(of reflect.Type) {
-		switch of.Kind() {
+	read = func(typ reflect.Type) {
+		switch typ.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
-			read(of.Elem())
+			read(typ.Elem())
 			return
 		case reflect.Struct:
 		default:
 			return
 		}
-		for _, f := range yaml.FieldsOf(of, "yaml") {
-			field := of.FieldByIndex(f.Index).Type
+		for _, f := range yaml.FieldsOf(typ, "yaml") {
+			field := typ.FieldByIndex(f.Index).Type
 			read(field)
 			if field.Kind() == reflect.Pointer || field.Kind() == reflect.Slice {
 				field = field.Elem()
@@ -49,7 +49,7 @@ func TestTags(t *testing.T) {
 					_, err = strconv.ParseInt(text, 10, field.Bits())
 				}
 				if seen++; err != nil {
-					t.Errorf("%s.%s: %v", of, f.Name, err)
+					t.Errorf("%s.%s: %v", typ, f.Name, err)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-// Package watch tells when a configuration file, or a file that it names, has changed.
+// Package watch reports that a configuration file, or a file that it names, has changed.
 package watch
 
 import (
@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// quiet is how long a changed file must rest: its writer may not be done.
+	// quiet is how long a changed file must stay unchanged: its writer may not have finished.
 	quiet = 100 * time.Millisecond
-	// rest is how long files must rest whose change waits for it.
+	// rest is how long files must stay unchanged after an incomplete change.
 	rest = 10 * time.Second
-	// rescan is for changes that the kernel does not tell of: on network file systems, by mmap or by a mount.
+	// rescan is how often files are compared: the kernel reports no changes on network file systems, by mmap or by a mount.
 	rescan = 10 * time.Second
-	// maxLinks is how many symbolic links lead to a file at most, as in path_resolution(7).
+	// maxLinks is the maximum of symbolic links on the way to a file, as in path_resolution(7).
 	maxLinks = 40
 )
 
-// digest stands for the content of a file; that of one that cannot be read is zero.
+// digest identifies the content of a file; it is zero for an unreadable file.
 type digest [sha256.Size]byte
 
 func digestOf(data []byte, err error) digest {
@@ -42,21 +42,21 @@ func digestOf(data []byte, err error) digest {
 	return sha256.Sum256(data)
 }
 
-// Watcher loads a configuration and tells when loading it again would read
-// something else. It knows the content as it was loaded, so no change falls
+// Watcher loads a configuration and reports when loading it again would give
+// another result. It compares with the content as loaded, so it misses no change
 // between loading and watching.
 type Watcher struct {
 	path   string
 	opts   []config.Option
 	rescan time.Duration
-	loaded chan struct{} // a Load has finished since Run last looked
-	held   atomic.Bool   // what the last Load read is not acted on before it has rested
+	loaded chan struct{} // signals that a Load has finished
+	held   atomic.Bool   // the last notify asked for another call once the files rest
 
 	mu   sync.Mutex
-	seen map[string]digest // of every file the last Load read
+	seen map[string]digest // of each file that the last Load read
 }
 
-// New makes a watcher of the configuration file at path, which is loaded with opts.
+// New returns a watcher of the configuration file at path, which it loads with opts.
 func New(path string, opts ...config.Option) *Watcher {
 	return &Watcher{
 		path:   path,
@@ -67,7 +67,7 @@ func New(path string, opts ...config.Option) *Watcher {
 	}
 }
 
-// Load is [config.Load] of the watched file. Successful or not, it sets what later changes are measured by.
+// Load loads the watched file by [config.Load]. Even if it fails, later changes are relative to the content it read.
 func (w *Watcher) Load() (*config.Config, error) {
 	seen := map[string]digest{}
 	read := config.ReadBy(func(name string) ([]byte, error) {
@@ -84,26 +84,27 @@ func (w *Watcher) Load() (*config.Config, error) {
 	return c, err
 }
 
-// Run calls notify each time the content of the configuration file, of a drop-in to it or of a
-// password file that it names, has changed and come to rest: written in place,
+// Run calls notify each time the configuration file, a drop-in or a
+// password file has changed and then stayed unchanged: written in place,
 // renamed over, or swapped by symbolic links as Kubernetes does with a
-// ConfigMap. A file that somebody has open for writing is given ten seconds to be
-// closed. Run waits for notify, which should call Load or have it called; until then
-// every further sign of change is notified, too. If notify says that it is not done,
-// it is called once more, with rested, when there was no sign of change for ten seconds,
-// unless Load has been called otherwise. Where nothing has been loaded yet, the first
-// notification comes at once. Run returns when ctx is done.
+// ConfigMap. It waits up to ten seconds for a process that has a file open for writing.
+//
+// Run waits for notify, which should call Load or cause it to be called; until then
+// every further event is notified, too. If notify returns done = false,
+// Run calls it once more, with rested = true, after ten seconds without an event,
+// unless Load is called before. If nothing has been loaded yet, Run
+// notifies at once. Run returns when ctx is done.
 func (w *Watcher) Run(ctx context.Context, notify func(rested bool) (done bool)) {
 	for ctx.Err() == nil {
-		// The trail is laid anew each time, since a change may have turned it
-		// elsewhere, and before looking, so that what happens after is seen.
+		// A change may lead to other paths, so follow them anew each time. Do so before
+		// comparing, so that no later change is missed.
 		t := follow(w.files())
 		w.notifyOnce(ctx, t, notify)
 		t.close()
 	}
 }
 
-// notifyOnce notifies if the files have changed, once they rest, and returns on the next sign of change on their trail.
+// notifyOnce waits until the files rest, notifies if they have changed, and returns at the next event on their trail.
 func (w *Watcher) notifyOnce(ctx context.Context, t *trail, notify func(rested bool) bool) {
 	t.waitForRest(ctx, w.rescan, w.beingWritten)
 	changed, held := w.changed(), w.held.Load()
@@ -116,19 +117,19 @@ func (w *Watcher) notifyOnce(ctx context.Context, t *trail, notify func(rested b
 	t.wait(ctx, w.loaded, w.rescan)
 }
 
-// beingWritten reports whether a process has one of the files open for writing: then the kernel grants no
-// lease to read it. Some network file systems never grant one. Of a file of another user the kernel tells
-// nothing, and it counts as closed.
+// beingWritten reports whether a process has one of the files open for writing: then the kernel refuses a
+// read lease. Some network file systems always refuse it. Files of other users count as closed, as the
+// kernel grants leases only to the owner.
 func (w *Watcher) beingWritten() bool {
 	files := w.files()
 	for _, name := range files {
 		if isFolder(name) {
 			list, _ := config.ReadFile(name)
-			files = append(files, config.Names(list)...) // those that are new
+			files = append(files, config.Names(list)...) // includes new files
 		}
 	}
 	return slices.ContainsFunc(files, func(name string) bool {
-		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for its writer
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait for the writer of a FIFO
 		if err != nil {
 			return false
 		}
@@ -138,7 +139,7 @@ func (w *Watcher) beingWritten() bool {
 	})
 }
 
-// isFolder reports whether a name that was read is that of a folder, of which the drop-ins are listed.
+// isFolder reports whether name is a folder of drop-ins.
 func isFolder(name string) bool { return strings.HasSuffix(name, "/") }
 
 func (w *Watcher) files() []string {
@@ -147,7 +148,7 @@ func (w *Watcher) files() []string {
 	return slices.Collect(maps.Keys(w.seen))
 }
 
-// changed reports whether a file differs from what was loaded.
+// changed reports whether a file differs from its loaded content.
 func (w *Watcher) changed() bool {
 	w.mu.Lock()
 	seen := w.seen // replaced, never modified
@@ -160,23 +161,23 @@ func (w *Watcher) changed() bool {
 	return false
 }
 
-// trail is every path that is passed on the way to some files: a change to any of them may change what is read.
+// trail watches all paths on the way to some files, including symbolic links.
 type trail struct {
 	paths  map[string]bool
-	all    map[string]bool // folders of which every entry counts
+	all    map[string]bool // folders in which every entry counts
 	events <-chan fsnotify.Event
 	errors <-chan error
 	close  func()
 }
 
-// follow watches the trail to files. Where the kernel refuses, there is still the rescan.
+// follow watches the trail to files. If the kernel refuses a watch, the rescan finds changes.
 func follow(files []string) *trail {
 	t := &trail{paths: map[string]bool{}, all: map[string]bool{}, close: func() {}}
 	watch := func(string) {}
 	if fs, err := fsnotify.NewWatcher(); err == nil {
 		t.events, t.errors = fs.Events, fs.Errors
 		t.close = func() { _ = fs.Close() }
-		watch = func(p string) { _ = fs.Add(p) } // what does not exist is announced by what contains it
+		watch = func(p string) { _ = fs.Add(p) } // the watch of its folder reports a path that does not exist yet
 	}
 	for _, file := range files {
 		end := walk(file, func(step string) {
@@ -184,14 +185,14 @@ func follow(files []string) *trail {
 			watch(filepath.Dir(step))
 		})
 		t.all[end] = isFolder(file)
-		watch(end) // a file that is a mount of its own has its events elsewhere than its folder
+		watch(end) // the folder of a file that is a mount point reports no events of it
 	}
 	return t
 }
 
-// walk resolves file as the kernel does and returns where it ends. It visits
-// each path on the way before reading what is there, so that what changes
-// after a visit may be noticed by the visitor.
+// walk resolves file as the kernel does and returns its final path. It visits
+// each path on the way before reading it, so that a watch set by visit misses
+// no change.
 func walk(file string, visit func(step string)) (end string) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -207,7 +208,7 @@ func walk(file string, visit func(step string)) (end string) {
 		step := filepath.Join(here, name)
 		visit(step)
 		target, err := os.Readlink(step)
-		if err != nil { // not a link, or not there
+		if err != nil { // not a link, or absent
 			here = step
 			continue
 		}
@@ -220,7 +221,7 @@ func walk(file string, visit func(step string)) (end string) {
 	return here
 }
 
-// wait returns on a sign of change, on loaded, and after limit at the latest, which it reports.
+// wait returns at an event, on loaded, or after limit. It reports whether limit has passed.
 func (t *trail) wait(ctx context.Context, loaded <-chan struct{}, limit time.Duration) (rested bool) {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -242,7 +243,7 @@ func (t *trail) wait(ctx context.Context, loaded <-chan struct{}, limit time.Dur
 	}
 }
 
-// waitForRest returns once there has been no sign of change for the quiet period and nobody writes, and after
+// waitForRest returns after a quiet period without events and writers, and after
 // limit at the latest.
 func (t *trail) waitForRest(ctx context.Context, limit time.Duration, beingWritten func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -96,11 +96,11 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A change is notified when it rests, and not when the watcher is told to stop before that.
+// A change is notified when the files rest, but not if the watcher is stopped before.
 func TestLookNotifiesOnceSettled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		changed bool
-		stop    time.Duration // after which ctx is done
+		stop    time.Duration // when ctx is done
 		want    []time.Duration
 	}{
 		"changed":   {true, time.Minute, []time.Duration{3*quiet/2 + quiet}},
@@ -115,7 +115,7 @@ func TestLookNotifiesOnceSettled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := New(file)
 				w.rescan = time.Hour
-				_, _ = w.Load() // not a configuration, but that is no matter
+				_, _ = w.Load() // not a configuration, which does not matter here
 				<-w.loaded
 				if tt.changed {
 					if err := os.WriteFile(file, []byte("two"), 0o600); err != nil {
@@ -142,7 +142,7 @@ func TestLookNotifiesOnceSettled(t *testing.T) {
 	}
 }
 
-// Nothing is read while somebody writes, for as long as that may take.
+// Nothing is read while a process writes, up to the limit.
 func TestBeingWritten(t *testing.T) {
 	for name, tt := range map[string]struct{ closed, want time.Duration }{
 		"nobody writes":       {0, quiet},
@@ -171,7 +171,7 @@ func TestBeingWritten(t *testing.T) {
 	}
 }
 
-// What is not done yet is notified again when it has rested, unless somebody has loaded it meanwhile.
+// An incomplete change is notified again after ten seconds without events, unless it was loaded meanwhile.
 func TestRested(t *testing.T) {
 	type call struct {
 		After  time.Duration
@@ -179,9 +179,9 @@ func TestRested(t *testing.T) {
 	}
 	const seconds = time.Second
 	for name, tt := range map[string]struct {
-		write time.Duration // when the rest of the file follows, without an event if it is negative
-		touch time.Duration // when there is an event that changes nothing
-		load  time.Duration // when somebody else loads it
+		write time.Duration // when the rest of the file is written; if negative, without an event
+		touch time.Duration // when an event occurs without a change
+		load  time.Duration // when another caller loads it
 		want  []call
 	}{
 		"at rest":             {want: []call{{quiet, false}, {2*quiet + rest, true}}},
@@ -200,7 +200,7 @@ func TestRested(t *testing.T) {
 			put("whole")
 			synctest.Test(t, func(t *testing.T) {
 				w := New(file)
-				_, _ = w.Load() // not a configuration, but that is no matter
+				_, _ = w.Load() // not a configuration, which does not matter here
 				put("half")
 				<-w.loaded
 				events := make(chan fsnotify.Event, 1)
@@ -237,7 +237,7 @@ func TestRested(t *testing.T) {
 	}
 }
 
-// Every way to change a file has its event on the trail.
+// Every way to change a file causes an event on the trail.
 func TestFollow(t *testing.T) {
 	must := func(err error) {
 		t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/config/watch"
 )
 
-// patience is how long a condition may take on a busy machine.
+// patience is the maximum time for a condition on a busy machine.
 const patience = 30 * time.Second
 
 // base is a valid file.
@@ -39,12 +39,12 @@ bgp:
     asn: 64500
 `
 
-// named is a valid file for a node of that name.
+// named returns a valid file for a node of that name.
 func named(name string) string {
 	return strings.Replace(base, "nodeName: m1", "nodeName: "+name, 1)
 }
 
-// reloader is the user of a Watcher: it loads again whenever notified.
+// reloader uses a Watcher and loads at each notification.
 type reloader struct {
 	t     *testing.T
 	watch *watch.Watcher
@@ -60,7 +60,7 @@ func startReloader(t *testing.T, file string) *reloader {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
 	r := &reloader{t: t, watch: watch.New(file), event: make(chan struct{}, 1)}
-	r.watch.SetRescan(time.Hour) // it shall not make up for a missed event
+	r.watch.SetRescan(time.Hour) // a rescan would hide a missed event
 	c, err := r.watch.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func (r *reloader) reload() {
 	}
 }
 
-// wait waits until the configuration loaded last is as it should be.
+// wait waits until the last loaded configuration satisfies a condition.
 func (r *reloader) wait(what string, ok func(*config.Config) bool) {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -147,7 +147,7 @@ func symlink(t *testing.T, target, name string) {
 	}
 }
 
-// swap puts a symbolic link in the place of name at once.
+// swap atomically replaces name by a symbolic link.
 func swap(t *testing.T, target, name string) {
 	t.Helper()
 	symlink(t, target, name+".tmp")
@@ -177,7 +177,7 @@ func TestWatchRenameOver(t *testing.T) {
 	}
 }
 
-// As the kubelet updates a ConfigMap: the file is a link through ..data, and that link is swapped.
+// The kubelet updates a ConfigMap like this: the file is a link through ..data, and that link is swapped.
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	for i := 1; i < 5; i++ {
@@ -233,7 +233,7 @@ func TestWatchFolderReplaced(t *testing.T) {
 	r.waitNode("m3")
 }
 
-// Drop-ins come, change and go, be they the first or the last, and one that is bad is noticed, too.
+// Drop-ins are added, changed and removed, including the first and the last. A bad one is noticed as well.
 func TestWatchDropIns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	write(t, file, named("m1"))
@@ -311,7 +311,7 @@ func TestWatchPassword(t *testing.T) {
 	hasPassword("three")
 }
 
-// Writing what is there already, and other files in the folder, are no news. The reloader checks each notification.
+// Writing the same content, or other files in the folder, is not notified. The reloader checks each notification.
 func TestWatchUnchangedContent(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "herald.yaml")
@@ -349,7 +349,7 @@ func TestWatchChangeBeforeRun(t *testing.T) {
 	}
 }
 
-// Changes that the kernel does not tell of are found by looking again: here nothing happens but that nobody loads.
+// A rescan finds changes without events. Here there are none, but the file has never been loaded.
 func TestWatchWithoutEvents(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	write(t, file, named("m1"))

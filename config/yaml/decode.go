@@ -16,20 +16,20 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// maxValues bounds the work that aliases of aliases can cause. No file has as many without.
+// maxValues bounds the work that aliases of aliases can cause. A file without aliases cannot reach it.
 const maxValues = maxTokens
 
-// decoder fills Go values from a YAML document. Unlike the YAML library's own
-// it goes on after a mistake and remembers where each field is.
+// decoder fills Go values from a YAML document. Unlike the YAML library's decoder
+// it continues after a mistake and records where each field is.
 type decoder struct {
 	*Report
 	anchors Anchors
-	left    int // of maxValues
+	left    int // of maxValues; below zero after too many
 }
 
-// Decode fills the struct that into points to, by its fields' yaml tags, from the only
-// document in data, and reports every mistake. Its defaults are set first. It returns
-// false if it had to stop early, so that judging what was read would mislead.
+// Decode sets the defaults of the struct that into points to, fills it from the only
+// document in data by its fields' yaml tags, and reports every mistake. It returns
+// false if it stopped early: then validating the struct would mislead.
 func Decode(r *Report, data []byte, into any) bool {
 	text, err := Text(data)
 	var bodies []ast.Node
@@ -64,13 +64,13 @@ func (d *decoder) Visit(n ast.Node) ast.Visitor {
 	return d
 }
 
-// refuse reports why field p has no value.
+// refuse reports a mistake in field p and marks it as unread.
 func (d *decoder) refuse(p Path, format string, args ...any) {
 	d.Errorf(p, format, args...)
 	d.unread[p] = true
 }
 
-// decode sets v to the value of node n, which is field p, as far as it has no mistakes.
+// decode sets v to the value of node n, which is field p, and reports its mistakes.
 func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 	if d.left--; d.left < 0 {
 		if d.left == -1 {
@@ -84,7 +84,7 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 		d.refuse(p, "%v", err)
 		return
 	}
-	d.positions[p] = PositionOf(n) // where an alias points to is where to mend it
+	d.positions[p] = PositionOf(n) // an alias must be corrected where it points to
 	if n.Type() == ast.NullType {
 		d.refuse(p, "has no value: give one or remove the line")
 		return
@@ -142,7 +142,7 @@ func (d *decoder) mapping(p Path, n ast.Node, v reflect.Value) {
 	for _, f := range fields {
 		names = append(names, f.Name)
 	}
-	lines := map[string]int{} // of the fields given
+	lines := map[string]int{} // line of each field given
 	var unknown []*ast.MappingValueNode
 	for _, entry := range m.Values {
 		pos := PositionOf(entry.Key)
@@ -169,16 +169,16 @@ func (d *decoder) mapping(p Path, n ast.Node, v reflect.Value) {
 		meant := d.unknownField(p, entry.Key.(*ast.StringNode), names, missing)
 		for _, f := range fields {
 			if slices.Contains(missing, f.Name) && (f.Name == meant || isSection(entry.Value) && holdsSection(v.FieldByIndex(f.Index).Type())) {
-				d.unread[p.Field(f.Name)] = true // the unknown one may be meant for it: not to be called missing, too
+				d.unread[p.Field(f.Name)] = true // the unknown field may be meant for f, so f is not reported as missing
 			}
 		}
 	}
 }
 
-// isSection is whether a node is fields or a list.
+// isSection reports whether a node is fields or a list.
 func isSection(n ast.Node) bool { return n.Type() == ast.MappingType || n.Type() == ast.SequenceType }
 
-// holdsSection is whether fields or a list may be the value of a field.
+// holdsSection reports whether the value of a field of type t can be fields or a list.
 func holdsSection(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -186,8 +186,8 @@ func holdsSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Slice
 }
 
-// unknownField reports a field whose name is none of names, and returns which it may be meant for,
-// one of the missing if there is one.
+// unknownField reports a field whose name is not in names. It returns the name that was probably meant,
+// preferably a missing one; empty without a guess.
 func (d *decoder) unknownField(p Path, key *ast.StringNode, names, missing []string) (meant string) {
 	shown := key.Value
 	if strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) || len(shown) > 40 {
@@ -203,7 +203,7 @@ func (d *decoder) unknownField(p Path, key *ast.StringNode, names, missing []str
 	return meant
 }
 
-// table fills a map whose keys are names of the user's own.
+// table fills a map whose keys are names that the user chose.
 func (d *decoder) table(p Path, n ast.Node, v reflect.Value) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
@@ -253,7 +253,7 @@ func (d *decoder) string(p Path, n ast.Node, v reflect.Value) {
 	}
 }
 
-// text is the string in n; it reports that want was wanted if there is none.
+// text returns the string in n. It reports other nodes, with want as the expected value, and returns false.
 func (d *decoder) text(p Path, n ast.Node, want string) (string, bool) {
 	var s string
 	switch n := n.(type) {
@@ -279,7 +279,7 @@ func (d *decoder) number(p Path, n ast.Node, v reflect.Value) {
 		return
 	}
 	digits := node.GetToken().Value
-	if !decimal(digits) { // whether 010 is eight or ten is not left to guess
+	if !decimal(digits) { // 010 could mean eight or ten
 		d.refuse(p, "want a decimal number, got %s", digits)
 		return
 	}
@@ -299,7 +299,7 @@ func (d *decoder) number(p Path, n ast.Node, v reflect.Value) {
 	v.SetUint(uint64(i))
 }
 
-// numberOrWord reads what is one or the other, as it is in JSON.
+// numberOrWord reads a number or a word by its JSON decoder.
 func (d *decoder) numberOrWord(p Path, n ast.Node, v json.Unmarshaler) {
 	var text []byte
 	switch n := n.(type) {
@@ -318,7 +318,7 @@ func decimal(s string) bool {
 	return s == "0" || s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == ""
 }
 
-// parsed reads what is wanted by parse.
+// parsed reads a text with parse; want describes the expected value.
 func parsed[T any](d *decoder, p Path, n ast.Node, v *T, want string, parse func(string) (T, error)) {
 	s, ok := d.text(p, n, want)
 	if !ok {
@@ -379,7 +379,7 @@ func addressPort(s string) (netip.AddrPort, error) {
 	return a, err
 }
 
-// describe names the value of n in an error.
+// describe names the value of n for an error.
 func describe(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -402,7 +402,7 @@ func describe(n ast.Node) string {
 	return "something else"
 }
 
-// Quote is s in quotes, cut if it is long.
+// Quote returns s in quotes, cut after 64 characters.
 func Quote(s string) string {
 	const limit = 64
 	if runes := []rune(s); len(runes) > limit {
@@ -411,10 +411,10 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// maxName is the longest name of the DNS (RFC 1035), in bytes.
+// maxName is the maximum length of a DNS name (RFC 1035), in bytes.
 const maxName = 253
 
-// IsName reports whether s is a name in the manner of DNS (RFC 1123), as Kubernetes names nodes.
+// IsName reports whether s is a lower-case DNS name (RFC 1123), as Kubernetes uses for nodes.
 func IsName(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return len(s) > 0 && len(s) <= maxName &&

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// SetDefaults sets the fields of the struct that into points to, and of the structs in
-// it, whose default tag says to what; that of a list is its only item. They are set before
-// a file's values are, so that an explicit zero is not mistaken for an absent field.
+// SetDefaults sets the fields that have a default tag, in the struct that into points to and
+// in the structs in it. The default of a list is its only item. Defaults are set before
+// the values of a file, so that an explicit zero differs from an absent field.
 func SetDefaults(into any) { setDefaults(reflect.ValueOf(into).Elem(), "") }
 
 func setDefaults(v reflect.Value, text string) {
@@ -35,7 +35,7 @@ func setDefaults(v reflect.Value, text string) {
 	}
 }
 
-// number is the whole number or the duration in a tag.
+// number returns the whole number or the duration in a tag.
 func number(text string) int64 {
 	if d, err := time.ParseDuration(text); err == nil {
 		return int64(d)
@@ -44,9 +44,9 @@ func number(text string) int64 {
 	return n
 }
 
-// Limits reports what is not within the want tags of v, a struct at path p, and of the
-// structs in it: a range, as in "0s to 5m", or words, as in "auto, required or off", one of
-// which has to be there if none is the default. That of a list is about its items.
+// Limits reports values that violate the want tags of v, a struct at path p, and of the
+// structs in it. A tag is a range, as in "0s to 5m", or a choice, as in "auto, required or off". A
+// choice without a default is required. The tag of a list applies to its items.
 func (r *Report) Limits(p Path, v any) { r.limits(p, reflect.ValueOf(v), Field{}) }
 
 func (r *Report) limits(p Path, v reflect.Value, f Field) {
@@ -83,15 +83,15 @@ func (r *Report) limits(p Path, v reflect.Value, f Field) {
 	}
 }
 
-// Field is a field of a struct as the file spells it, and what its tags say of its value.
+// Field is a field of a struct, with its name in the file and its tags.
 type Field struct {
 	Name          string
 	Index         []int // for reflect.Value.FieldByIndex
 	Default, Want string
 }
 
-// FieldsOf lists the fields of struct type t in order, those of inlined structs among them,
-// named by their tag of that key.
+// FieldsOf lists the fields of struct type t in order, including those of inlined structs.
+// Their names come from the tag with the given key.
 func FieldsOf(t reflect.Type, key string) []Field {
 	var fields []Field
 	for f := range t.Fields() {

@@ -1,6 +1,6 @@
-// Package yaml reads and writes YAML strictly and within bounds: a parser that no
-// input can exhaust or crash, a decoder that reports all mistakes at once, each with
-// line, column and field, and a writer for people.
+// Package yaml reads and writes YAML. Its parser is strict, and no input can exhaust or crash it. Its
+// decoder reports all mistakes at once, each with line, column and field. Its writer
+// produces files for people.
 package yaml
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on what is given to the YAML parser. It recurses once per level of
-// nesting, and its time grows with the square of some tokens, so that without
-// them a small file could exhaust the stack or take minutes. A file with
-// 5000 VIPs is well within.
+// Bounds on the input of the YAML parser. It recurses once per level of
+// nesting, and its time grows with the square of some tokens, so without bounds
+// a small file could exhaust the stack or take minutes. A file with
+// 5000 VIPs is well within them.
 const (
 	MaxSize    = 1 << 20
 	MaxNesting = 64
 	maxTokens  = 150_000
 )
 
-// Position is a place in a file, counted from 1; the zero value is the file as a whole.
+// Position is a place in a file, counted from 1; the zero value means the whole file.
 type Position struct{ Line, Column int }
 
-// SyntaxError says why a file cannot be parsed.
+// SyntaxError is the reason why a file cannot be parsed.
 type SyntaxError struct {
 	Position
 	Message string
@@ -42,7 +42,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Message)
 }
 
-// Text is data as text with plain line ends.
+// Text returns data as text, without a byte order mark and with plain line ends.
 func Text(data []byte) (string, error) {
 	switch {
 	case len(data) > MaxSize:
@@ -51,16 +51,16 @@ func Text(data []byte) (string, error) {
 		return "", &SyntaxError{Message: "the file is not UTF-8 text"}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	return strings.ReplaceAll(string(data), "\r\n", "\n"), nil // the parser would count some line ends twice
+	return strings.ReplaceAll(string(data), "\r\n", "\n"), nil // the parser counts some line ends twice
 }
 
-// Parse returns the bodies of the documents in text that have one.
+// Parse returns the bodies of the documents in text, without empty documents.
 func Parse(text string) ([]ast.Node, error) { return parse(text, false) }
 
-// parse refuses, if it is to be strict, a second document and what a configuration has no use for.
+// parse does the work of Parse. If strict, it refuses a second document, tags and directives.
 func parse(text string, strict bool) (bodies []ast.Node, err error) {
 	defer func() {
-		// The parser has had panics on malformed input; one must not end a running speaker.
+		// The parser has panicked on malformed input before, which must not end a running speaker.
 		if recover() != nil {
 			bodies, err = nil, &SyntaxError{Message: "not valid YAML"}
 		}
@@ -76,7 +76,7 @@ func parse(text string, strict bool) (bodies []ast.Node, err error) {
 			GetToken() *token.Token
 			GetMessage() string
 		}
-		if errors.As(err, &syntax) { // its Error would quote half the file
+		if errors.As(err, &syntax) { // its Error method would quote half the file
 			return nil, &SyntaxError{tokenPosition(syntax.GetToken()), "not valid YAML: " + explain(syntax.GetMessage())}
 		}
 		return nil, &SyntaxError{Message: "not valid YAML: " + err.Error()}
@@ -89,19 +89,19 @@ func parse(text string, strict bool) (bodies []ast.Node, err error) {
 	return bodies, nil
 }
 
-// checkTokens refuses what would overburden the parser, and if it is to be strict
-// the parts of YAML that a configuration has no use for.
+// checkTokens refuses input that would take the parser too long. If strict, it also refuses
+// a second document, tags and directives.
 func checkTokens(tokens token.Tokens, strict bool) error {
 	if len(tokens) > maxTokens {
 		return &SyntaxError{tokenPosition(tokens[maxTokens]),
-			fmt.Sprintf("the file is too long: what begins here is beyond %d YAML tokens (names, values, signs), which some 7000 VIPs have", maxTokens)}
+			fmt.Sprintf("the file is too long: the limit of %d YAML tokens (names, values, signs), enough for about 7000 VIPs, is here", maxTokens)}
 	}
 	var (
 		line    int  // of the previous token
 		flow    int  // open brackets and braces
 		entries int  // "- " and "? " on this line: each opens a level
 		started bool // something precedes this token
-		ended   bool // the document is over
+		ended   bool // the document has ended
 	)
 	for _, tk := range tokens {
 		if tk.Type == token.CommentType {
@@ -139,7 +139,7 @@ func checkTokens(tokens token.Tokens, strict bool) error {
 	return nil
 }
 
-// explain puts the parser's words for the most common slips into a user's.
+// explain translates the parser's messages for the most common mistakes into advice for users.
 func explain(message string) string {
 	message, _, _ = strings.Cut(message, ". ")
 	switch message {
@@ -160,7 +160,7 @@ func tokenPosition(tk *token.Token) Position {
 	return Position{tk.Position.Line, tk.Position.Column}
 }
 
-// PositionOf is where n begins; the token of a block mapping is its first colon.
+// PositionOf returns where n begins. The token of a block mapping is its first colon, so its first key counts.
 func PositionOf(n ast.Node) Position {
 	if n == nil {
 		return Position{}
@@ -171,10 +171,10 @@ func PositionOf(n ast.Node) Position {
 	return tokenPosition(n.GetToken())
 }
 
-// Anchors are those of a document, by name.
+// Anchors are the anchors of a document, by name.
 type Anchors map[string]ast.Node
 
-// AnchorsOf collects the anchors of a document; the last one of a name counts.
+// AnchorsOf collects the anchors of a document; the last anchor with a name counts.
 func AnchorsOf(root ast.Node) Anchors {
 	a := Anchors{}
 	ast.Walk(a, root)

@@ -8,7 +8,7 @@ import (
 // Path names a field from the root of the file: bgp.peers[0].address. The root is empty.
 type Path string
 
-// Field is the path of a field of p.
+// Field returns the path of a field of p.
 func (p Path) Field(name string) Path {
 	if p == "" {
 		return Path(name)
@@ -16,12 +16,12 @@ func (p Path) Field(name string) Path {
 	return p + "." + Path(name)
 }
 
-// Item is the path of an item of p.
+// Item returns the path of an item of p.
 func (p Path) Item(i int) Path {
 	return p + Path("["+strconv.Itoa(i)+"]")
 }
 
-// Parent is what contains p; the root contains itself.
+// Parent returns the path that contains p; the root contains itself.
 func (p Path) Parent() Path {
 	return p[:max(strings.LastIndexAny(string(p), ".["), 0)]
 }

@@ -10,13 +10,13 @@ import (
 
 // Error is one mistake in a file.
 type Error struct {
-	// File is the name under which the file was read.
+	// File is the name of the file.
 	File string
-	// Line and Column are where the mistake is, counted from 1; columns are characters.
+	// Line and Column locate the mistake, counted from 1; columns count characters.
 	Line, Column int
-	// Field is the path of the field, such as vips[0].checks; empty if the file as a whole is wrong.
+	// Field is the path of the field, such as vips[0].checks; empty if the mistake concerns the whole file.
 	Field string
-	// Message says what is wrong and what to do.
+	// Message names the mistake and its remedy.
 	Message string
 }
 
@@ -28,10 +28,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s", e.File, e.Line, e.Column, e.Field, e.Message)
 }
 
-// Errors are all the mistakes of one file, or of those that belong together, in the order of their files and positions.
+// Errors are all mistakes of a file and its drop-ins, in the order of files and positions.
 type Errors []*Error
 
-// Error is one line per mistake.
+// Error returns one line per mistake.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, err := range e {
@@ -40,7 +40,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives the single mistakes to [errors.As].
+// Unwrap returns the single mistakes, for [errors.As].
 func (e Errors) Unwrap() []error {
 	errs := make([]error, len(e))
 	for i, err := range e {
@@ -49,28 +49,28 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// Report collects the mistakes of one file. The decoder notes where each field is and
-// which had mistakes, so that a validator needs to know only the path of what it validates.
+// Report collects the mistakes of one file. The decoder records the position of each field and
+// which fields had mistakes, so a validator needs only the path of a field.
 type Report struct {
 	file      string
 	positions map[Path]Position // of the value of each field that is in the file
-	unread    map[Path]bool     // fields without a value, because of a mistake
-	origins   map[Path]origin   // of what comes from other files
+	unread    map[Path]bool     // fields that have no value because of a mistake
+	origins   map[Path]origin   // of items from other files
 	errs      Errors
 }
 
-// origin is where a field is in the file that it comes from.
+// origin is the file that a field comes from, and its path there.
 type origin struct {
 	file string
 	path Path
 }
 
-// NewReport makes the report of a file.
+// NewReport returns an empty report of a file.
 func NewReport(file string) *Report {
 	return &Report{file: file, positions: map[Path]Position{}, unread: map[Path]bool{}, origins: map[Path]origin{}}
 }
 
-// Append adds the report of another file, whose lists now follow those of this one; at says at which index each of them begins.
+// Append adds the report of another file, whose lists have been appended to the lists of this one. For each list, at holds the index of the first appended item.
 func (r *Report) Append(other *Report, at map[Path]int) {
 	r.errs = append(r.errs, other.errs...)
 	for p, pos := range other.positions {
@@ -84,7 +84,7 @@ func (r *Report) Append(other *Report, at map[Path]int) {
 	}
 }
 
-// move is what a field of a file has become here, if it is in an item of a list.
+// move returns the path here of a field of an appended file; false unless the field is in an item of an appended list.
 func (r *Report) move(p Path, file string, at map[Path]int) (Path, bool) {
 	list, inner, _ := strings.Cut(string(p), "[")
 	index, field, item := strings.Cut(inner, "]")
@@ -98,7 +98,7 @@ func (r *Report) move(p Path, file string, at map[Path]int) (Path, bool) {
 	return moved + Path(field), true
 }
 
-// origin is the file that p is in, and its path there.
+// origin returns the file that p comes from, and its path there.
 func (r *Report) origin(p Path) origin {
 	for q := p; q != ""; q = q.Parent() {
 		if o, ok := r.origins[q]; ok {
@@ -108,7 +108,7 @@ func (r *Report) origin(p Path) origin {
 	return origin{r.file, p}
 }
 
-// Name is how an error at field from calls field p: with its file, if that is another one.
+// Name returns the name of field p in an error at field from, with its file if that differs.
 func (r *Report) Name(p, from Path) string {
 	o := r.origin(p)
 	if o.file != r.origin(from).file {
@@ -117,7 +117,7 @@ func (r *Report) Name(p, from Path) string {
 	return string(o.path)
 }
 
-// errorAt reports a mistake that has to do with field p and is at pos.
+// errorAt reports a mistake at pos that concerns field p.
 func (r *Report) errorAt(pos Position, p Path, format string, args ...any) {
 	at := r.origin(p)
 	r.errs = append(r.errs, &Error{
@@ -129,14 +129,14 @@ func (r *Report) errorAt(pos Position, p Path, format string, args ...any) {
 	})
 }
 
-// Errorf reports a mistake in the value of field p, or its absence; unless it could not be read, which has been reported.
+// Errorf reports a mistake in field p, or its absence. It does nothing if p could not be read, as that has been reported.
 func (r *Report) Errorf(p Path, format string, args ...any) {
 	if r.WasRead(p) {
 		r.errorAt(r.position(p), p, format, args...)
 	}
 }
 
-// WasRead is false if a mistake kept p, or what contains it, from being decoded.
+// WasRead returns false if p, or a field that contains it, could not be decoded because of a mistake.
 func (r *Report) WasRead(p Path) bool {
 	for ; p != ""; p = p.Parent() {
 		if r.unread[p] {
@@ -149,7 +149,7 @@ func (r *Report) WasRead(p Path) bool {
 // Given reports whether the file has a value for p.
 func (r *Report) Given(p Path) bool { return r.positions[p] != Position{} }
 
-// position is where p is, or the innermost of its parents if it is absent.
+// position returns the position of p or, if it is absent, of its innermost parent.
 func (r *Report) position(p Path) Position {
 	for ; p != ""; p = p.Parent() {
 		if pos, ok := r.positions[p]; ok {
@@ -159,7 +159,7 @@ func (r *Report) position(p Path) Position {
 	return r.positions[p]
 }
 
-// Err is of type [Errors] and has everything reported, sorted; nil if that is nothing.
+// Err returns all mistakes, sorted, as [Errors]; nil if there are none.
 func (r *Report) Err() error {
 	if len(r.errs) == 0 {
 		return nil

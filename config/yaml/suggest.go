@@ -2,10 +2,10 @@ package yaml
 
 import "strings"
 
-// Closest is the candidate that name is most likely meant to be; empty if none is close enough to be worth naming.
+// Closest returns the candidate that is most similar to name; empty if all differ too much.
 func Closest(name string, candidates []string) string {
 	if len(name) > 64 || len(candidates) > 100 {
-		return "" // not worth the time
+		return "" // takes too long
 	}
 	best, bestDistance := "", max(len(name)/3, 1)+1
 	for _, c := range candidates {
@@ -24,10 +24,10 @@ func Closest(name string, candidates []string) string {
 	return best
 }
 
-// distance is how many bytes to insert, delete, substitute or swap with their
-// neighbour turn a into b (Damerau-Levenshtein, optimal string alignment).
+// distance returns the Damerau-Levenshtein distance of a and b in bytes (optimal string alignment): insertions,
+// deletions, substitutions and swaps of neighbours.
 func distance(a, b string) int {
-	d := make([][]int, len(a)+1) // d[i][j] is that of a[:i] and b[:j]
+	d := make([][]int, len(a)+1) // d[i][j] is the distance of a[:i] and b[:j]
 	for i := range d {
 		d[i] = make([]int, len(b)+1)
 		d[i][0] = i

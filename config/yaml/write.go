@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Writer writes structs as a human would: fields in their order, scalars in lists on
+// Writer writes structs for people to read: fields in their order, lists of scalars on
 // one line, with comments.
 type Writer struct {
 	strings.Builder
-	// Tag is the key of the tags that name the fields, such as yaml.
+	// Tag is the key of the struct tags that name the fields, such as yaml.
 	Tag string
-	// Omit reports whether a field of a struct is left out, given its default.
+	// Omit reports whether to leave out a field with this value and this default.
 	Omit func(value, usual reflect.Value) bool
-	// Comments are put before the line of a field or item.
+	// Comments are the comments before a field or item.
 	Comments map[Path][]string
-	// Holes are comments in place of a field that is left out.
+	// Holes are comments in place of an omitted field.
 	Holes map[Path][]string
-	// Depth is how far the lines are indented, in steps of two spaces.
+	// Depth is the indentation of the lines, in steps of two spaces.
 	Depth int
 
 	item bool // the next line begins an item of a list
 }
 
-// Struct writes the fields of a struct, which is at path p.
+// Struct writes the fields of v, a struct at path p.
 func (w *Writer) Struct(p Path, v any) { w.fields(p, reflect.Indirect(reflect.ValueOf(v))) }
 
 func (w *Writer) fields(p Path, v reflect.Value) {
@@ -89,7 +89,7 @@ func (w *Writer) entry(p Path, key string, v reflect.Value) {
 	}
 }
 
-// truncate takes back what was written after n bytes.
+// truncate shortens the output to n bytes.
 func (w *Writer) truncate(n int) {
 	s := w.String()[:n]
 	w.Reset()
@@ -112,10 +112,10 @@ func (w *Writer) Line(s string) {
 	w.WriteString(indent + s + "\n")
 }
 
-// inline is v on one line, if it is a scalar or a list of scalars.
+// inline returns v on one line; false unless it is a scalar or a list of scalars.
 func inline(v reflect.Value) (string, bool) {
 	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Anonymous {
-		v = v.Field(0) // as in Kubernetes' Duration
+		v = v.Field(0) // such as Kubernetes' Duration
 	}
 	switch v := v.Interface().(type) {
 	case time.Duration:
@@ -145,7 +145,7 @@ func inline(v reflect.Value) (string, bool) {
 	return fmt.Sprint(v.Interface()), true
 }
 
-// scalar is s as YAML text, in quotes unless it can be nothing else.
+// scalar returns s as YAML text, in quotes unless it can only be read as text.
 func scalar(s string) string {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	plain := s != "" && strings.ContainsAny(s[:1], letters+"/")
