@@ -139,7 +139,7 @@ func (m *fakeMonitor) Verdicts() []health.Verdict {
 	for _, c := range m.checks {
 		v, found := m.verdicts[c.Name]
 		if !found {
-			v = health.Verdict{Check: c.Name, Reason: "not probed yet"}
+			v = health.Verdict{Name: c.Name, Reason: "not probed yet"}
 		}
 		all = append(all, v)
 	}
@@ -150,13 +150,13 @@ func (m *fakeMonitor) Close() { m.closed = true }
 
 // find has a check come to a verdict, if it runs.
 func (m *fakeMonitor) find(check string, state health.State, reason string) {
-	m.findVerdict(health.Verdict{Check: check, State: state, Reason: reason})
+	m.findVerdict(health.Verdict{Name: check, State: state, Reason: reason})
 }
 
 func (m *fakeMonitor) findVerdict(v health.Verdict) {
 	m.mu.Lock()
-	m.verdicts[v.Check] = v
-	runs := slices.ContainsFunc(m.checks, func(c health.Check) bool { return c.Name == v.Check })
+	m.verdicts[v.Name] = v
+	runs := slices.ContainsFunc(m.checks, func(c health.Check) bool { return c.Name == v.Name })
 	m.mu.Unlock()
 	if runs {
 		m.notify(v)

@@ -131,7 +131,7 @@ func (s *Set) replace(wanted func() []*running) error {
 	}
 	clear(s.verdicts)
 	for _, v := range s.monitor.Verdicts() {
-		s.verdicts[v.Check] = v
+		s.verdicts[v.Name] = v
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (s *Set) SetMembers(members []Member) {
 }
 
 func (s *Set) observe(v health.Verdict) {
-	s.update(func() { s.verdicts[v.Check] = v })
+	s.update(func() { s.verdicts[v.Name] = v })
 }
 
 // update makes a change to what is known, and judges all backends by it.

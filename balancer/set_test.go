@@ -158,7 +158,7 @@ func TestVerdictsReachThePlaneAtOnce(t *testing.T) {
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
 
 		// A process that stood still knows nothing new, and blames nobody.
-		x.monitor.findVerdict(health.Verdict{Check: "api/10.0.0.2:6443", State: health.Unhealthy, Paused: true, Reason: "stood still"})
+		x.monitor.findVerdict(health.Verdict{Name: "api/10.0.0.2:6443", State: health.Unhealthy, Paused: true, Reason: "stood still"})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
 	})
 }

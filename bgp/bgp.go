@@ -24,6 +24,7 @@ import (
 	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
 // Config is what [Server.Apply] brings about.
@@ -199,33 +200,42 @@ const (
 	Established State = "established"
 )
 
-// Session is what is known of one peer now.
+// Session is the session with one peer. Its JSON is part of what `herald status -o json` prints.
 type Session struct {
-	// Peer is the peer's name in the configuration.
-	Peer string
-	// Address is the peer's, unset while an unnumbered peer has not been heard, or there is no default gateway.
-	Address netip.Addr
+	// Name is the peer's name in the configuration.
+	Name string `json:"name"`
 	// Gateway is [Peer.Gateway].
-	Gateway string
+	Gateway string `json:"gateway,omitempty"`
+	// Address is the peer's; unset while no router advertisement of an unnumbered peer has arrived, or there is no default gateway.
+	Address netip.Addr `json:"address,omitzero"`
 	// LocalAddress is the session's own end, unset unless established.
-	LocalAddress netip.Addr
-	// ASN is the peer's, as it was last heard if [Peer.ASN] leaves it open; 0 until then.
-	ASN uint32
-	// IPv4 and IPv6 are the address families that it is to carry.
-	IPv4, IPv6 bool
+	LocalAddress netip.Addr `json:"localAddress,omitzero"`
+	// ASN is the peer's, as in its last OPEN if [Peer.ASN] leaves it open; 0 before that.
+	ASN uint32 `json:"asn"`
 	// State is the session's.
-	State State
+	State State `json:"state"`
 	// Since is when the session came up or went down.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Reason says why the session is not established, or why a family or
 	// attribute cannot be carried; empty when all is well.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Drops counts established sessions that were lost.
-	Drops uint64
+	Drops uint64 `json:"drops"`
 	// HoldTime is the negotiated hold time.
-	HoldTime time.Duration
-	// Advertised are the prefixes the peer was sent and not told to forget.
-	Advertised []netip.Prefix
+	HoldTime seconds.Duration `json:"holdTimeSeconds,omitempty"`
+	// Advertised are the prefixes that the peer was sent and not told to forget, or a part of them, and Routes counts them all.
+	Advertised []netip.Prefix `json:"advertised"`
+	Routes     int            `json:"routes"`
 	// BFD is the session that watches the path; nil if there is none.
-	BFD *bfd.Status
+	BFD *bfd.Status `json:"bfd,omitempty"`
+
+	// IPv4 and IPv6 are the address families that the session is to carry.
+	IPv4 bool `json:"-"`
+	IPv6 bool `json:"-"`
 }
+
+// AS returns the peer's ASN for people: "external" while it is open.
+func (s Session) AS() string { return cmp.Or(asn.Peer(s.ASN), asn.External).String() }
+
+// Sent returns how many routes the peer was sent.
+func (s Session) Sent() int { return max(s.Routes, len(s.Advertised)) }

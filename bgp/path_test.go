@@ -171,7 +171,7 @@ func TestSameAddressOnTwoLinks(t *testing.T) {
 
 func session(s *Server, peer string) Session {
 	for _, x := range s.Sessions() {
-		if x.Peer == peer {
+		if x.Name == peer {
 			return x
 		}
 	}

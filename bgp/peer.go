@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
 // A session that is down for examineAfter is examined, again after examineMin, and then ever
@@ -73,11 +74,11 @@ func newPeer(conf Peer, number uint32) *peer {
 
 func (p *peer) session(path *bfd.Status) Session {
 	s := Session{
-		Peer: p.Name(), Address: p.addr, Gateway: p.Gateway, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
+		Name: p.Name(), Address: p.addr, Gateway: p.Gateway, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
 		IPv4: p.IPv4, IPv6: p.IPv6, BFD: p.path(path),
 	}
 	if p.state == Established {
-		s.LocalAddress, s.HoldTime = p.local, p.holdTime
+		s.LocalAddress, s.HoldTime = p.local, seconds.Duration(p.holdTime)
 		s.Reason = p.heldBack()
 	} else {
 		s.Reason = p.reason

@@ -106,6 +106,7 @@ func (s *Server) sessions(advertised func(*peer) []netip.Prefix) []Session {
 		p := s.peers[name]
 		session := p.session(paths[p.addr])
 		session.Advertised = advertised(p)
+		session.Routes = len(session.Advertised)
 		out = append(out, session)
 	}
 	return out

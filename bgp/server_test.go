@@ -114,7 +114,7 @@ func must(t *testing.T, err error) {
 
 func session(s *bgp.Server, peer string) bgp.Session {
 	for _, x := range s.Sessions() {
-		if x.Peer == peer {
+		if x.Name == peer {
 			return x
 		}
 	}

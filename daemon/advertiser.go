@@ -89,7 +89,7 @@ func (o *advertiser) publish() {
 	o.last = election.Advertisement{Draining: o.draining, Passing: o.passing, Checks: make(map[string]bool)}
 	for _, v := range verdicts {
 		if v.State != health.Unknown && !v.Paused {
-			o.last.Checks[v.Check] = v.State == health.Healthy
+			o.last.Checks[v.Name] = v.State == health.Healthy
 		}
 	}
 	for name, ok := range o.serves {

@@ -4,6 +4,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -20,7 +21,10 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -30,7 +34,7 @@ func TestLife(t *testing.T) {
 	h := n.start()
 	wait.Until(t, "the check has spoken", func() bool {
 		s, err := n.status()
-		return err == nil && s.Checks[0].State == "unhealthy"
+		return err == nil && s.Checks[0].State == health.Unhealthy
 	})
 	if got := n.vips(); len(got) != 0 {
 		t.Fatalf("bound before healthy: %q", got)
@@ -42,11 +46,11 @@ func TestLife(t *testing.T) {
 	n.apiserver.Store(http.StatusOK)
 	n.awaitVIPs(both()...)
 	s, err := n.status()
-	if err != nil || s.VIPs[0].LastWithdrawal == nil || s.VIPs[0].LastWithdrawal.Seconds <= 0 {
+	if err != nil || s.VIPs[0].LastWithdrawal == nil || s.VIPs[0].LastWithdrawal.Took <= 0 {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	withdrawn := func(e admin.Event) bool {
-		return e.What == "vip withdrawn" && e.About == "vip=control-plane address=10.99.0.10" && strings.Contains(e.Why, ": 503") && e.Level == "WARN"
+	withdrawn := func(e eventlog.Event) bool {
+		return e.What == "vip withdrawn" && e.About == "vip=control-plane address=10.99.0.10" && strings.Contains(e.Why, ": 503") && e.Level == slog.LevelWarn
 	}
 	if !slices.ContainsFunc(s.Events, withdrawn) {
 		t.Errorf("the withdrawal is none of the last events: %+v", s.Events)
@@ -100,7 +104,7 @@ func TestTellsOfAddressesAddedByHand(t *testing.T) {
 	h := n.start()
 	told := func() bool {
 		s, err := n.status()
-		return err == nil && len(s.VIPs) == len(both()) && s.VIPs[0].Stage == admin.Withdrawn && strings.Contains(s.VIPs[0].Error, "not put there by Herald")
+		return err == nil && len(s.VIPs) == len(both()) && s.VIPs[0].Stage == speaker.Withdrawn && strings.Contains(s.VIPs[0].Error, "not put there by Herald")
 	}
 	wait.Until(t, "the speaker has heard the check", func() bool { s, err := n.status(); return err == nil && len(s.VIPs) > 0 && s.VIPs[0].Decided })
 	n.addAddress("lo", "10.99.0.10/32")

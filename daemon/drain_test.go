@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -59,7 +61,7 @@ func TestDrainTakesLong(t *testing.T) {
 	n.wantHerald(1, `VIP .*herald: the drain goes on, and has left after 1ms: control-plane 10\.99\.0\.10, control-plane fd00:99::10\n`, "drain", "--timeout", "1ms")
 	wait.Until(t, "it lingers", func() bool {
 		s, err := n.status()
-		return err == nil && s.VIPs[0].Stage == admin.Lingering && s.VIPs[1].Stage == admin.Lingering
+		return err == nil && s.VIPs[0].Stage == speaker.Lingering && s.VIPs[1].Stage == speaker.Lingering
 	})
 	n.wantHerald(1, `VIP .*lingering +lingering\n.*herald: the drain goes on, and has left after 1s: control-plane 10\.99\.0\.10, control-plane fd00:99::10\n`, "drain", "--timeout", "1s")
 }
@@ -110,7 +112,7 @@ func TestDrainUntilUndrain(t *testing.T) {
 	h = again(h)
 	wait.Until(t, "it is drained again", func() bool {
 		s, err := n.status()
-		return err == nil && s.Checks[0].State == admin.Healthy && s.Draining == "kernel upgrade" && s.DrainingSince.Equal(before.DrainingSince) && s.UntilUndrain
+		return err == nil && s.Checks[0].State == health.Healthy && s.Draining == "kernel upgrade" && s.DrainingSince.Equal(before.DrainingSince) && s.UntilUndrain
 	})
 	n.wantHerald(0, `.*\nDRAINING: kernel upgrade \(until undrain, since .*`, "status")
 	if got := n.vips(); len(got) != 0 || strings.Contains(h.log.String(), "vip announcing") {
@@ -143,7 +145,7 @@ func TestDrainUntilUndrain(t *testing.T) {
 		h = again(h)
 		wait.Until(t, "it is drained", func() bool {
 			s, err := n.status()
-			return err == nil && s.Checks[0].State == admin.Healthy && strings.HasPrefix(s.Draining, state+"/drained cannot be read, which counts as a drain: ")
+			return err == nil && s.Checks[0].State == health.Healthy && strings.HasPrefix(s.Draining, state+"/drained cannot be read, which counts as a drain: ")
 		})
 		n.wantHerald(0, "", "undrain")
 		n.awaitVIPs(both()...)

@@ -67,12 +67,12 @@ func holders(leases []lease.LeaseStatus) map[string]string {
 func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status, of func(string) lease.LeaseStatus) []admin.Lease {
 	reasons := make(map[string]string) // of this node, by VIP
 	for _, a := range addresses {
-		if _, ok := reasons[a.VIP]; ok || !a.Flat {
+		if _, ok := reasons[a.Name]; ok || a.Announce != speaker.ByARP {
 			continue
 		}
-		reasons[a.VIP] = a.Reason
-		if !slices.ContainsFunc(known, func(l lease.LeaseStatus) bool { return l.Lease == a.VIP }) {
-			known = append(known, of(a.VIP))
+		reasons[a.Name] = a.Reason
+		if !slices.ContainsFunc(known, func(l lease.LeaseStatus) bool { return l.Lease == a.Name }) {
+			known = append(known, of(a.Name))
 		}
 	}
 	var out []admin.Lease

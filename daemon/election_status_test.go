@@ -20,12 +20,12 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 		{Lease: "free", Why: "no member stands for it", Needed: 2},
 	}
 	got := adminLeases(time.Now(), known, []speaker.Status{
-		{VIP: "stood-for", Flat: true, Reason: "no holder: being elected"},
-		{VIP: "new", Flat: true, Reason: "apiserver: connection refused"},
-		{VIP: "new", Flat: true, Reason: "its other address"},
-		{VIP: "free", Flat: true, Reason: "herald drain"},
-		{VIP: "held", Flat: true, Reason: "apiserver: connection refused"},
-		{VIP: "routed", Reason: "apiserver: connection refused"},
+		{Name: "stood-for", Announce: speaker.ByARP, Reason: "no holder: being elected"},
+		{Name: "new", Announce: speaker.ByARP, Reason: "apiserver: connection refused"},
+		{Name: "new", Announce: speaker.ByARP, Reason: "its other address"},
+		{Name: "free", Announce: speaker.ByARP, Reason: "herald drain"},
+		{Name: "held", Announce: speaker.ByARP, Reason: "apiserver: connection refused"},
+		{Name: "routed", Reason: "apiserver: connection refused"},
 	}, election.New(slog.New(slog.DiscardHandler), nil).Lease)
 	want := []admin.Lease{
 		{VIP: "free", Reason: "no member stands for it; here herald drain", Needed: 2},

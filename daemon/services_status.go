@@ -11,9 +11,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/service/announce"
-	"github.com/herald-vip/herald/service/assign"
-	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker"
@@ -29,13 +28,13 @@ func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []spea
 	cluster, informers, assigner, trouble, synced := s.cluster, s.informers, s.assigner, s.trouble, s.synced
 	s.mu.Unlock()
 	counts := s.announcer.Counts()
-	out := &admin.Services{Synced: synced, Total: counts.Services, Routes: counts.Routes, Failing: counts.Failing}
+	out := &admin.Services{Synced: synced, Counts: counts, LeftOut: leftOut, Unpeered: text(unpeered)}
 	if cluster != nil {
-		out.Kubernetes = kubernetes(cluster.Health())
+		out.Kubernetes.Health = cluster.Health()
 		out.Pools = pools(counts.Pools, informers.Pools.All())
 	}
 	if assigner != nil {
-		out.Writer = writer(assigner.Status())
+		out.Writer = new(assigner.Status())
 	}
 	out.Kubernetes.Unconnected = text(trouble)
 	out.Stands = len(flat)
@@ -43,34 +42,11 @@ func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []spea
 		if a.Stage == speaker.Announced {
 			out.Held++
 		}
-		if a.Error != nil || conflicts[a.Address].State == arp.Taken {
+		if a.Error != "" || conflicts[a.Address].State == arp.Taken {
 			out.Obstructed++
 		}
 	}
-	for _, l := range leftOut {
-		out.LeftOut = append(out.LeftOut, admin.LeftOut{Peer: l.Peer, Reason: l.Reason})
-	}
-	out.Unpeered = text(unpeered)
 	return out
-}
-
-// kubernetes is how the API answers.
-func kubernetes(h kube.Health) admin.Kubernetes {
-	out := admin.Kubernetes{
-		Answered: h.Answered, Reads: h.Requests.Reads, Watches: h.Requests.Watches, Writes: h.Requests.Writes, Failed: h.Requests.Failed,
-	}
-	for _, t := range h.Troubles {
-		out.Troubles = append(out.Troubles, admin.Trouble{About: t.About, Reason: t.Reason, Since: t.Since})
-	}
-	return out
-}
-
-// writer is what this node does, and has done, to give Services their addresses.
-func writer(s assign.Status) *admin.Writer {
-	return &admin.Writer{
-		Writes: s.Writer, Holder: s.Holder, Lease: s.Lease, Refused: s.Refused, Assignments: s.Assignments, Refusals: s.Refusals,
-		ServiceWrites: s.ServiceWrites, PoolWrites: s.PoolWrites, EventWrites: s.EventWrites,
-	}
 }
 
 // pools are those of the API, and that of addresses which are in none, with what this
@@ -79,7 +55,7 @@ func pools(here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []
 	rows := make(map[string]*admin.Pool)
 	row := func(name string) *admin.Pool {
 		if rows[name] == nil {
-			rows[name] = &admin.Pool{Name: name}
+			rows[name] = &admin.Pool{PoolStatus: announce.PoolStatus{Name: name}}
 		}
 		return rows[name]
 	}
@@ -88,8 +64,7 @@ func pools(here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []
 		r.IPv4, r.IPv6, r.Conflicts = usage(p.Status.IPv4), usage(p.Status.IPv6), len(p.Status.Conflicts)
 	}
 	for _, p := range here {
-		r := row(p.Name)
-		r.Error, r.Announced, r.Draining, r.Withdrawn, r.Flat = text(p.Err), p.Announced, p.Draining, p.Withdrawn, p.Flat
+		row(p.Name).PoolStatus = p
 	}
 	out := make([]admin.Pool, 0, len(rows))
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
@@ -120,20 +95,16 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	stands := byAddress(flat)
 	sent := sentTo(sessions, nil)
 	for _, known := range s.announcer.Services() {
-		one := admin.Service{Name: known.Key, Tenant: known.Origin.Tenant, Origin: known.Origin.Service, Addresses: []admin.ServiceAddress{}}
+		one := admin.Service{Name: known.Name, Origin: known.Origin, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
-			address := admin.ServiceAddress{
-				Address: a.Addr, Pool: a.Pool, Stage: admin.Stage(a.Stage.String()), Since: a.Since, Route: a.Route, Peers: a.Peers, Sent: sent[a.Route],
-				Flat: a.Flat, Reason: a.Reason,
-			}
+			address := admin.ServiceAddress{AddressStatus: a, Sent: sent[a.Route]}
 			if a.Flat {
-				address.Holder = holders[a.Addr.String()]
+				address.Holder = holders[a.Address.String()]
 			}
-			if u, ok := stands[a.Addr]; ok {
-				address.Link, address.FlatStage, address.FlatReason = u.Interface, admin.Stage(u.Stage.String()), u.Reason
-				address.Error = text(u.Error)
+			if u, ok := stands[a.Address]; ok {
+				address.Link, address.FlatStage, address.FlatReason = u.Interface, u.Stage, u.Reason
+				address.Error = cmp.Or(a.Error, u.Error)
 			}
-			address.Error = cmp.Or(text(a.Err), address.Error)
 			one.Addresses = append(one.Addresses, address)
 		}
 		out = append(out, one)
@@ -146,13 +117,13 @@ func (s *services) addresses(flat []speaker.Status, holders map[string]string, s
 	stands := byAddress(flat)
 	return func(yield func(report.Address) bool) {
 		for a := range s.announcer.Addresses() {
-			u := stands[a.Addr]
-			out := report.Address{Addr: a.Addr, Held: holds(u), Announced: a.Err == nil && slices.ContainsFunc(sessions, func(p bgp.Session) bool {
+			u := stands[a.Address]
+			out := report.Address{Addr: a.Address, Held: holds(u), Announced: a.Error == "" && slices.ContainsFunc(sessions, func(p bgp.Session) bool {
 				_, sent := slices.BinarySearchFunc(p.Advertised, a.Route, netip.Prefix.Compare)
-				return sent && a.Stage == announce.Announced
+				return sent && a.Stage == gracefulshutdown.Announced
 			})}
-			if holder := holders[a.Addr.String()]; !a.Flat || holder == "" || holder == s.node {
-				out.Reason = cmp.Or(text(a.Err), text(u.Error), u.Reason, a.Reason)
+			if holder := holders[a.Address.String()]; !a.Flat || holder == "" || holder == s.node {
+				out.Reason = cmp.Or(a.Error, u.Error, u.Reason, a.Reason)
 				if out.Reason == "" && !a.Flat {
 					out.Reason = "no peer was sent a route to it"
 				}
@@ -173,7 +144,7 @@ func byAddress(flat []speaker.Status) map[netip.Addr]speaker.Status {
 }
 
 // holds is whether this node answers for an address on a flat layer 2.
-func holds(a speaker.Status) bool { return a.Stage == speaker.Announced && a.Error == nil }
+func holds(a speaker.Status) bool { return a.Stage == speaker.Announced && a.Error == "" }
 
 // text is what err says; nothing if there is none.
 func text(err error) string {

@@ -17,12 +17,13 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // The addresses of Services are told from those of VIPs, also from one that has the name of an address.
 func TestDivide(t *testing.T) {
-	own, services := divide([]speaker.Status{{VIP: "cp", Flat: true}, {VIP: "10.4.0.12", Flat: true}, {VIP: "10.4.0.13", Flat: true, Service: true}})
-	if len(services) != 1 || services[0].VIP != "10.4.0.13" || len(own) != 2 {
+	own, services := divide([]speaker.Status{{Name: "cp"}, {Name: "10.4.0.12"}, {Name: "10.4.0.13", Service: true}})
+	if len(services) != 1 || services[0].Name != "10.4.0.13" || len(own) != 2 {
 		t.Errorf("of Services are %v, own are %v", services, own)
 	}
 }
@@ -30,7 +31,7 @@ func TestDivide(t *testing.T) {
 // A pool is in the status once, with what the API, this node and its announcer say.
 func TestPools(t *testing.T) {
 	got := pools(
-		[]announce.PoolStatus{{Name: "", Withdrawn: 1}, {Name: "a", Announced: 2, Draining: 3, Flat: 4}, {Name: "b", Err: failure{}}},
+		[]announce.PoolStatus{{Name: "", Withdrawn: 1}, {Name: "a", Announced: 2, Draining: 3, Flat: 4}, {Name: "b", Error: "no such range"}},
 		slices.Values([]*v1alpha1.AddressPool{
 			{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1alpha1.AddressPoolStatus{
@@ -38,9 +39,9 @@ func TestPools(t *testing.T) {
 			}},
 		}))
 	want := []admin.Pool{
-		{Withdrawn: 1},
-		{Name: "a", Announced: 2, Draining: 3, Flat: 4, IPv4: &admin.Usage{Capacity: 254, Used: 7}, IPv6: &admin.Usage{Capacity: 1 << 64}, Conflicts: 1},
-		{Name: "b", Error: "no such range"},
+		{PoolStatus: announce.PoolStatus{Withdrawn: 1}},
+		{PoolStatus: announce.PoolStatus{Name: "a", Announced: 2, Draining: 3, Flat: 4}, IPv4: &admin.Usage{Capacity: 254, Used: 7}, IPv6: &admin.Usage{Capacity: 1 << 64}, Conflicts: 1},
+		{PoolStatus: announce.PoolStatus{Name: "b", Error: "no such range"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -72,8 +73,8 @@ func TestServicesStatus(t *testing.T) {
 	}
 	s.announcer.Synced()
 	here := speaker.Status{
-		VIP: "10.4.0.1", Address: netip.MustParseAddr("10.4.0.1"), Interface: "eth0", Flat: true,
-		Stage: speaker.Announced, Reason: "link eth0 up", Error: failure{},
+		Name: "10.4.0.1", Address: netip.MustParseAddr("10.4.0.1"), Interface: "eth0", Announce: speaker.ByARP,
+		Stage: speaker.Announced, Reason: "link eth0 up", Error: "no such range",
 	}
 	var got []admin.ServiceAddress
 	for _, one := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}, nil) {
@@ -83,9 +84,8 @@ func TestServicesStatus(t *testing.T) {
 		got[i].Since = here.Since
 	}
 	want := []admin.ServiceAddress{
-		{Address: here.Address, Pool: "flat", Stage: "withdrawn", Flat: true, Holder: "m1", Link: "eth0",
-			FlatStage: "announced", FlatReason: "link eth0 up", Error: "no such range"},
-		{Address: netip.MustParseAddr("10.4.0.2"), Pool: "flat", Stage: "withdrawn", Flat: true, Holder: "m2"},
+		{AddressStatus: announce.AddressStatus{Address: here.Address, Pool: "flat", Stage: "withdrawn", Flat: true, Error: "no such range"}, Holder: "m1", Link: "eth0", FlatStage: "announced", FlatReason: "link eth0 up"},
+		{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.4.0.2"), Pool: "flat", Stage: "withdrawn", Flat: true}, Holder: "m2"},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -106,7 +106,7 @@ func TestServicesStatusOfTenants(t *testing.T) {
 		},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
 	})
-	want := []admin.Service{{Name: "tenant-acme/web-default-4f2a", Tenant: "acme", Origin: "default/web", Addresses: []admin.ServiceAddress{}}}
+	want := []admin.Service{{Name: "tenant-acme/web-default-4f2a", Origin: tenant.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{}}}
 	if diff := cmp.Diff(want, s.list(nil, nil, nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

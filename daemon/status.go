@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
@@ -17,6 +18,7 @@ import (
 	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
 )
 
 var _ admin.Daemon = (*Daemon)(nil)
@@ -88,33 +90,21 @@ func divide(all []speaker.Status) (own, services []speaker.Status) {
 	return own, services
 }
 
-// Healthy is [admin.Status.Healthy] of the status as it is now, of which it makes no more than that
-// takes: it does not wait for what the kernel counts.
+// Healthy returns [admin.Status.Healthy] of the present status. It collects only the parts that this
+// needs, so it does not wait for counts from the kernel.
 func (d *Daemon) Healthy(name string) (known, healthy bool, why string) {
 	d.mu.Lock()
 	c := d.config
 	d.mu.Unlock()
 	s := admin.Status{
 		Draining:  d.speaker.Draining(),
-		Checks:    adminChecks(d.monitor.Verdicts()),
+		Checks:    d.monitor.Verdicts(),
 		Balancers: d.balancers.Health(c, name),
 	}
 	for _, v := range c.VIPs {
-		s.VIPs = append(s.VIPs, admin.VIP{Name: v.Name, Checks: v.Checks})
+		s.VIPs = append(s.VIPs, admin.VIP{Status: speaker.Status{Name: v.Name}, Checks: v.Checks})
 	}
 	return s.Healthy(name)
-}
-
-// adminChecks are the verdicts of checks, for the admin socket.
-func adminChecks(verdicts []health.Verdict) []admin.Check {
-	var out []admin.Check
-	for _, k := range verdicts {
-		out = append(out, admin.Check{
-			Name: k.Check, State: admin.CheckState(k.State.String()), Reason: k.Reason, Warning: k.Warning, Since: k.Since,
-			Latency: k.Latency.Seconds(), Passes: k.Passes, Failures: k.Failures,
-		})
-	}
-	return out
 }
 
 // Status implements [admin.Daemon].
@@ -122,14 +112,12 @@ func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
 	s := admin.Status{
 		Node: d.config.NodeName, Version: d.version, Started: d.started, Realtime: d.realtime, Config: d.state,
-		VIPs: []admin.VIP{}, Checks: []admin.Check{}, Peers: []admin.Peer{}, Events: []admin.Event{},
+		VIPs: []admin.VIP{}, Peers: []bgp.Session{}, Checks: append([]health.Verdict{}, d.monitor.Verdicts()...),
+		Events: append([]eventlog.Event{}, d.events.Events()...),
 	}
 	leftOut, unpeered := d.peering.InForce().LeftOut, d.peering.Err()
 	c := d.config
 	d.mu.Unlock()
-	for _, e := range d.events.Events() {
-		s.Events = append(s.Events, admin.Event{At: e.At, Level: e.Level.String(), What: e.What, About: e.About, Why: e.Why, Of: e.Of, State: e.State})
-	}
 
 	conflicts := d.flat.Conflicts()
 	own, services := d.fillPeersAndVIPs(&s, d.bgp.Sessions(), conflicts)
@@ -147,22 +135,33 @@ func (d *Daemon) Status() admin.Status {
 		}
 		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(v.Address)
 	}
-	s.Checks = append(s.Checks, adminChecks(d.monitor.Verdicts())...)
 	return s
 }
 
-// reported is what this node tells the API of itself.
+// reported returns the state of this node for the API.
 func (d *Daemon) reported() v1alpha1.NodeState {
-	s, sessions := admin.Status{Version: d.version}, d.bgp.Sessions()
+	var s admin.Status
+	sessions := d.bgp.Sessions()
 	_, services := d.fillPeersAndVIPs(&s, sessions, d.flat.Conflicts())
 	var holding map[string]string
 	if len(services) > 0 {
 		holding = holders(d.flat.Election().Status().Lease.Leases)
 	}
-	return report.Of(s, d.services.addresses(services, holding, sessions))
+	return report.Of(d.reportedNode(s), d.services.addresses(services, holding, sessions))
 }
 
-// fingerprint is another if reported may be, and cheaper where there are many Services.
+// reportedNode returns the part of the report that is not about Services.
+func (d *Daemon) reportedNode(s admin.Status) report.Node {
+	out := report.Node{Version: d.version, Draining: s.Draining, Sessions: s.Peers}
+	for _, v := range s.VIPs {
+		out.VIPs = append(out.VIPs, v1alpha1.NodeVIP{
+			Name: v.Name, Address: v.Address.String(), State: string(v.State), Since: metav1.NewTime(v.Since), Reason: cmp.Or(v.Error, v.Reason),
+		})
+	}
+	return out
+}
+
+// fingerprint changes whenever reported may change, and costs less where there are many Services.
 func (d *Daemon) fingerprint() any {
 	var s admin.Status
 	_, services := d.fillPeersAndVIPs(&s, d.bgp.Peers(), d.flat.Conflicts())
@@ -172,10 +171,10 @@ func (d *Daemon) fingerprint() any {
 			held = append(held, a.Address)
 		}
 	}
-	return []any{d.services.announcer.Changes(), held, report.Of(s, func(func(report.Address) bool) {})}
+	return []any{d.services.announcer.Changes(), held, report.Of(d.reportedNode(s), func(func(report.Address) bool) {})}
 }
 
-// fillPeersAndVIPs has s say how peers and VIPs stand, and whether these are drained.
+// fillPeersAndVIPs sets the peers, the VIPs and the drain of s. It returns the addresses of the node's own VIPs and of Services.
 func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, conflicts map[netip.Addr]arp.Finding) (own, services []speaker.Status) {
 	sum := d.speaker.Summary()
 	s.Draining = sum.Draining
@@ -185,93 +184,43 @@ func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, confl
 		links[l.Binding] = l
 	}
 	strays := d.addresses.Strays()
-	vips := make(map[netip.Prefix]bool) // whose routes are told of one by one
+	vips := make(map[netip.Prefix]bool) // prefixes that the status lists one by one
 	for _, a := range own {
-		vips[a.Prefix] = true
+		vips[a.Route()] = true
 	}
 	sent := sentTo(sessions, vips)
 	for _, p := range sessions {
-		s.Peers = append(s.Peers, adminPeer(p, vips))
+		p.Advertised = only(p.Advertised, vips)
+		s.Peers = append(s.Peers, p)
 	}
 	for _, a := range own {
-		v := adminVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, s.Peers, sent[a.Prefix])
+		v := admin.NewVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, sent[a.Route()])
 		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
 		s.VIPs = append(s.VIPs, v)
 	}
 	return own, services
 }
 
-// sentTo are the peers that were sent each route, or each of some.
+// only returns the prefixes that are in vips; never nil.
+func only(prefixes []netip.Prefix, vips map[netip.Prefix]bool) []netip.Prefix {
+	out := []netip.Prefix{}
+	for _, p := range prefixes {
+		if vips[p] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// sentTo returns the names of the peers that were sent each route; with only, for these routes.
 func sentTo(sessions []bgp.Session, only map[netip.Prefix]bool) map[netip.Prefix][]string {
 	sent := make(map[netip.Prefix][]string)
 	for _, p := range sessions {
 		for _, prefix := range p.Advertised {
 			if only == nil || only[prefix] {
-				sent[prefix] = append(sent[prefix], p.Peer)
+				sent[prefix] = append(sent[prefix], p.Name)
 			}
 		}
 	}
 	return sent
-}
-
-// adminVIP is an address of a VIP, on its link, against others that use it, and by what sessions
-// tell, as which peers are.
-func adminVIP(a speaker.Status, link address.Status, conflict arp.Finding, sessions []bgp.Session, peers []admin.Peer, sent []string) admin.VIP {
-	v := admin.VIP{
-		Name: a.VIP, Address: a.Address, Interface: a.Interface, Stage: admin.Stage(a.Stage.String()), Since: a.Since,
-		Reason: a.Reason, Kept: a.Kept, Decided: a.Decided, Announce: admin.ByBGP,
-		Restored: link.Restored, Error: cmp.Or(text(a.Error), text(link.Err)),
-	}
-	blocked := a.Blocked
-	if link.Err != nil && !link.Bound && blocked.IsZero() {
-		blocked = link.Since
-	}
-	if a.Prefix.Bits() < a.Address.BitLen() {
-		v.Prefix = a.Prefix
-	}
-	switch {
-	case a.Table != nil:
-		v.Announce, v.Table = admin.ByKernel, a.Table.Number
-	case a.Flat:
-		v.Announce, v.Conflicts = admin.ByARP, conflict.Count
-		if conflict.State == arp.Taken {
-			v.Conflict = conflict.MAC.String()
-		}
-		v.Rival = conflict.Rival.String()
-	default:
-		for _, p := range sessions {
-			if slices.Contains(a.Peers, p.Peer) && (a.Address.Is4() && p.IPv4 || a.Address.Is6() && p.IPv6) {
-				v.Peers = append(v.Peers, p.Peer)
-			}
-		}
-	}
-	v.Assess(blocked, peers, sent)
-	if w := a.LastWithdrawal; w != nil {
-		v.LastWithdrawal = &admin.Withdrawal{At: w.Cause, Reason: w.Reason}
-		if !w.Done.IsZero() {
-			v.LastWithdrawal.Seconds = w.Done.Sub(w.Cause).Seconds()
-		}
-	}
-	return v
-}
-
-// adminPeer is a session, with those of its routes that are of vips.
-func adminPeer(p bgp.Session, vips map[netip.Prefix]bool) admin.Peer {
-	peer := admin.Peer{
-		Name: p.Peer, Gateway: p.Gateway, Address: p.Address, LocalAddress: p.LocalAddress, ASN: p.ASN, State: admin.SessionState(p.State), Since: p.Since,
-		Reason: p.Reason, Drops: p.Drops, HoldTime: p.HoldTime.Seconds(), Advertised: []netip.Prefix{}, Routes: len(p.Advertised),
-	}
-	for _, prefix := range p.Advertised {
-		if vips[prefix] {
-			peer.Advertised = append(peer.Advertised, prefix)
-		}
-	}
-	if b := p.BFD; b != nil {
-		peer.BFD = &admin.BFD{
-			State: admin.BFDState(b.State.String()), Since: b.Since, Reason: b.Reason,
-			Interval: b.TxInterval.Seconds(), DetectionTime: b.DetectionTime.Seconds(),
-			Downs: b.Downs, In: b.In, Out: b.Out, Discarded: b.Discarded,
-		}
-	}
-	return peer
 }

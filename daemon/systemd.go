@@ -8,6 +8,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -40,7 +41,7 @@ func (d *Daemon) notifySystemd(ctx context.Context) error {
 func statusLine(s admin.Status) string {
 	announced := 0
 	for _, v := range s.VIPs {
-		if v.State == admin.Announced {
+		if v.State == speaker.Announced {
 			announced++
 		}
 	}

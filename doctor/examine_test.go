@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -59,7 +60,7 @@ func TestAllOthersGone(t *testing.T) {
 func TestFileMissingBesideItsServer(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
-	f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
+	f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
 	f.Absent = map[string]bool{"apiserver": true}
 	f.Endpoints = map[string]facts.Endpoint{"apiserver": {Chain: []*x509.Certificate{certificate()}}}
 	if got := finding(t, examine(c, f), "check", "apiserver"); got.Severity != Blocker {
@@ -113,13 +114,12 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"no connection comes", routedFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.VIPs = []admin.VIP{{
-				Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), State: admin.Announced,
-				Since: f.Now.Add(-time.Hour), Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)},
+				Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: f.Now.Add(-time.Hour)}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)},
 			}}
 		}, "vip", "control-plane", "no new TCP connection has come here for 2m0s: if other nodes get some, a router does not use"},
 		{"no connection comes on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
-			f.Running.VIPs = []admin.VIP{{Name: "held", State: admin.Announced, Announce: admin.ByARP, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
+			f.Running.VIPs = []admin.VIP{{Status: speaker.Status{Name: "held", Announce: speaker.ByARP}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
 		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
 		{"passed on", passingFile(), passing(&admin.Passing{Members: []string{"m2", "m3"}}), "member", "second chance", "are passed on to m2 and m3"},
 		{"nobody passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member says"},

@@ -91,17 +91,17 @@ func TestFaults(t *testing.T) {
 				f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
 			}, Warning, "software", "bird, process 7: speaks BGP from this node"},
 			{"failing check", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, Reason: "500"}
+				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, Reason: "500"}
 			}, Warning, "check", "apiserver: 500"},
-			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Check: "apiserver"} }, Warning, "check", "has not answered"},
+			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Name: "apiserver"} }, Warning, "check", "has not answered"},
 			{"busy server", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", Warning: "overloaded: 429"}
+				f.Checks[0] = health.Verdict{Name: "apiserver", Warning: "overloaded: 429"}
 			}, Warning, "check", "overloaded"},
 			{"check's own fault", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
+				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
 			}, Blocker, "check", "no PEM certificates"},
 			{"file that is still to be made", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Check: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
+				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
 				f.Absent = map[string]bool{"apiserver": true}
 			}, Warning, "check", "ca.crt: no such file or directory"},
 			{"Herald with another file", func(_ *config.Config, f *facts.Facts) { f.Running = running1("/root/test.yaml") }, Warning, "herald", "runs with /root/test.yaml"},

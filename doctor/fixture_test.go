@@ -95,7 +95,7 @@ func well(c *config.Config) *facts.Facts {
 		Wire:     map[netip.Addr]facts.Use{},
 		Members:  map[string]facts.Reach{},
 		Peers:    map[string]string{},
-		Checks:   []health.Verdict{{Check: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
+		Checks:   []health.Verdict{{Name: "apiserver", State: health.Healthy, Reason: "200 in 2ms"}},
 		Backends: map[string]facts.Backends{},
 	}
 	for _, b := range c.Balancers {

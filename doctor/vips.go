@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/route"
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/speaker"
 )
 
 // examineVIPs looks at the link of each address, and at who has the address already.
@@ -36,7 +36,7 @@ func examineArrivals(f *facts.Facts, out *findings) {
 	}
 	for _, v := range f.Running.VIPs {
 		elsewhere := "a router does not use this node's route"
-		if v.Announce == admin.ByARP {
+		if v.Announce == speaker.ByARP {
 			elsewhere = "the switch or a gateway sends its packets elsewhere"
 		}
 		if since := v.Quiet(f.Now); since > 0 {

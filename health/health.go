@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
 // Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.
@@ -141,34 +142,50 @@ func (s State) String() string {
 	}
 }
 
-// Verdict is the result of a check so far.
+// MarshalText implements [encoding.TextMarshaler].
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. Any other text is Unknown.
+func (s *State) UnmarshalText(text []byte) error {
+	*s = Unknown
+	for _, state := range []State{Healthy, Unhealthy} {
+		if string(text) == state.String() {
+			*s = state
+		}
+	}
+	return nil
+}
+
+// Verdict is the result of a check so far. Its JSON is part of what `herald status -o json` prints.
 type Verdict struct {
-	// Check is the name of the check.
-	Check string
+	// Name is the check's.
+	Name string `json:"name"`
 	// State is the endpoint's state.
-	State State
+	State State `json:"state"`
 	// Reason says in words why the check is in this state.
-	Reason string
+	Reason string `json:"reason"`
+	// Warning is a problem that does not change the state, such as an overloaded server or a certificate about to expire;
+	// empty if there is none.
+	Warning string `json:"warning,omitempty"`
+	// Since is when State last changed, or when the check started.
+	Since time.Time `json:"since,omitzero"`
+	// Latency is the duration of the last probe.
+	Latency seconds.Duration `json:"latencySeconds"`
+	// Passes and Failures count the probes since the check started. An overloaded answer (429) is neither.
+	Passes   uint64 `json:"passes"`
+	Failures uint64 `json:"failures"`
+
 	// OwnFault reports that the last probe failed because of this node or the check's files, not because of the server.
-	OwnFault bool
-	// Warning describes a problem that does not change the state, such as an overloaded server or a certificate about
-	// to expire; empty if there is none.
-	Warning string
+	OwnFault bool `json:"-"`
 	// Paused reports that State is Unhealthy only because this process was suspended.
-	Paused bool
+	Paused bool `json:"-"`
 	// Slow reports that State is Unhealthy but the endpoint may be alive and overloaded: the last probe that did not pass
 	// timed out or was answered with a status of 5xx or 429. A refused or broken connection, a wrong answer and a fault of
 	// this node do not count as slow.
-	Slow bool
-	// Since is when State last changed, or when the check started.
-	Since time.Time
+	Slow bool `json:"-"`
 	// Cause is when the first evidence of the last state change appeared: the close of the watched connection, or the start
 	// of the first probe of the deciding run. Zero before the first change.
-	Cause time.Time
-	// Latency is how long the last probe took.
-	Latency time.Duration
-	// Passes and Failures count the probes since the check started. An overloaded answer (429) is neither.
-	Passes, Failures uint64
+	Cause time.Time `json:"-"`
 }
 
 // clone returns a copy of c that later changes by the caller do not affect.

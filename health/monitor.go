@@ -87,7 +87,7 @@ func (m *Monitor) Apply(checks []Check) error {
 		r := old[c.Name]
 		delete(old, c.Name)
 		if probers[i] != nil {
-			v := Verdict{Check: c.Name, Reason: "not probed yet", Since: time.Now()}
+			v := Verdict{Name: c.Name, Reason: "not probed yet", Since: time.Now()}
 			if r != nil {
 				r.stop()
 				v = r.current()

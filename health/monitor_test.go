@@ -19,7 +19,7 @@ func named(name string) func(*health.Check) { return func(c *health.Check) { c.N
 func (b *rig) states() string {
 	var words []string
 	for _, v := range b.monitor.Verdicts() {
-		words = append(words, v.Check+":"+v.State.String())
+		words = append(words, v.Name+":"+v.State.String())
 	}
 	return strings.Join(words, " ")
 }
@@ -62,7 +62,7 @@ func TestFirstVerdict(t *testing.T) {
 		b := newRig(t)
 		b.become(silent)
 		b.apply(check())
-		want := health.Verdict{Check: "apiserver", Reason: "not probed yet", Since: time.Now()}
+		want := health.Verdict{Name: "apiserver", Reason: "not probed yet", Since: time.Now()}
 		pass(100 * time.Millisecond)
 		if diff := cmp.Diff(want, b.verdict()); diff != "" {
 			t.Errorf("during the first probe (-want +got):\n%s", diff)

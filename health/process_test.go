@@ -3,7 +3,7 @@ package health_test
 import (
 	"bufio"
 	"crypto/tls"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -52,8 +52,9 @@ func serveUntilKilled() {
 }
 
 func watchUntilKilled(url string) {
+	told := gob.NewEncoder(os.Stdout)
 	m := health.NewMonitor(nil, func(v health.Verdict) {
-		_ = json.NewEncoder(os.Stdout).Encode(v)
+		_ = told.Encode(v)
 	})
 	c := check()
 	c.HTTP.URL = url
@@ -211,7 +212,7 @@ func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
 	told := make(chan health.Verdict, 100)
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		for lines := json.NewDecoder(out); ; {
+		for lines := gob.NewDecoder(out); ; {
 			var v health.Verdict
 			if lines.Decode(&v) != nil {
 				return

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
 // overloadHold is how long a warning of overload stays after the last 429, so
@@ -180,7 +182,7 @@ func (r *runner) suspended(due time.Time) bool {
 	verdict := *v
 	r.mu.Unlock()
 	r.notify(verdict)
-	r.log.Warn("check is unhealthy", "check", verdict.Check, "reason", verdict.Reason, "state", verdict.State.String())
+	r.log.Warn("check is unhealthy", "check", verdict.Name, "reason", verdict.Reason, "state", verdict.State.String())
 	return true
 }
 
@@ -202,7 +204,7 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 	v.OwnFault = out.own
 	v.Slow = next.state == Unhealthy && (out.slow || slow && (out.kind == passed || out.kind != refused && r.quick < next.fall))
 	v.Warning = warning
-	v.Latency = now.Sub(began)
+	v.Latency = seconds.Duration(now.Sub(began))
 	switch out.kind {
 	case passed:
 		v.Passes++
@@ -229,14 +231,14 @@ func (r *runner) observe(out outcome, began, evidence time.Time) {
 			level = slog.LevelWarn
 		}
 		r.log.Log(context.Background(), level, "check is "+next.state.String(),
-			"check", verdict.Check, "reason", verdict.Reason, "after", now.Sub(verdict.Cause), "state", next.state.String())
+			"check", verdict.Name, "reason", verdict.Reason, "after", now.Sub(verdict.Cause), "state", next.state.String())
 	}
 	switch {
 	case verdict.Warning == before:
 	case verdict.Warning == "":
-		r.log.Info("check warning cleared", "check", verdict.Check, "warning", before)
+		r.log.Info("check warning cleared", "check", verdict.Name, "warning", before)
 	default:
-		r.log.Warn("check warning raised", "check", verdict.Check, "warning", verdict.Warning)
+		r.log.Warn("check warning raised", "check", verdict.Name, "warning", verdict.Warning)
 	}
 }
 

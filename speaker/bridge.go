@@ -43,7 +43,7 @@ type step struct {
 // that was lost opens nothing.
 func (s step) bridgeUntil(now time.Time) time.Time {
 	switch {
-	case !s.from.advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
+	case !s.from.Advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
 		return time.Time{}
 	case !s.flat:
 		return now.Add(longestBridge)

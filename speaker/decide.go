@@ -8,37 +8,16 @@ import (
 )
 
 // Stage is how far the announcement of an address has come.
-type Stage int
+type Stage = gracefulshutdown.Stage
 
+// The stages of an address.
 const (
-	// Withdrawn: no route, no address.
-	Withdrawn Stage = iota
-	// Announced: address bound, route advertised; on a flat layer 2 the kernel
-	// answers for it.
-	Announced
-	// Draining: as Announced, with the route marked as going.
-	Draining
-	// Lingering: route withdrawn, or lease handed over, and the address still
-	// bound for the packets on their way.
-	Lingering
-	// Demoted: the checks fail, and the VIP is to be there nevertheless as the last
-	// resort ([Demote]): address bound, route marked as going, the worst there is.
-	Demoted
+	Withdrawn = gracefulshutdown.Withdrawn
+	Announced = gracefulshutdown.Announced
+	Draining  = gracefulshutdown.Draining
+	Lingering = gracefulshutdown.Lingering
+	Demoted   = gracefulshutdown.Demoted
 )
-
-// String is the stage's name in status and metrics.
-func (s Stage) String() string {
-	return [...]string{"withdrawn", "announced", "draining", "lingering", "demoted"}[s]
-}
-
-// bound says whether the address is on the link in this stage.
-func (s Stage) bound() bool { return s != Withdrawn }
-
-// advertised says whether peers have the route in this stage.
-func (s Stage) advertised() bool { return s == Announced || s.marked() }
-
-// marked says whether the route asks peers to prefer any other in this stage.
-func (s Stage) marked() bool { return s == Draining || s == Demoted }
 
 // position is an address's stage and since when it is there.
 type position struct {
@@ -76,7 +55,7 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		return position{stage: s, since: now}
 	}
 	if in.health == health.Unhealthy {
-		if in.demote && !in.leave && at.stage.advertised() {
+		if in.demote && !in.leave && at.stage.Advertised() {
 			return move(Demoted), time.Time{}
 		}
 		return move(Withdrawn), time.Time{}

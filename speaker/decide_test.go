@@ -137,11 +137,11 @@ func TestDecideInvariants(t *testing.T) {
 
 			to, again := decide(now, at, in)
 			switch {
-			case in.health == health.Unhealthy && to.stage.bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.advertised()):
+			case in.health == health.Unhealthy && to.stage.Bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.Advertised()):
 				t.Fatalf("from %s to %s while unhealthy", at.stage, to.stage)
-			case in.unleased && to.stage.bound() && to.stage != Lingering:
+			case in.unleased && to.stage.Bound() && to.stage != Lingering:
 				t.Fatalf("from %s to %s without the lease", at.stage, to.stage)
-			case to.stage.advertised() && !to.stage.bound():
+			case to.stage.Advertised() && !to.stage.Bound():
 				t.Fatalf("%s is advertised but not bound", to.stage)
 			case at.stage != Draining && to.stage == Demoted && in.health == health.Healthy && !now.Before(in.held):
 				t.Fatal("demoted although healthy")

@@ -32,7 +32,7 @@ func TestFlatStandsForNothingThatItCannotAnswerFor(t *testing.T) {
 				began := time.Now()
 				s.Observe(verdict("registry", health.Healthy))
 				time.Sleep(5 * time.Second) // it tries every second
-				if a := s.Summary().Addresses[0]; a.Error == nil || a.Stage != speaker.Withdrawn || !a.Blocked.Equal(began) {
+				if a := s.Summary().Addresses[0]; a.Error == "" || a.Stage != speaker.Withdrawn || !a.Blocked.Equal(began) {
 					t.Errorf("%+v, want what is in the way since %v", a, began)
 				}
 				for _, did := range l.took() {
@@ -47,7 +47,7 @@ func TestFlatStandsForNothingThatItCannotAnswerFor(t *testing.T) {
 				if len(did) == 0 || did[len(did)-1] != "stand for control-plane with 100" {
 					t.Errorf("with nothing in the way it did %q", did)
 				}
-				if a := s.Summary().Addresses[0]; a.Error != nil || !a.Blocked.IsZero() {
+				if a := s.Summary().Addresses[0]; a.Error != "" || !a.Blocked.IsZero() {
 					t.Errorf("%+v", a)
 				}
 			})

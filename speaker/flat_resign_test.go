@@ -205,7 +205,7 @@ func TestFlatRenewalRefusedOnce(t *testing.T) {
 		l.took()
 		l.grant(s)
 		expect(t, l.node, "open 10.99.0.10 for 600ms")
-		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced || a.Error != nil {
+		if a := s.Summary().Addresses[0]; a.Stage != speaker.Announced || a.Error != "" {
 			t.Errorf("%+v", a)
 		}
 	})

@@ -42,7 +42,7 @@ func alone(now, since, heard time.Time) (from time.Time, ok bool) {
 // applyKeeping has an address that fails slowly stay while no other member is known to serve it: demoted if it is announced by
 // a route, and on a flat layer 2 as a candidate if this node stands for its lease, for each address that it was fit to hold.
 func (s *Speaker) applyKeeping(now time.Time, u *unit, fit bool, in input, is assessment) (input, assessment) {
-	there := u.at.stage.advertised()
+	there := u.at.stage.Advertised()
 	if in.flat {
 		_, stands := s.stands[u.vip.Name]
 		there = u.kept || stands && (there || fit)

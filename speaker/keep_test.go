@@ -433,7 +433,7 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 			}
 		})
 		for _, m := range s.members {
-			m.speaker.Apply([]speaker.VIP{v}, []string{"r1"}, []health.Verdict{{Check: "apiserver"}})
+			m.speaker.Apply([]speaker.VIP{v}, []string{"r1"}, []health.Verdict{{Name: "apiserver"}})
 			work.Go(func() { m.speaker.Run(ctx) })
 			work.Go(func() {
 				for time.Sleep(time.Duration(m.number) * 37 * time.Millisecond); ctx.Err() == nil; time.Sleep(hold / 4) {

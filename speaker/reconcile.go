@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -50,15 +51,15 @@ func (s *Speaker) reconcile() {
 				level = slog.LevelWarn
 			}
 			if u.unsaid = to.stage == Announced; !u.unsaid {
-				moved = append(moved, move{u, to.stage.String(), level, is.reason})
+				moved = append(moved, move{u, string(to.stage), level, is.reason})
 			}
 			u.logged = ""
 		}
 		if in.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
 			if to.stage == Withdrawn {
-				u.last = &Withdrawal{Cause: is.cause, Reason: is.reason}
+				u.last = &Withdrawal{At: is.cause, Reason: is.reason}
 				if wasKept { // until now, on purpose
-					u.last.Cause = now
+					u.last.At = now
 				}
 			}
 			if u.at.stage == Announced && !in.leave && !is.paused {
@@ -96,7 +97,7 @@ func (s *Speaker) reconcile() {
 	s.openBridge()
 	s.tellMembers(true)
 	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
-		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason, "state", m.of.at.stage.String())
+		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason, "state", string(m.of.at.stage))
 	}
 	s.forgetGone()
 	if s.allWithdrawn() {
@@ -184,7 +185,7 @@ func (s *Speaker) applyStages() {
 	s.closeBridge()
 	s.openFence()
 	for _, u := range s.order {
-		if withdrawn != nil && u.vip.Flat == nil && !u.at.stage.advertised() {
+		if withdrawn != nil && u.vip.Flat == nil && !u.at.stage.Advertised() {
 			s.recordObstacle(u, withdrawn)
 		}
 		s.bindAddress(u)
@@ -192,6 +193,7 @@ func (s *Speaker) applyStages() {
 		s.announceToNeighbours(u)
 		if u.at.stage == Withdrawn && u.err == nil && u.last != nil && u.last.Done.IsZero() {
 			u.last.Done = time.Now()
+			u.last.Took = seconds.Duration(u.last.Done.Sub(u.last.At))
 		}
 	}
 	s.announceRoutes(covers)
@@ -199,7 +201,7 @@ func (s *Speaker) applyStages() {
 
 // bindAddress puts the address on its link if it is not there and the stage says so.
 func (s *Speaker) bindAddress(u *unit) {
-	if !u.at.stage.bound() || u.bound == present || u.err != nil {
+	if !u.at.stage.Bound() || u.bound == present || u.err != nil {
 		return
 	}
 	var err error
@@ -228,7 +230,7 @@ func (s *Speaker) binder(u *unit) Binder {
 // checkBound makes sure that an address is there still while this node announces it. When it has not been
 // for a while, a route is withdrawn that leads nowhere, and a lease left to others.
 func (s *Speaker) checkBound(now time.Time, u *unit) {
-	if !u.at.stage.advertised() || u.bound != present {
+	if !u.at.stage.Advertised() || u.bound != present {
 		u.lost = time.Time{}
 		return
 	}
@@ -258,7 +260,7 @@ func (s *Speaker) unbindAddresses() {
 	links := make(map[string][]*unit)
 	for _, u := range s.order {
 		switch {
-		case u.at.stage.bound() || u.bound == absent:
+		case u.at.stage.Bound() || u.bound == absent:
 		case u.bound == perhaps && s.undecided(u) && u.vip.Flat == nil:
 			// A predecessor's address stays until the checks have spoken: if this
 			// is a quick restart, taking it away would break its connections. The
@@ -290,7 +292,7 @@ func (s *Speaker) undecided(u *unit) bool {
 func (s *Speaker) recordObstacle(u *unit, err error) {
 	if u.logged != err.Error() {
 		u.logged = err.Error()
-		what := "not " + u.at.stage.String() + " yet"
+		what := "not " + string(u.at.stage) + " yet"
 		if u.at.stage == Withdrawn && u.claims {
 			what = "cannot be announced here"
 		}

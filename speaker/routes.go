@@ -74,10 +74,10 @@ func (c *cover) table() *Table { return c.units[0].vip.Table }
 // have failed: one that is new does not take the prefix from the others.
 func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
 	serves := func(u *unit) bool {
-		return u.vip.Flat == nil && u.at.stage.advertised() && u.bound == present && !u.astray(now)
+		return u.vip.Flat == nil && u.at.stage.Advertised() && u.bound == present && !u.astray(now)
 	}
 	comes := func(u *unit) bool {
-		return s.undecided(u) || u.at.stage.advertised() && u.bound != present && u.blocked.IsZero()
+		return s.undecided(u) || u.at.stage.Advertised() && u.bound != present && u.blocked.IsZero()
 	}
 	var prefixes []netip.Prefix
 	for _, c := range all {
@@ -95,7 +95,7 @@ func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
 }
 
 // ready reports whether an address is there to be announced.
-func (u *unit) ready() bool { return u.vip.Flat == nil && u.at.stage.advertised() && u.err == nil }
+func (u *unit) ready() bool { return u.vip.Flat == nil && u.at.stage.Advertised() && u.err == nil }
 
 // announceRoutes makes the routes whose addresses are there, and then takes away what they replace.
 func (s *Speaker) announceRoutes(all []*cover) {
@@ -126,7 +126,7 @@ func (s *Speaker) announceRoutes(all []*cover) {
 
 // marked reports whether others are to be preferred to the route.
 func (c *cover) marked() bool {
-	return !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.marked() })
+	return !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.Marked() })
 }
 
 // recordUnannounced records that the route could not be made, if it could not.

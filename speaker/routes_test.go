@@ -150,14 +150,14 @@ func TestKernelRefuses(t *testing.T) {
 		k.setFull(errors.New("no link"))
 		s.Apply([]speaker.VIP{inTable()}, nil, passing())
 		expect(t, k.node, "bind 10.99.0.10")
-		if err := s.Summary().Addresses[0].Error; err == nil || err.Error() != "no link" {
+		if err := s.Summary().Addresses[0].Error; err != "no link" {
 			t.Errorf("the status says %v", err)
 		}
 		k.setFull(nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		expect(t, k.node, "table 201: 10.99.0.10/32 metric 100")
-		if err := s.Summary().Addresses[0].Error; err != nil {
+		if err := s.Summary().Addresses[0].Error; err != "" {
 			t.Errorf("the status says %v", err)
 		}
 	})
@@ -188,7 +188,7 @@ func TestPrefix(t *testing.T) {
 				s.Apply([]speaker.VIP{dns, ntp}, peers(), unknown())
 				s.Observe(verdict("apiserver", health.Healthy))
 				expect(t, n, tt.first...)
-				if err := s.Summary().Addresses[0].Error; (err != nil) != tt.all {
+				if err := s.Summary().Addresses[0].Error; (err != "") != tt.all {
 					t.Errorf("the first is hindered by %v", err)
 				}
 				s.Observe(verdict("registry", health.Healthy))
@@ -215,7 +215,7 @@ func TestPrefixOfAllAwaitsAnAddress(t *testing.T) {
 
 		other.Name, other.Addresses, other.Checks = "other", []netip.Addr{v4.Next().Next()}, []string{"other"}
 		other.Prefixes, other.All = v.Prefixes, true
-		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), health.Verdict{Check: "other"}))
+		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), health.Verdict{Name: "other"}))
 		expect(t, n)
 		s.Observe(verdict("other", health.Unhealthy))
 		expect(t, n, "withdraw 10.99.0.0", "unbind 10.99.0.12") // which a predecessor may have bound
@@ -240,7 +240,7 @@ func TestKernelRefusesOne(t *testing.T) {
 		k.foreign = netip.PrefixFrom(v4, 32)
 		s.Apply([]speaker.VIP{first, second, prefixed}, peers(), passing())
 		expect(t, k.node, "bind 10.99.0.10", "bind 10.99.0.11", "bind fd00:99::10", "table 201: 10.99.0.11/32 metric 100", "announce fd00:99::")
-		if all := s.Summary().Addresses; all[0].Error == nil || all[1].Error != nil {
+		if all := s.Summary().Addresses; all[0].Error == "" || all[1].Error != "" {
 			t.Errorf("hindered by %v and %v", all[0].Error, all[1].Error)
 		}
 		prefixed.Prefixes = nil

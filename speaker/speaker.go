@@ -197,14 +197,6 @@ const (
 	present
 )
 
-// Withdrawal is how the last unplanned withdrawal of an address went.
-type Withdrawal struct {
-	// Cause is when the failure was first seen, Done when route and address were gone here.
-	Cause, Done time.Time
-	// Reason is the failed check's.
-	Reason string
-}
-
 // New returns a speaker with no VIPs. [Speaker.Run] must run for planned
 // changes to proceed and for failures to be retried. flat is for VIPs on
 // a flat layer 2, and may be empty if there will be none; bridge may be nil, and so may members if no VIP has Keep.
@@ -264,7 +256,7 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 			b := binding{Interface: vip.Interface, Addr: addr}
 			u, ok := known[b]
 			if !ok {
-				u = &unit{binding: b}
+				u = &unit{binding: b, at: position{stage: Withdrawn}}
 				known[b] = u
 			}
 			order = append(order, u)
@@ -290,10 +282,10 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 	verdicts := make(map[string]health.Verdict, len(checks))
 	for _, v := range checks {
-		if known, ok := s.verdicts[v.Check]; ok && known.Since.After(v.Since) {
+		if known, ok := s.verdicts[v.Name]; ok && known.Since.After(v.Since) {
 			v = known
 		}
-		verdicts[v.Check] = v
+		verdicts[v.Name] = v
 	}
 	s.verdicts = verdicts
 }
@@ -306,7 +298,7 @@ func compareUnits(a, b *unit) int {
 func (s *Speaker) Observe(v health.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.verdicts[v.Check] = v
+	s.verdicts[v.Name] = v
 	s.reconcile()
 }
 

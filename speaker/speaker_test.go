@@ -190,13 +190,13 @@ func vip() speaker.VIP {
 }
 
 func verdict(check string, s health.State) health.Verdict {
-	return health.Verdict{Check: check, State: s, Reason: "because", Since: time.Now(), Cause: time.Now()}
+	return health.Verdict{Name: check, State: s, Reason: "because", Since: time.Now(), Cause: time.Now()}
 }
 
 func peers() []string { return []string{"r1", "r2", "r3"} }
 
 func unknown() []health.Verdict {
-	return []health.Verdict{{Check: "apiserver"}, {Check: "registry"}}
+	return []health.Verdict{{Name: "apiserver"}, {Name: "registry"}}
 }
 
 // run gives f a running speaker in virtual time.

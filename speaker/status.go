@@ -5,38 +5,69 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
-// Status is one address of a VIP as it stands.
+// Status is one address of a VIP. Its JSON is part of what `herald status -o json` prints.
 type Status struct {
-	VIP       string
-	Address   netip.Addr
-	Interface string
-	// Service says that the address is a Service's.
-	Service bool
-	// Flat says whether it is announced on a flat layer 2, by lease.
-	Flat bool
-	// Table is where it is announced in the kernel; nil if by BGP.
-	Table *Table
-	// Prefix is what is announced for it.
-	Prefix netip.Prefix
-	Stage  Stage
-	// Kept says that it is there as the last resort though it fails ([VIP.Keep]).
-	Kept bool
-	// Decided says whether the checks have spoken.
-	Decided bool
-	// Since is when the stage was reached.
-	Since time.Time
-	// Reason says why the address is in its stage.
-	Reason string
-	// Error is what stands in the way of it, if anything, and Blocked since when; it is tried
-	// again.
-	Error   error
-	Blocked time.Time
-	// Peers are the names of those that are to be sent its route.
-	Peers []string
+	// Name is the VIP's.
+	Name      string     `json:"name"`
+	Address   netip.Addr `json:"address"`
+	Interface string     `json:"interface"`
+	// Stage is the stage that was decided, Since when it was reached, and Reason why.
+	Stage  Stage     `json:"stage"`
+	Since  time.Time `json:"since,omitzero"`
+	Reason string    `json:"reason"`
+	// Error says why the address falls short of its stage, or is empty. The speaker tries again.
+	Error string `json:"error,omitempty"`
+	// Peers are the names of the peers that are to get the route.
+	Peers []string `json:"peers,omitempty"`
+	// Kept reports that the address stays as the last resort although its checks fail ([VIP.Keep]).
+	Kept bool `json:"kept,omitempty"`
+	// Decided reports whether all checks have a result.
+	Decided  bool         `json:"decided"`
+	Announce Announcement `json:"announce"`
+	// Table is the kernel's routing table that has the route, if Announce is ByKernel.
+	Table int `json:"table,omitempty"`
+	// Prefix is announced in place of the host route; unset if the host route is.
+	Prefix netip.Prefix `json:"prefix,omitzero"`
 	// LastWithdrawal is the last unplanned one, nil if there was none.
-	LastWithdrawal *Withdrawal
+	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
+
+	// Service reports that the address is a Service's.
+	Service bool `json:"-"`
+	// Blocked is since when Error keeps the address from its stage, zero if it does not.
+	Blocked time.Time `json:"-"`
+}
+
+// Route returns the prefix that is announced for the address.
+func (s Status) Route() netip.Prefix {
+	if s.Prefix.IsValid() {
+		return s.Prefix
+	}
+	return netip.PrefixFrom(s.Address, s.Address.BitLen())
+}
+
+// Announcement is the way in which a VIP is announced.
+type Announcement string
+
+// The ways: routes to BGP peers, answers to ARP and NDP on a flat layer 2, and routes in a table of the kernel.
+const (
+	ByBGP    Announcement = "bgp"
+	ByARP    Announcement = "arp"
+	ByKernel Announcement = "kernel"
+)
+
+// Withdrawal is an unplanned withdrawal of an address.
+type Withdrawal struct {
+	// At is when the failure was first seen.
+	At time.Time `json:"at"`
+	// Took is the time from At until route and address were gone here; 0 until they are.
+	Took seconds.Duration `json:"seconds"`
+	// Reason is that of the failed check.
+	Reason string `json:"reason"`
+	// Done is when route and address were gone here.
+	Done time.Time `json:"-"`
 }
 
 // Summary is everything the speaker announces or withholds.
@@ -61,12 +92,24 @@ func (s *Speaker) Summary() Summary {
 	sum := Summary{Draining: s.drain.Reason()}
 	for _, u := range s.order {
 		st := Status{
-			VIP: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Flat: u.vip.Flat != nil,
-			Stage: u.at.stage, Kept: u.kept && u.at.stage != Withdrawn, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason, Error: u.err,
-			Blocked: u.blocked, Peers: u.vip.Peers, Table: u.vip.Table, Prefix: u.prefix(),
+			Name: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Announce: ByBGP,
+			Stage: u.at.stage, Kept: u.kept && u.at.stage != Withdrawn, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason,
+			Blocked: u.blocked, Peers: u.vip.Peers,
 		}
-		if st.Peers == nil && st.Table == nil {
+		switch {
+		case u.vip.Flat != nil:
+			st.Announce = ByARP
+		case u.vip.Table != nil:
+			st.Announce, st.Table = ByKernel, u.vip.Table.Number
+		}
+		if u.err != nil {
+			st.Error = u.err.Error()
+		}
+		if st.Peers == nil && st.Table == 0 {
 			st.Peers = s.peers
+		}
+		if p := u.prefix(); p.Bits() < u.Addr.BitLen() {
+			st.Prefix = p
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {
 			st.Reason = s.flat.Leases.Lease(u.vip.Name).Reason // that another holds it now is no event here

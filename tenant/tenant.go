@@ -92,8 +92,8 @@ func ServiceOf(loadBalancer string) string { return strings.Replace(loadBalancer
 
 // Origin identifies the tenant's Service that a Service was derived from. The zero value means that it is no tenant's.
 type Origin struct {
-	Tenant  string
-	Service string // namespace/name, in the tenant's cluster
+	Tenant  string `json:"tenant,omitempty"`
+	Service string `json:"origin,omitempty"` // namespace/name, in the tenant's cluster
 }
 
 // OriginOf returns the origin of a derived Service. A Service outside the tenant's namespace has no origin, even if its labels name one.

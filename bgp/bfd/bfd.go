@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/herald-vip/herald/internal/seconds"
 )
 
 // ErrClosed is the result of a call to a server that is closed.
@@ -117,6 +119,20 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
+// MarshalText implements [encoding.TextMarshaler].
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *State) UnmarshalText(text []byte) error {
+	for state := AdminDown; state <= Up; state++ {
+		if state.String() == string(text) {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("no BFD state is called %q", text)
+}
+
 // Diagnostic is why a session last left the state Up (RFC 5880 section 4.1).
 type Diagnostic uint8
 
@@ -141,32 +157,35 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("diagnostic %d", uint8(d))
 }
 
-// Status is what is known of a session now.
+// Status is the present state of a session. Its JSON is part of what `herald status -o json` prints.
 type Status struct {
 	// Peer is the far end, as configured.
-	Peer netip.Addr
+	Peer netip.Addr `json:"-"`
 	// Local is the source address of the packets, unset while there is no socket.
-	Local netip.Addr
+	Local netip.Addr `json:"-"`
 	// Multihop tells a session over several hops.
-	Multihop bool
-	// State is this end's, Remote the peer's as last heard, Down if unheard.
-	State, Remote State
+	Multihop bool `json:"-"`
+	// State is this end's, Remote the peer's as last received, Down before that.
+	State  State `json:"state"`
+	Remote State `json:"-"`
 	// Since is when State was entered.
-	Since time.Time
-	// Failed says that the path has failed: the session was up and is not, and
-	// neither end has shut it down on purpose (RFC 5882 section 4.2).
-	Failed bool
-	// Diagnostic is why this end last left Up, RemoteDiagnostic why the peer says that it did.
-	Diagnostic, RemoteDiagnostic Diagnostic
+	Since time.Time `json:"since,omitzero"`
+	// Failed reports that the path has failed: the session was up and is not, and neither end has shut it down on purpose
+	// (RFC 5882 section 4.2).
+	Failed bool `json:"-"`
+	// Diagnostic is why this end last left Up, RemoteDiagnostic the reason that the peer gives for leaving it.
+	Diagnostic       Diagnostic `json:"-"`
+	RemoteDiagnostic Diagnostic `json:"-"`
 	// Reason says why the session is not up, in words; empty when it is up and well.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// TxInterval is the agreed time between two packets to the peer, less jitter.
-	TxInterval time.Duration
-	// DetectionTime is how long the peer may be silent; 0 while it is unheard.
-	DetectionTime time.Duration
+	TxInterval seconds.Duration `json:"intervalSeconds"`
+	// DetectionTime is how long the peer may be silent; 0 before its first packet.
+	DetectionTime seconds.Duration `json:"detectionTimeSeconds"`
 	// Downs counts how often the session has left Up.
-	Downs uint64
-	// In and Out count packets taken and sent, Discarded those that came from
-	// the peer's address and broke a rule.
-	In, Out, Discarded uint64
+	Downs uint64 `json:"downs"`
+	// In and Out count packets received and sent, Discarded packets from the peer's address that broke a rule.
+	In        uint64 `json:"packetsIn"`
+	Out       uint64 `json:"packetsOut"`
+	Discarded uint64 `json:"packetsDiscarded"`
 }

@@ -64,7 +64,7 @@ func TestSpoofedPackets(t *testing.T) {
 			return false
 		})
 	}
-	if st := sa.status("10.0.0.2"); st.State != bfd.Up || st.Downs != 0 || st.DetectionTime != detectionTime {
+	if st := sa.status("10.0.0.2"); st.State != bfd.Up || st.Downs != 0 || time.Duration(st.DetectionTime) != detectionTime {
 		t.Errorf("after the spoofs: %+v", st)
 	}
 }

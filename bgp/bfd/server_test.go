@@ -33,7 +33,7 @@ func TestComesUp(t *testing.T) {
 		sa.up(peer)
 		sb.up(local)
 		sa.becomes(peer, "the agreed intervals", func(st bfd.Status) bool {
-			return st.TxInterval == interval && st.DetectionTime == detectionTime
+			return time.Duration(st.TxInterval) == interval && time.Duration(st.DetectionTime) == detectionTime
 		})
 		if st := sa.status(peer); st.Local != netip.MustParseAddr(local) || st.Reason != "" || st.Failed || st.Downs != 0 || st.Multihop != (peer == "10.0.0.12") {
 			t.Errorf("status: %+v", st)
@@ -105,7 +105,9 @@ func TestChangeStaysUp(t *testing.T) {
 		c.Interval, c.Multiplier = slower, 10
 		sa.keep(c)
 		agreed := func(multiplier time.Duration) func(bfd.Status) bool {
-			return func(st bfd.Status) bool { return st.TxInterval == slower && st.DetectionTime == multiplier*slower }
+			return func(st bfd.Status) bool {
+				return time.Duration(st.TxInterval) == slower && time.Duration(st.DetectionTime) == multiplier*slower
+			}
 		}
 		sa.becomes("10.0.0.2", "the new interval", agreed(multiplier))
 		sb.becomes("10.0.0.1", "the new interval", agreed(10))

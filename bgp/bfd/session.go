@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -156,7 +157,7 @@ func (s *session) status() Status {
 		Peer: s.config.Peer, Local: s.local, Multihop: s.config.Multihop,
 		State: s.state, Remote: s.remote.State, Since: s.since, Failed: s.failed,
 		Diagnostic: s.diag, RemoteDiagnostic: s.remote.Diagnostic, Reason: s.reason(),
-		TxInterval: s.txInterval(), DetectionTime: s.detectionTime(),
+		TxInterval: seconds.Duration(s.txInterval()), DetectionTime: seconds.Duration(s.detectionTime()),
 		Downs: s.downs, In: s.in, Out: s.out, Discarded: s.discarded,
 	}
 }

@@ -16,11 +16,11 @@ import (
 
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
-	"github.com/herald-vip/herald/status/admin"
 )
 
 // askPeers says what keeps sessions from coming up; a running Herald knows.
@@ -33,9 +33,9 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 		for _, p := range f.Running.Peers {
 			name, problem := cmp.Or(p.Gateway, p.Name), p.Reason
 			switch {
-			case p.State != admin.Established:
+			case p.State != bgp.Established:
 				problem = cmp.Or(p.Reason, "the session is "+string(p.State))
-			case p.BFD != nil && p.BFD.State != admin.BFDUp: // of which the wait of its routes is only a consequence
+			case p.BFD != nil && p.BFD.State != bfd.Up: // of which the wait of its routes is only a consequence
 				problem = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
 			}
 			out[name] = cmp.Or(out[name], problem) // there may be several gateways

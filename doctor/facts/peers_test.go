@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/status/admin"
@@ -26,10 +27,10 @@ func TestAskGateways(t *testing.T) {
 			"default-ipv4": "no default route of the main routing table has a gateway",
 			"default-ipv6": "cannot connect to fe80::1%there0: dial tcp [fe80::1%there0]:179: connect: invalid argument",
 		}},
-		{name: "a Herald", running: &admin.Status{Peers: []admin.Peer{
-			{Name: "10.0.1.253", Gateway: "default-ipv4", State: admin.Established},
+		{name: "a Herald", running: &admin.Status{Peers: []bgp.Session{
+			{Name: "10.0.1.253", Gateway: "default-ipv4", State: bgp.Established},
 			{Name: "10.0.1.254", Gateway: "default-ipv4", State: "idle", Reason: "no answer yet"},
-			{Name: "fe80::1%eth0", Gateway: "default-ipv6", State: admin.Established},
+			{Name: "fe80::1%eth0", Gateway: "default-ipv6", State: bgp.Established},
 		}}, want: map[string]string{"default-ipv4": "no answer yet", "default-ipv6": ""}},
 	} {
 		var got map[string]string

@@ -34,14 +34,14 @@ type parting struct {
 	until time.Time
 }
 
-func (x *address) stage() Stage {
+func (x *address) stage() gracefulshutdown.Stage {
 	switch {
 	case x.route != nil:
-		return Announced
+		return gracefulshutdown.Announced
 	case len(x.parting) > 0:
-		return Draining
+		return gracefulshutdown.Draining
 	}
-	return Withdrawn
+	return gracefulshutdown.Withdrawn
 }
 
 // served says whether the claim of a Service counts: that of the oldest, and of
@@ -225,7 +225,7 @@ func (a *Announcer) drop(x *address, which func(parting) bool) {
 
 // forgetAddress forgets an address if nobody has it any more.
 func (a *Announcer) forgetAddress(x *address) {
-	if len(x.claims) > 0 || x.stage() != Withdrawn {
+	if len(x.claims) > 0 || x.stage() != gracefulshutdown.Withdrawn {
 		return
 	}
 	if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor

@@ -295,11 +295,11 @@ func TestFamilies(t *testing.T) {
 		n.did("announce 10.1.0.1/32")
 		for _, s := range n.Services()[0].Addresses {
 			want := ""
-			if s.Addr.Is6() {
+			if s.Address.Is6() {
 				want = "none of this node's peers that pool p is for carries IPv6: add it to their families"
 			}
 			if s.Reason != want {
-				t.Errorf("%v: reason %q, want %q", s.Addr, s.Reason, want)
+				t.Errorf("%v: reason %q, want %q", s.Address, s.Reason, want)
 			}
 		}
 		delete(config.Only, "10.0.0.2")
@@ -458,7 +458,7 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		wait(time.Minute)
 		n.did()
 		pools := n.Counts().Pools
-		if len(pools) != 2 || pools[0].Err == nil || pools[1].Err == nil {
+		if len(pools) != 2 || pools[0].Error == "" || pools[1].Error == "" {
 			t.Errorf("the status tells %v of the pools, want two errors", pools)
 		}
 		if got := strings.Count(n.log.String(), "pool cannot be used"); got != 2 {
@@ -466,7 +466,7 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		}
 		n.set(addressPool("p", nil, "10.1.0.0/24"))
 		n.did()
-		if err := n.Counts().Pools[0].Err; err != nil {
+		if err := n.Counts().Pools[0].Error; err != "" {
 			t.Errorf("the pool is back as it was, and yet: %v", err)
 		}
 	})
@@ -483,7 +483,7 @@ func TestRefusedRoutesAreTriedAgain(t *testing.T) {
 		wait(10 * time.Second)
 		n.did()
 		status := n.Services()[0].Addresses[0]
-		if status.Err == nil || n.Counts().Failing != 2 {
+		if status.Error == "" || n.Counts().Failing != 2 {
 			t.Errorf("status %+v and %d failing, want the error, and two", status, n.Counts().Failing)
 		}
 		n.router.deafen(nil)

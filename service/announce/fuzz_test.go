@@ -97,7 +97,7 @@ func FuzzObjects(f *testing.F) {
 		}
 		counts := a.Counts()
 		counts.Pools = slices.DeleteFunc(counts.Pools, func(p announce.PoolStatus) bool { return p == announce.PoolStatus{Name: p.Name} })
-		if counts.Services > 0 || len(counts.Pools) > 0 {
+		if counts.Total > 0 || len(counts.Pools) > 0 {
 			t.Errorf("counts %+v of what is gone", counts)
 		}
 	})

@@ -3,12 +3,13 @@ package announce
 import (
 	"net/netip"
 
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/tenant"
 )
 
 // move is a change to be logged.
 type move struct {
-	stage   Stage
+	stage   gracefulshutdown.Stage
 	service string
 	origin  tenant.Origin
 	addr    netip.Addr
@@ -27,7 +28,7 @@ func moveOf(x *address, reason string) move {
 // say logs moves: each in a line of its own, unless they are many.
 func (a *Announcer) say(moves []move) {
 	const many = 10
-	var counts [Draining + 1]int
+	counts := make(map[gracefulshutdown.Stage]int)
 	for _, m := range moves {
 		switch {
 		case m.pool != "":
@@ -43,12 +44,12 @@ func (a *Announcer) say(moves []move) {
 			if m.reason != "" {
 				attrs = append(attrs, "reason", m.reason)
 			}
-			a.log.Info("service "+m.stage.String(), attrs...)
+			a.log.Info("service "+string(m.stage), attrs...)
 		}
 	}
-	for stage, n := range counts {
-		if n > 0 {
-			a.log.Info("services "+Stage(stage).String(), "addresses", n)
+	for _, stage := range []gracefulshutdown.Stage{gracefulshutdown.Withdrawn, gracefulshutdown.Announced, gracefulshutdown.Draining} {
+		if n := counts[stage]; n > 0 {
+			a.log.Info("services "+string(stage), "addresses", n)
 		}
 	}
 }

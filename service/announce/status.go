@@ -8,85 +8,65 @@ import (
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/tenant"
 )
 
-// Stage is how far the announcement of an address by BGP has come.
-type Stage int
-
-const (
-	// Withdrawn: no route.
-	Withdrawn Stage = iota
-	// Announced: a route leads here.
-	Announced
-	// Draining: as Announced, with the route marked as going.
-	Draining
-)
-
-// String is the stage's name in status and metrics.
-func (s Stage) String() string {
-	switch s {
-	case Announced:
-		return "announced"
-	case Draining:
-		return "draining"
-	}
-	return "withdrawn"
-}
-
 // ServiceStatus is one Service.
 type ServiceStatus struct {
-	// Key is namespace/name.
-	Key string
-	// Origin is what it was derived from, if it is a tenant's.
+	// Name is namespace/name.
+	Name string
+	// Origin is the tenant's Service that it was derived from; empty if it was not.
 	Origin tenant.Origin
-	// Addresses are those that its status says it has.
+	// Addresses are those in its status.
 	Addresses []AddressStatus
 }
 
-// AddressStatus is an address of a Service, as this node announces it.
+// AddressStatus is an address of a Service, as this node announces it. Its JSON is part of what
+// `herald status --services -o json` prints.
 type AddressStatus struct {
-	Addr netip.Addr
-	// Pool is the one that it is in; empty if it is in none.
-	Pool string
-	// Stage is how far its announcement by BGP has come.
-	Stage Stage
-	// Route is what is announced for it; unset if withdrawn.
-	Route netip.Prefix
-	// Peers are the names of the peers to which; nil is all.
-	Peers []string
-	// Flat: this node may hold it on a flat layer 2.
-	Flat bool
-	// Since is when the stage was reached.
-	Since time.Time
-	// Reason is why it is not announced; empty if it is, in some way.
-	Reason string
-	// Err is what stands in the way of the stage; it is tried again.
-	Err error
+	Address netip.Addr `json:"address"`
+	// Pool is the pool that contains it; empty if none does.
+	Pool string `json:"pool,omitempty"`
+	// Stage is that of its announcement by BGP: withdrawn, announced or draining. Since is when it was reached.
+	Stage gracefulshutdown.Stage `json:"stage"`
+	Since time.Time              `json:"since,omitzero"`
+	// Route is the prefix that is announced for it; unset if withdrawn.
+	Route netip.Prefix `json:"route,omitzero"`
+	// Peers are the names of the peers that get the route; nil is all.
+	Peers []string `json:"peers,omitempty"`
+	// Flat reports that this node may hold it on a flat layer 2.
+	Flat bool `json:"flat,omitempty"`
+	// Reason says why it is not announced; empty if it is, in some way.
+	Reason string `json:"reason,omitempty"`
+	// Error says why it falls short of the stage. The announcer tries again.
+	Error string `json:"error,omitempty"`
 }
 
-// PoolStatus is a pool as this node uses it, and how many addresses in it Services have.
+// PoolStatus is a pool as this node uses it. Its JSON is part of what `herald status -o json` prints.
 type PoolStatus struct {
 	// Name is the pool's; empty for the addresses that are in no pool.
-	Name string
-	// Err is why the pool, or its latest change, cannot be used.
-	Err error
-	// Announced and Draining are those in that [Stage], Withdrawn the others.
-	Announced, Draining, Withdrawn int
-	// Flat is how many this node may hold on a flat layer 2.
-	Flat int
+	Name string `json:"name"`
+	// Error says why the pool, or its latest change, cannot be used.
+	Error string `json:"error,omitempty"`
+	// Announced, Draining and Withdrawn count the addresses of Services by the stage of their announcement by BGP.
+	Announced int `json:"announced"`
+	Draining  int `json:"draining"`
+	Withdrawn int `json:"withdrawn"`
+	// Flat counts the addresses that this node may hold on a flat layer 2.
+	Flat int `json:"flat"`
 }
 
-// Counts is how everything stands in short.
+// Counts counts what is announced for Services. Its JSON is part of what `herald status -o json` prints.
 type Counts struct {
-	// Services is how many are of type LoadBalancer and Herald's.
-	Services int
-	// Routes is how many prefixes are announced, draining ones included.
-	Routes int
-	// Failing is how many prefixes the router would not take, or give back.
-	Failing int
-	// Pools are those that this node has been told of, by name.
-	Pools []PoolStatus
+	// Total counts the Services of type LoadBalancer that are Herald's.
+	Total int `json:"total"`
+	// Routes counts the prefixes that are announced, draining ones included.
+	Routes int `json:"routes"`
+	// Failing counts the prefixes that the BGP speaker refuses to announce or to withdraw.
+	Failing int `json:"failing"`
+	// Pools are the pools in the API, by name.
+	Pools []PoolStatus `json:"-"`
 }
 
 // Services tells of those of type LoadBalancer that are Herald's, by key.
@@ -99,7 +79,7 @@ func (a *Announcer) Services() []ServiceStatus {
 		if !b.ours {
 			continue
 		}
-		one := ServiceStatus{Key: key, Origin: b.wants.origin}
+		one := ServiceStatus{Name: key, Origin: b.wants.origin}
 		for _, x := range b.addresses {
 			one.Addresses = append(one.Addresses, a.describe(x, b))
 		}
@@ -127,7 +107,7 @@ func (a *Announcer) Addresses() iter.Seq[AddressStatus] {
 
 // describe tells how an address of a Service stands.
 func (a *Announcer) describe(x *address, b *backing) AddressStatus {
-	out := AddressStatus{Addr: x.addr, Pool: x.poolName(), Since: x.since}
+	out := AddressStatus{Address: x.addr, Pool: x.poolName(), Stage: gracefulshutdown.Withdrawn, Since: x.since}
 	if !x.served(b) {
 		out.Reason = fmt.Sprintf("%s has it, too, is older and does not share it", x.claims[0].key)
 		return out
@@ -142,10 +122,10 @@ func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 		r = x.parting[len(x.parting)-1].route
 	}
 	if r != nil {
-		out.Route, out.Err = r.prefix, r.err
+		out.Route, out.Error = r.prefix, message(r.err)
 		out.Peers = r.terms.peers
 	}
-	if out.Stage == Announced {
+	if out.Stage == gracefulshutdown.Announced {
 		return out
 	}
 	route, flat := a.mayAnnounce(x)
@@ -166,12 +146,12 @@ func (a *Announcer) Counts() Counts {
 	out := Counts{Routes: len(a.live), Failing: len(a.failing)}
 	for _, b := range a.services {
 		if b.ours {
-			out.Services++
+			out.Total++
 		}
 	}
 	pools := make(map[string]*PoolStatus)
 	for name, p := range a.pools {
-		pools[name] = &PoolStatus{Name: name, Err: p.err}
+		pools[name] = &PoolStatus{Name: name, Error: message(p.err)}
 	}
 	if a.synced {
 		a.addresses.Ascend(func(x *address) bool {
@@ -191,9 +171,9 @@ func (a *Announcer) Counts() Counts {
 
 func (p *PoolStatus) count(x *address) {
 	switch x.stage() {
-	case Announced:
+	case gracefulshutdown.Announced:
 		p.Announced++
-	case Draining:
+	case gracefulshutdown.Draining:
 		p.Draining++
 	default:
 		p.Withdrawn++
@@ -209,4 +189,12 @@ func (x *address) poolName() string {
 		return ""
 	}
 	return x.pool.name
+}
+
+// message returns the text of err, empty if it is nil.
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

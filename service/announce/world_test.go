@@ -208,7 +208,7 @@ func (n *node) did(want ...string) {
 func (n *node) reason(service, want string) {
 	n.t.Helper()
 	for _, s := range n.Services() {
-		if s.Key == service && len(s.Addresses) > 0 {
+		if s.Name == service && len(s.Addresses) > 0 {
 			if got := s.Addresses[0].Reason; got != want {
 				n.t.Errorf("%s is not announced since %q, want %q", service, got, want)
 			}

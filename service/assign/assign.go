@@ -102,29 +102,29 @@ func handle[T kube.Object](i *kube.Informer[T], d *writer, set, gone func(*state
 	i.Handle(kube.Handlers[T]{Set: tell(set), Delete: tell(gone)})
 }
 
-// Status is what an [Assigner] does and has done, for metrics.
+// Status tells what an [Assigner] does and has done. Its JSON is part of what `herald status -o json` prints.
 type Status struct {
-	// Writer: it gives out addresses now. The others are zero if it does not.
-	Writer bool
-	// Holder is the node that holds the Lease; empty if that is nobody, or not known yet.
-	Holder string
-	// Lease is the Lease's name, after its namespace and a slash.
-	Lease string
-	// Services are those that are Herald's, Refused those of them that have not
-	// got all that they ask for, by a [pool.Reason].
-	Services int
-	Refused  map[string]int
+	// Writes reports that it gives Services their addresses now; Services and Refused are zero if it does not.
+	Writes bool `json:"writes"`
+	// Holder is the node that holds the Kubernetes Lease; empty if none does, or it is not known yet.
+	Holder string `json:"holder,omitempty"`
+	// Lease is the Lease's namespace/name.
+	Lease string `json:"lease"`
+	// Services counts those that are Herald's, Refused those of them that lack something they ask for, by [pool.Reason].
+	Services int            `json:"-"`
+	Refused  map[string]int `json:"refused,omitempty"`
 
-	// What follows counts since the process began.
+	// The rest counts since the process began.
 
 	// Assignments are statuses written with addresses that the Service had not.
-	Assignments uint64
-	// Refusals are statuses written with another reason why the Service has not
-	// got what it asks for.
-	Refusals uint64
-	// ServiceWrites, PoolWrites and EventWrites are requests to the server, Failures
-	// those of them that it did not take.
-	ServiceWrites, PoolWrites, EventWrites, Failures uint64
+	Assignments uint64 `json:"assignments"`
+	// Refusals are statuses written with another reason why the Service lacks something it asks for.
+	Refusals uint64 `json:"refusals"`
+	// ServiceWrites, PoolWrites and EventWrites are requests to the server, Failures those that it refused.
+	ServiceWrites uint64 `json:"serviceWrites"`
+	PoolWrites    uint64 `json:"poolWrites"`
+	EventWrites   uint64 `json:"eventWrites"`
+	Failures      uint64 `json:"-"`
 }
 
 type counts struct{ assignments, refusals, serviceWrites, poolWrites, eventWrites, failures atomic.Uint64 }
@@ -139,7 +139,7 @@ func (a *Assigner) Status() Status {
 		EventWrites: a.counts.eventWrites.Load(), Failures: a.counts.failures.Load(),
 	}
 	if d := a.writer.Load(); d != nil {
-		s.Writer = true
+		s.Writes = true
 		d.change(func(st *state) { s.Services, s.Refused = st.count() })
 	}
 	return s

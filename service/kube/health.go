@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Health is the state of the connection to the API server.
+// Health tells whether the API server answers. Its JSON is part of what `herald status -o json` prints.
 type Health struct {
-	// Troubles are the present failures, sorted by About.
-	Troubles []Trouble
-	// Requests counts the requests sent.
-	Requests Requests
-	// Answered is the time of the last answer to a request, errors included. Events
-	// of watches do not count. Zero means never.
-	Answered time.Time
+	// Troubles are the requests that fail now, by what is requested.
+	Troubles []Trouble `json:"troubles,omitempty"`
+	// Answered is when the server last answered a request, in whatever way, zero if it never has. Events of a watch do not count.
+	Answered time.Time `json:"answered,omitzero"`
+	Requests
 }
 
 // Requests counts requests by purpose.
 type Requests struct {
-	// Reads get one object or list a kind, Watches start a watch, and Writes are
-	// everything else.
-	Reads, Watches, Writes uint64
-	// Failed counts the requests of all purposes that had no answer, or an error.
-	Failed uint64
+	// Reads are of one object or of all of a kind, Watches are the starts of a
+	// watch, and Writes are everything else.
+	Reads   uint64 `json:"reads"`
+	Watches uint64 `json:"watches"`
+	Writes  uint64 `json:"writes"`
+	// Failed counts the requests that were not answered, or with an error.
+	Failed uint64 `json:"failed"`
 }
 
-// Trouble is a failure of requests that are retried.
+// Trouble is a failure of requests that are tried again.
 type Trouble struct {
-	// About is the subject of the request: a kind in the plural, or the name of an object.
-	About string
-	// Reason describes the failure for an administrator.
-	Reason string
-	// Since is when the failure began.
-	Since time.Time
+	// About is what was requested: a kind in the plural, or the name of an object.
+	About string `json:"about"`
+	// Reason says what is wrong, for an administrator.
+	Reason string `json:"reason"`
+	// Since is when it began.
+	Since time.Time `json:"since"`
 }
 
-// Health returns the state of the connection.
+// Health returns the server's health.
 func (c *Cluster) Health() Health {
 	c.said.mu.Lock()
 	out := Health{Troubles: slices.Collect(maps.Values(c.said.words))}

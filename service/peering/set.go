@@ -81,7 +81,8 @@ func (s Set) OneFamily() map[string]pool.Family {
 
 // LeftOut is a BGPPeer and why it is not in force, in one sentence.
 type LeftOut struct {
-	Peer, Reason string
+	Peer   string `json:"peer"`
+	Reason string `json:"reason"`
 	// unread says that its Secret is still to be read, as is usual for a moment.
 	unread bool
 }

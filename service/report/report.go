@@ -3,7 +3,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -14,9 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/status/admin"
 )
 
 // Bounds, which the CRD has, too: of a list the sessions or VIPs, the ranges of Services' addresses and the reasons, and
@@ -34,38 +34,44 @@ type Address struct {
 	Reason string
 }
 
-// Of is how a node stands, by version, draining, VIPs and peers of s and the addresses of Services, in order. No list is nil:
-// the server would keep what somebody else has set.
-func Of(s admin.Status, addresses iter.Seq[Address]) v1alpha1.NodeState {
+// Node is the state of a node, without the addresses of Services.
+type Node struct {
+	Version  string
+	Draining string // the reason; empty if it is not drained
+	Sessions []bgp.Session
+	VIPs     []v1alpha1.NodeVIP
+}
+
+// Of returns the state of a node for its report, with the addresses of Services, which are in order, and within bounds. No
+// list is nil: the server would keep another client's.
+func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 	out := v1alpha1.NodeState{
 		Version: s.Version, Draining: text.Cut(s.Draining, longest), Sessions: []v1alpha1.NodeSession{}, VIPs: []v1alpha1.NodeVIP{},
 		Services: v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{}},
 	}
 	up := 0
-	for _, p := range s.Peers {
+	for _, p := range s.Sessions {
 		one := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: text.Cut(p.Reason, longest)}
-		if p.State == admin.Established {
+		if p.State == bgp.Established {
 			one.State = string(p.State)
 			up++
 		}
 		if p.BFD != nil {
-			one.BFD = string(p.BFD.State)
+			one.BFD = p.BFD.State.String()
 		}
 		out.Sessions = append(out.Sessions, one)
 	}
-	out.Established = fmt.Sprintf("%d/%d", up, len(s.Peers))
+	out.Established = fmt.Sprintf("%d/%d", up, len(s.Sessions))
 	up = 0
 	for _, v := range s.VIPs {
-		if v.State == admin.Announced {
+		if v.State == string(gracefulshutdown.Announced) {
 			up++
 		}
-		out.VIPs = append(out.VIPs, v1alpha1.NodeVIP{
-			Name: v.Name, Address: v.Address.String(), State: string(v.State), Since: at(v.Since),
-			Reason: text.Cut(cmp.Or(v.Error, v.Reason), longest),
-		})
+		v.Since, v.Reason = at(v.Since.Time), text.Cut(v.Reason, longest)
+		out.VIPs = append(out.VIPs, v)
 	}
 	out.Up = fmt.Sprintf("%d/%d", up, len(s.VIPs))
-	out.Sessions, out.VIPs = out.Sessions[:min(len(s.Peers), mostListed)], out.VIPs[:min(len(s.VIPs), mostListed)]
+	out.Sessions, out.VIPs = out.Sessions[:min(len(s.Sessions), mostListed)], out.VIPs[:min(len(s.VIPs), mostListed)]
 
 	announced, held, room := ranges{room: new(mostRanges)}, ranges{room: new(mostRanges)}, new(mostRanges)
 	var withdrawn []*ranges

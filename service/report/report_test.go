@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
 )
 
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
@@ -30,15 +31,15 @@ func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 // TestOf reads what is told of a node with a bit of everything.
 func TestOf(t *testing.T) {
 	since := time.Date(2026, 11, 27, 12, 0, 0, 123, time.UTC)
-	got := Of(admin.Status{
+	got := Of(Node{
 		Version: "v1", Draining: "memory",
-		Peers: []admin.Peer{
-			{Name: "10.0.1.254", ASN: 64500, State: admin.Established, Since: since, Drops: 7, BFD: &admin.BFD{State: admin.BFDUp, In: 9}},
+		Sessions: []bgp.Session{
+			{Name: "10.0.1.254", ASN: 64500, State: bgp.Established, Since: since, Drops: 7, BFD: &bfd.Status{State: bfd.Up, In: 9}},
 			{Name: "eth1", State: "active", Reason: "connection refused"},
 		},
-		VIPs: []admin.VIP{
-			{Name: "cp", Address: ip("10.99.0.10"), Stage: admin.Announced, State: admin.Announced, Since: since, Reason: "all checks pass"},
-			{Name: "cp", Address: ip("fd00::10"), Stage: admin.Announced, State: admin.Blocked, Reason: "all checks pass", Error: "no such link"},
+		VIPs: []v1alpha1.NodeVIP{
+			{Name: "cp", Address: "10.99.0.10", State: "announced", Since: metav1.NewTime(since), Reason: "all checks pass"},
+			{Name: "cp", Address: "fd00::10", State: "blocked", Reason: "no such link"},
 		},
 	}, slices.Values([]Address{
 		{Addr: ip("10.0.0.255"), Announced: true}, {Addr: ip("10.0.1.0"), Announced: true}, {Addr: ip("10.0.1.1"), Announced: true},
@@ -72,7 +73,7 @@ func TestOf(t *testing.T) {
 // Ten thousand addresses in a row are a range; those with gaps between them, or a reason each, find no room.
 func TestBounds(t *testing.T) {
 	tell := func(step, n int, of func(i int, a *Address)) v1alpha1.NodeServices {
-		return Of(admin.Status{}, func(yield func(Address) bool) {
+		return Of(Node{}, func(yield func(Address) bool) {
 			a := Address{Addr: ip("10.0.0.0")}
 			for i := range n {
 				of(i, &a)
@@ -117,15 +118,15 @@ func TestFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("é", 10*longest)
-	s := admin.Status{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
+	s := Node{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
 	for range 2 * mostListed {
 		since := time.Now()
-		s.Peers = append(s.Peers, admin.Peer{
-			Name: "fe80:1111:2222:3333:4444:5555:6666:7777%interface-of-15", ASN: math.MaxUint32, State: admin.Established, Since: since,
-			Reason: long, BFD: &admin.BFD{State: "admin-down"},
+		s.Sessions = append(s.Sessions, bgp.Session{
+			Name: "fe80:1111:2222:3333:4444:5555:6666:7777%interface-of-15", ASN: math.MaxUint32, State: bgp.Established, Since: since,
+			Reason: long, BFD: &bfd.Status{State: bfd.AdminDown},
 		})
-		s.VIPs = append(s.VIPs, admin.VIP{
-			Name: long[:62], Address: ip("fd00:1111:2222:3333:4444:5555:6666:7777"), State: admin.Lingering, Since: since, Error: long,
+		s.VIPs = append(s.VIPs, v1alpha1.NodeVIP{
+			Name: long[:62], Address: "fd00:1111:2222:3333:4444:5555:6666:7777", Since: metav1.NewTime(since), State: "lingering", Reason: long,
 		})
 	}
 	state := Of(s, func(yield func(Address) bool) {
@@ -143,7 +144,7 @@ func TestFits(t *testing.T) {
 		t.Errorf("%d sessions, %d VIPs, ranges: %d announced, %d held, %d reasons, %d more: not all that there is room for",
 			len(state.Sessions), len(state.VIPs), len(r.Announced), len(r.Held), len(r.Withdrawn), r.More)
 	}
-	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(admin.Status{}, func(func(Address) bool) {})} {
+	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(Node{}, func(func(Address) bool) {})} {
 		text, err := json.Marshal(state)
 		if err != nil {
 			t.Fatal(err)

@@ -114,7 +114,7 @@ func placeServices(c Config, node string, chosen []Address, links map[string]lin
 func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr]arp.Finding) map[string]health.Verdict {
 	out := make(map[string]health.Verdict)
 	add := func(check string, state health.State, reason string) {
-		out[check] = health.Verdict{Check: check, State: state, Reason: reason}
+		out[check] = health.Verdict{Name: check, State: state, Reason: reason}
 	}
 	for _, p := range places {
 		link, known := links[p.link]

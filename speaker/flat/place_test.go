@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 		got := make(map[string]string)
 		for name, v := range verdictsOf([]place{tt.place}, tt.links, found) {
 			got[name] = fmt.Sprintf("%v: %s", v.State, v.Reason)
-			if v.Check != name || v.State == health.Healthy != strings.HasPrefix(got[name], "healthy") {
+			if v.Name != name || v.State == health.Healthy != strings.HasPrefix(got[name], "healthy") {
 				t.Errorf("%s: verdict %+v is under %s", tt.name, v, name)
 			}
 		}

@@ -274,7 +274,7 @@ func (n *node) newState() {
 
 // verdict is what the checks say.
 func (n *node) verdict() health.Verdict {
-	v := health.Verdict{Check: "check", State: health.Unhealthy, Reason: "it fails", Since: time.Now(), Cause: time.Now()}
+	v := health.Verdict{Name: "check", State: health.Unhealthy, Reason: "it fails", Since: time.Now(), Cause: time.Now()}
 	n.w.locked(func() {
 		v.Slow = n.overloaded && !n.sound
 		if n.sound {

@@ -15,6 +15,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -78,13 +84,10 @@ func status() admin.Status {
 		Node: "m1", Version: "v1.2.3", Started: began,
 		Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 2, Loaded: began},
 		VIPs: []admin.VIP{{
-			Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Interface: "lo",
-			Stage: "announced", State: "announced", Since: began.Add(time.Minute), Reason: "apiserver healthy", Decided: true, Restored: 1,
-			Announce: "bgp", Peers: []string{"10.0.1.254"}, Sent: []string{"10.0.1.254"},
-			LastWithdrawal: &admin.Withdrawal{At: began, Seconds: 0.002, Reason: "apiserver: refused"},
+			Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Interface: "lo", Stage: "announced", Since: began.Add(time.Minute), Reason: "apiserver healthy", Decided: true, Announce: "bgp", Peers: []string{"10.0.1.254"}, LastWithdrawal: &speaker.Withdrawal{At: began, Took: seconds.Duration(2 * time.Millisecond), Reason: "apiserver: refused"}}, State: "announced", Restored: 1, Sent: []string{"10.0.1.254"},
 		}},
-		Checks: []admin.Check{{Name: "apiserver", State: "healthy", Reason: "200", Warning: "expires soon", Since: began, Latency: 0.0015, Passes: 9}},
-		Peers: []admin.Peer{{
+		Checks: []health.Verdict{{Name: "apiserver", State: health.Healthy, Reason: "200", Warning: "expires soon", Since: began, Latency: seconds.Duration(1500 * time.Microsecond), Passes: 9}},
+		Peers: []bgp.Session{{
 			Name: "10.0.1.254", Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, State: "established", Since: began,
 			Advertised: []netip.Prefix{netip.MustParsePrefix("10.99.0.10/32")},
 		}},
@@ -181,8 +184,7 @@ func flat() admin.Status {
 	return admin.Status{
 		Node: "m1", Version: "v1.2.3", Started: at, Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 1},
 		VIPs: []admin.VIP{{
-			Name: "control-plane", Address: netip.MustParseAddr("10.3.0.100"), Interface: "eth0", Announce: "arp", Stage: "announced", State: "announced",
-			Since: at, Decided: true, Reason: "apiserver healthy", Conflict: "02:00:00:00:00:09", Conflicts: 3,
+			Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.3.0.100"), Interface: "eth0", Announce: "arp", Stage: "announced", Since: at, Decided: true, Reason: "apiserver healthy"}, State: "announced", Conflict: "02:00:00:00:00:09", Conflicts: 3,
 		}},
 		Election: &admin.Election{
 			Quorum: "majority", Lease: 0.6, Fence: "the kernel has no nftables",
@@ -242,9 +244,9 @@ func TestReady(t *testing.T) {
 		{name: "nobody listens", spoil: func(s *admin.Status) { s.Peers[0].Advertised = nil }, why: "no peer has been sent a route"},
 		{name: "holder on a flat layer 2", spoil: func(s *admin.Status) { *s = flat() }, ready: true, why: "announcing"},
 		{name: "services not known", spoil: func(s *admin.Status) { s.Services = &admin.Services{} }, why: "services: not everything has been heard from the Kubernetes API yet"},
-		{name: "routes refused", spoil: func(s *admin.Status) { s.Services = &admin.Services{Synced: true, Failing: 2} }, why: "services: the BGP speaker refuses 2 routes"},
+		{name: "routes refused", spoil: func(s *admin.Status) { s.Services = &admin.Services{Synced: true, Counts: announce.Counts{Failing: 2}} }, why: "services: the BGP speaker refuses 2 routes"},
 		{name: "services for nobody", spoil: func(s *admin.Status) {
-			s.VIPs, s.Peers, s.Services = nil, nil, &admin.Services{Synced: true, Routes: 1}
+			s.VIPs, s.Peers, s.Services = nil, nil, &admin.Services{Synced: true, Counts: announce.Counts{Routes: 1}}
 		}, why: "no peer has been sent a route"},
 		{name: "no services yet", spoil: func(s *admin.Status) { s.VIPs, s.Services = nil, &admin.Services{Synced: true} }, ready: true, why: "nothing to announce"},
 		{name: "another electorate", spoil: func(s *admin.Status) { *s = flat(); s.Election.Problem = "m2 has 5 members" }, why: "election: m2 has 5 members"},
@@ -279,12 +281,12 @@ func TestWriteDrain(t *testing.T) {
 		},
 		"another's": {
 			func(before, after *admin.Status) {
-				before.VIPs[0].Stage, before.VIPs[0].State, after.Election.Leases[0].Holder = admin.Withdrawn, "withdrawn", "m2"
+				before.VIPs[0].Stage, before.VIPs[0].State, after.Election.Leases[0].Holder = speaker.Withdrawn, "withdrawn", "m2"
 			},
 			"VIP             ADDRESS      LINK   WAS         IS\ncontrol-plane   10.3.0.100   eth0   withdrawn   withdrawn\ndrained " + ends, "",
 		},
 		"lingering": {
-			func(_, after *admin.Status) { after.VIPs[0].Stage = admin.Lingering },
+			func(_, after *admin.Status) { after.VIPs[0].Stage = speaker.Lingering },
 			"VIP             ADDRESS      LINK   WAS         IS\ncontrol-plane   10.3.0.100   eth0   announced   lingering\n", "control-plane 10.3.0.100",
 		},
 		"drained already, and not done": {
@@ -301,7 +303,7 @@ func TestWriteDrain(t *testing.T) {
 		"Services": {
 			func(before, after *admin.Status) {
 				before.VIPs, after.VIPs = nil, nil
-				before.Services, after.Services = &admin.Services{Routes: 3, Held: 2}, &admin.Services{Routes: 1}
+				before.Services, after.Services = &admin.Services{Counts: announce.Counts{Routes: 3}, Held: 2}, &admin.Services{Counts: announce.Counts{Routes: 1}}
 			},
 			"Services: 2 of 3 routes and 2 of 2 held addresses withdrawn\n", "1 routes and 0 held addresses of Services",
 		},
@@ -309,7 +311,7 @@ func TestWriteDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := flat(), flat()
-			after.VIPs[0].Stage, after.Election.Leases[0].Holder = admin.Withdrawn, ""
+			after.VIPs[0].Stage, after.Election.Leases[0].Holder = speaker.Withdrawn, ""
 			after.Draining, after.DrainingSince = "upgrade", after.Started
 			tt.change(&before, &after)
 			var out strings.Builder
@@ -330,10 +332,10 @@ func TestWriteText(t *testing.T) {
 	s := status()
 	s.Draining, s.DrainingSince = "kernel\nupgrade", s.Started
 	s.Realtime = "real-time scheduling: operation not permitted\nlock memory: operation not permitted"
-	s.Peers[0].BFD = &admin.BFD{State: "up"}
+	s.Peers[0].BFD = &bfd.Status{State: bfd.Up}
 	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
-	s.Peers = append(s.Peers, admin.Peer{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &admin.BFD{State: "down", Reason: "nothing heard"}},
-		admin.Peer{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
+	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "nothing heard"}},
+		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
 	var out strings.Builder
 	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/herald-vip/herald/health"
 )
 
 // Balancer is one that spreads connections over backends.
@@ -148,7 +150,7 @@ func (s Status) serves(name string) (known, healthy bool, why string) {
 			return true, false, "no backend is known"
 		}
 	}
-	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.Name == name }) {
+	if slices.ContainsFunc(s.Checks, func(c health.Verdict) bool { return c.Name == name }) {
 		healthy, why = s.pass([]string{name})
 		return true, healthy, why
 	}
@@ -158,11 +160,11 @@ func (s Status) serves(name string) (known, healthy bool, why string) {
 // pass reports whether all the named checks pass, and if not, which does not and why.
 func (s Status) pass(names []string) (bool, string) {
 	for _, name := range names {
-		i := slices.IndexFunc(s.Checks, func(c Check) bool { return c.Name == name })
+		i := slices.IndexFunc(s.Checks, func(c health.Verdict) bool { return c.Name == name })
 		switch {
 		case i < 0:
 			return false, fmt.Sprintf("%s: this node has no such check", name)
-		case s.Checks[i].State != Healthy:
+		case s.Checks[i].State != health.Healthy:
 			return false, fmt.Sprintf("%s %s: %s", name, s.Checks[i].State, s.Checks[i].Reason)
 		}
 	}

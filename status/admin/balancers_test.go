@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -121,10 +123,10 @@ func TestReadyToBalance(t *testing.T) {
 
 func TestHealthy(t *testing.T) {
 	master := admin.Status{
-		VIPs: []admin.VIP{{Name: "cp", Checks: []string{"apiserver", "registry"}}, {Name: "both", Checks: []string{"apiserver"}}, {Name: "gone"}},
-		Checks: []admin.Check{
-			{Name: "apiserver", State: "healthy"}, {Name: "registry", State: "unhealthy", Reason: "connection refused"}, {Name: "new", State: "unknown", Reason: "no answer yet"},
-			{Name: "both", State: "unhealthy"},
+		VIPs: []admin.VIP{{Status: speaker.Status{Name: "cp"}, Checks: []string{"apiserver", "registry"}}, {Status: speaker.Status{Name: "both"}, Checks: []string{"apiserver"}}, {Status: speaker.Status{Name: "gone"}}},
+		Checks: []health.Verdict{
+			{Name: "apiserver", State: health.Healthy}, {Name: "registry", State: health.Unhealthy, Reason: "connection refused"}, {Name: "new", State: health.Unknown, Reason: "no answer yet"},
+			{Name: "both", State: health.Unhealthy},
 		},
 		Balancers: []admin.Balancer{
 			{Name: "own", Checks: []string{"apiserver"}}, {Name: "partly", Checks: []string{"apiserver", "storage"}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/speaker"
 )
 
 // lasts says what ends the drain, and since when there is one.
@@ -30,7 +31,7 @@ func (s Status) Drained() string {
 // Left is what a drain has not withdrawn yet.
 func (s Status) Left() (left []string) {
 	for _, v := range s.VIPs {
-		if v.Stage != Withdrawn || v.State == Blocked {
+		if v.Stage != speaker.Withdrawn || v.State == Blocked {
 			left = append(left, v.Name+" "+v.Address.String())
 		}
 	}
@@ -58,7 +59,7 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 			was = before.VIPs[i].Told()
 		}
 		is := cmp.Or(v.Error, string(v.Stage))
-		if holder := s.Election.Holder(v.Name); is == string(Withdrawn) && was == string(Announced) && holder != "" && holder != s.Node {
+		if holder := s.Election.Holder(v.Name); is == string(speaker.Withdrawn) && was == string(speaker.Announced) && holder != "" && holder != s.Node {
 			is = "handed over to " + holder
 		}
 		t.row(v.Name, v.Address.String(), v.Interface, was, is)

@@ -5,152 +5,85 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/tenant"
 )
 
-// Services is what a node does for the VIPs of Kubernetes Services: in short, as
-// there may be thousands. [Client.Services] tells of each.
+// Services is what a node does for the VIPs of Kubernetes Services, as totals, because there may be
+// thousands. [Client.Services] lists each.
 type Services struct {
-	// Synced says whether everything has been heard from the API once. Until then
-	// nothing is announced, and from then on everything, even if the API is away.
+	// Synced reports that everything has been read from the API once. Before that nothing is announced; afterwards
+	// everything stays announced even if the API is away.
 	Synced     bool       `json:"synced"`
 	Kubernetes Kubernetes `json:"kubernetes"`
-	// Writer is how this node gives Services addresses; nil if it never does.
-	Writer *Writer `json:"writer,omitempty"`
-	// Total is how many Services there are that are Herald's.
-	Total int `json:"total"`
-	// Routes is how many prefixes are announced for them, and Failing how many of
-	// these the BGP speaker would not take, or take back.
-	Routes  int `json:"routes"`
-	Failing int `json:"failing"`
-	// Stands is how many addresses on a flat layer 2 this node would answer for, Held
-	// for how many it does, and Obstructed at how many of these something is in the way.
+	// Writer is the part of this node that may give Services addresses; nil if it never does.
+	Writer *assign.Status `json:"writer,omitempty"`
+	announce.Counts
+	// Stands counts the addresses on a flat layer 2 that this node campaigns for, Held the addresses that it answers for,
+	// and Obstructed those that something prevents it from answering for.
 	Stands     int `json:"stands"`
 	Held       int `json:"held"`
 	Obstructed int `json:"obstructed"`
-	// Pools are by name; that of the addresses which are in none is empty.
+	// Pools are sorted by name. The name is empty for the addresses that are in no pool.
 	Pools []Pool `json:"pools"`
 	// LeftOut are the BGPPeers that are for this node but not in force.
-	LeftOut []LeftOut `json:"leftOut,omitempty"`
-	// Unpeered is why none of the changes of BGPPeers is in force; empty if they are.
+	LeftOut []peering.LeftOut `json:"leftOut,omitempty"`
+	// Unpeered says why no change of BGPPeers is in force; empty if they are.
 	Unpeered string `json:"unpeered,omitempty"`
 }
 
-// Kubernetes is how the API answers.
+// Kubernetes is the connection to the API.
 type Kubernetes struct {
-	// Unconnected is why there is not even a connection to try; empty if there is.
-	Unconnected string    `json:"unconnected,omitempty"`
-	Troubles    []Trouble `json:"troubles,omitempty"`
-	// Answered is when the last request was answered. Changes come by watches, which
-	// are not asked for.
-	Answered time.Time `json:"answered,omitzero"`
-	// Reads, Watches and Writes count requests, Failed those that were not granted.
-	Reads   uint64 `json:"reads"`
-	Watches uint64 `json:"watches"`
-	Writes  uint64 `json:"writes"`
-	Failed  uint64 `json:"failed"`
+	// Unconnected says why not even a connection can be tried; empty if one can.
+	Unconnected string `json:"unconnected,omitempty"`
+	kube.Health
 }
 
-// Trouble is what goes wrong with requests that are tried again.
-type Trouble struct {
-	// About is the kind, or the object, that was asked for.
-	About  string    `json:"about"`
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
-}
-
-// Writer is the part of a node that may be the one that gives Services their
-// addresses, of all nodes that stand for it.
-type Writer struct {
-	// Writes says whether this node is the one.
-	Writes bool `json:"writes"`
-	// Holder is the node that holds the Lease of that name, empty if nobody is known to.
-	Holder string `json:"holder,omitempty"`
-	Lease  string `json:"lease"`
-	// Refused counts, where this node is the one, the Services that have not got all
-	// they ask for, by the reason in their condition.
-	Refused map[string]int `json:"refused,omitempty"`
-	// Assignments and Refusals count the statuses of Services written since the start
-	// with other addresses, and with another reason why there are none.
-	Assignments uint64 `json:"assignments"`
-	Refusals    uint64 `json:"refusals"`
-	// ServiceWrites, PoolWrites and EventWrites count what was sent for all that.
-	ServiceWrites uint64 `json:"serviceWrites"`
-	PoolWrites    uint64 `json:"poolWrites"`
-	EventWrites   uint64 `json:"eventWrites"`
-}
-
-// Pool is an address pool as this node sees it, and what it announces of it.
+// Pool is an address pool: what this node announces of it, and its use.
 type Pool struct {
-	Name string `json:"name"`
-	// Error is why the pool as it is now is not used; empty if it is.
-	Error string `json:"error,omitempty"`
-	// Announced, Draining and Withdrawn count the addresses of Services by how far
-	// their announcement by BGP has come, Flat those that this node may hold on a
-	// flat layer 2.
-	Announced int `json:"announced"`
-	Draining  int `json:"draining"`
-	Withdrawn int `json:"withdrawn"`
-	Flat      int `json:"flat"`
-	// IPv4 and IPv6 are what the writer says of its addresses; nil if it has not.
+	announce.PoolStatus
+	// IPv4 and IPv6 are the use of its addresses as the writer reports it; nil if it has not.
 	IPv4 *Usage `json:"ipv4,omitempty"`
 	IPv6 *Usage `json:"ipv6,omitempty"`
-	// Conflicts counts what the writer says keeps addresses of it from being used.
+	// Conflicts counts the reasons that the writer reports why addresses of the pool cannot be used.
 	Conflicts int `json:"conflicts"`
 }
 
-// Usage is how many addresses of a family a pool has, and Services have of it.
+// Usage is how many addresses of a family a pool has, and how many of them Services have.
 type Usage struct {
 	Capacity float64 `json:"capacity"`
 	Used     int64   `json:"used"`
-}
-
-// LeftOut is a BGPPeer that is for this node but not in force, as it is now.
-type LeftOut struct {
-	Peer   string `json:"peer"`
-	Reason string `json:"reason"`
 }
 
 // Service is one Service that is Herald's.
 type Service struct {
 	// Name is namespace/name.
 	Name string `json:"name"`
-	// Tenant is the one that it was derived for, and Origin the Service of that tenant which it
-	// was derived from, namespace/name; empty if it is no tenant's.
-	Tenant string `json:"tenant,omitempty"`
-	Origin string `json:"origin,omitempty"`
-	// Addresses are those that its status says it has.
+	// Origin is the tenant's Service that it was derived from; empty if it was not.
+	tenant.Origin
+	// Addresses are those in its status.
 	Addresses []ServiceAddress `json:"addresses"`
 }
 
-// ServiceAddress is an address of a Service as this node announces it.
+// ServiceAddress is an address of a Service: its announcement by BGP, and its part in a flat layer 2.
 type ServiceAddress struct {
-	Address netip.Addr `json:"address"`
-	Pool    string     `json:"pool,omitempty"`
-	// Stage is that by BGP.
-	Stage Stage     `json:"stage"`
-	Since time.Time `json:"since,omitzero"`
-	// Route is what is announced for it.
-	Route netip.Prefix `json:"route,omitzero"`
-	// Peers are the names of the peers to which it is; none is all. Sent are those that have
-	// been sent it.
-	Peers []string `json:"peers,omitempty"`
-	Sent  []string `json:"sent,omitempty"`
-	// Flat says that this node may hold it on a flat layer 2, and Holder which node is
-	// known to. Link, FlatStage and FlatReason are those of a VIP, where this node is one
-	// of the few that stand for it.
-	Flat       bool   `json:"flat,omitempty"`
-	Holder     string `json:"holder,omitempty"`
-	Link       string `json:"link,omitempty"`
-	FlatStage  Stage  `json:"flatStage,omitempty"`
-	FlatReason string `json:"flatReason,omitempty"`
-	// Reason is why it is not announced, Error what stands in the way of its stage.
-	Reason string `json:"reason,omitempty"`
-	Error  string `json:"error,omitempty"`
+	announce.AddressStatus
+	// Sent are the names of the peers that have been sent the route.
+	Sent []string `json:"sent,omitempty"`
+	// Holder is the node that is known to hold the address on a flat layer 2.
+	Holder string `json:"holder,omitempty"`
+	// Link, FlatStage and FlatReason are as a VIP's, if this node campaigns for the address.
+	Link       string        `json:"link,omitempty"`
+	FlatStage  speaker.Stage `json:"flatStage,omitempty"`
+	FlatReason string        `json:"flatReason,omitempty"`
 }
 
 // ready says whether what there is to announce of Services is, and if not, why.
@@ -187,15 +120,16 @@ func (s *Services) write(t table) {
 	if s.Obstructed > 0 {
 		fmt.Fprintf(t, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
 	}
-	fmt.Fprintf(t, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.Writer.Who())
+	fmt.Fprintf(t, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.GivenBy())
 	t.row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
 	for _, p := range s.Pools {
 		t.row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
 	}
 }
 
-// Who says by whom Services are given their addresses, and who of them waits.
-func (w *Writer) Who() string {
+// GivenBy says which node gives Services their addresses, and how many of them wait for what reason.
+func (s *Services) GivenBy() string {
+	w := s.Writer
 	switch {
 	case w == nil:
 		return "by another node"
@@ -228,9 +162,9 @@ func (p Pool) Used() string {
 // announced by BGP, there is nothing to say.
 func (a ServiceAddress) byBGP() string {
 	switch {
-	case a.Flat && a.Stage == Withdrawn:
+	case a.Flat && a.Stage == speaker.Withdrawn:
 		return ""
-	case a.Stage == Announced && len(a.Sent) == 0:
+	case a.Stage == speaker.Announced && len(a.Sent) == 0:
 		return "announced to no peer"
 	}
 	return string(a.Stage)
@@ -239,11 +173,11 @@ func (a ServiceAddress) byBGP() string {
 // flat is in short how an address is on a flat layer 2.
 func (a ServiceAddress) flat() string {
 	switch {
-	case a.FlatStage == Announced && a.Error != "":
+	case a.FlatStage == speaker.Announced && a.Error != "":
 		return "blocked on " + a.Link
-	case a.FlatStage == Announced:
+	case a.FlatStage == speaker.Announced:
 		return "held on " + a.Link
-	case a.FlatStage != "" && a.FlatStage != Withdrawn:
+	case a.FlatStage != "" && a.FlatStage != speaker.Withdrawn:
 		return string(a.FlatStage)
 	case a.Holder != "":
 		return "held by " + a.Holder
@@ -275,7 +209,7 @@ func WriteServices(w io.Writer, services []Service, now time.Time) error {
 	for _, s := range services {
 		name := s.Name
 		if s.Tenant != "" {
-			name += fmt.Sprintf(" (tenant %s: %s)", s.Tenant, s.Origin)
+			name += fmt.Sprintf(" (tenant %s: %s)", s.Tenant, s.Origin.Service)
 		}
 		if len(s.Addresses) == 0 {
 			t.row(name, "", "", "", "", "", "it has been given no address")

@@ -9,7 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/tenant"
 )
 
 // services are one with an address that is announced and one that is not, one that has none, and two of a tenant.
@@ -17,15 +22,14 @@ func services() []admin.Service {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return []admin.Service{
 		{Name: "shop/one", Addresses: []admin.ServiceAddress{
-			{Address: netip.MustParseAddr("10.1.0.1"), Pool: "public", Stage: "announced", Since: at, Route: netip.MustParsePrefix("10.1.0.1/32"), Sent: []string{"r1"}},
-			{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Link: "eth0", FlatStage: "withdrawn",
-				FlatReason: "no holder:\nbeing elected", Reason: "pool flat is not announced by BGP"},
+			{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.1.0.1"), Pool: "public", Stage: "announced", Since: at, Route: netip.MustParsePrefix("10.1.0.1/32")}, Sent: []string{"r1"}},
+			{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Reason: "pool flat is not announced by BGP"}, Link: "eth0", FlatStage: "withdrawn", FlatReason: "no holder:\nbeing elected"},
 		}},
 		{Name: "shop/other", Addresses: []admin.ServiceAddress{}},
-		{Name: "tenant-acme/web-default-4f2a", Tenant: "acme", Origin: "default/web", Addresses: []admin.ServiceAddress{
-			{Address: netip.MustParseAddr("10.1.0.2"), Pool: "public", Stage: "announced", Since: at, Sent: []string{"r1"}},
+		{Name: "tenant-acme/web-default-4f2a", Origin: tenant.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{
+			{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.1.0.2"), Pool: "public", Stage: "announced", Since: at}, Sent: []string{"r1"}},
 		}},
-		{Name: "tenant-acme/blog-default-09c1", Tenant: "acme", Origin: "default/blog", Addresses: []admin.ServiceAddress{}},
+		{Name: "tenant-acme/blog-default-09c1", Origin: tenant.Origin{Tenant: "acme", Service: "default/blog"}, Addresses: []admin.ServiceAddress{}},
 	}
 }
 
@@ -35,14 +39,14 @@ func TestWriteTextOfServices(t *testing.T) {
 	s.Services = &admin.Services{
 		Kubernetes: admin.Kubernetes{
 			Unconnected: "no such file",
-			Troubles:    []admin.Trouble{{About: "addresspools", Reason: "apply Herald's\nCRDs", Since: at}},
+			Health:      kube.Health{Troubles: []kube.Trouble{{About: "addresspools", Reason: "apply Herald's\nCRDs", Since: at}}},
 		},
-		Writer: &admin.Writer{Writes: true, Refused: map[string]int{"PoolExhausted": 2, "NoPool": 1}}, Total: 3, Routes: 2, Failing: 1, Held: 5, Obstructed: 1, Unpeered: "no router ID",
-		LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "there is no Secret a/b"}},
+		Writer: &assign.Status{Writes: true, Refused: map[string]int{"PoolExhausted": 2, "NoPool": 1}}, Counts: announce.Counts{Total: 3, Routes: 2, Failing: 1}, Held: 5, Obstructed: 1, Unpeered: "no router ID",
+		LeftOut: []peering.LeftOut{{Peer: "rack-a", Reason: "there is no Secret a/b"}},
 		Pools: []admin.Pool{
-			{Withdrawn: 1},
-			{Name: "public", Announced: 2, Draining: 1, IPv4: &admin.Usage{Capacity: 254, Used: 3}, IPv6: &admin.Usage{Capacity: 1 << 60}, Conflicts: 2},
-			{Name: "typo", Error: "no range"},
+			{PoolStatus: announce.PoolStatus{Withdrawn: 1}},
+			{PoolStatus: announce.PoolStatus{Name: "public", Announced: 2, Draining: 1}, IPv4: &admin.Usage{Capacity: 254, Used: 3}, IPv6: &admin.Usage{Capacity: 1 << 60}, Conflicts: 2},
+			{PoolStatus: announce.PoolStatus{Name: "typo", Error: "no range"}},
 		},
 	}
 	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
@@ -68,7 +72,7 @@ typo         -                        0           0          0           0      
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	const lease = "herald-system/herald-writer"
-	for who, w := range map[string]*admin.Writer{
+	for who, w := range map[string]*assign.Status{
 		"another node":                 nil,
 		"n2 (Lease " + lease + ")":     {Holder: "n2", Lease: lease},
 		"nobody known (Lease " + lease: {Lease: lease},
@@ -96,13 +100,13 @@ tenant-acme/blog-default-09c1 (tenant acme: default/blog)   -            -      
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for want, a := range map[string]admin.ServiceAddress{
-		" held on eth0 ": {Flat: true, Link: "eth0", FlatStage: "announced", Holder: "m1"},
+		" held on eth0 ": {AddressStatus: announce.AddressStatus{Flat: true}, Link: "eth0", FlatStage: "announced", Holder: "m1"},
 		" lingering ":    {FlatStage: "lingering"},
-		" held by m2 ":   {Flat: true, FlatStage: "withdrawn", Holder: "m2"},
-		" fit ":          {Flat: true},
+		" held by m2 ":   {AddressStatus: announce.AddressStatus{Flat: true}, FlatStage: "withdrawn", Holder: "m2"},
+		" fit ":          {AddressStatus: announce.AddressStatus{Flat: true}},
 
-		" blocked on eth0 ":      {Flat: true, Link: "eth0", FlatStage: "announced", Error: "no right"},
-		" announced to no peer ": {Stage: "announced"},
+		" blocked on eth0 ":      {AddressStatus: announce.AddressStatus{Flat: true, Error: "no right"}, Link: "eth0", FlatStage: "announced"},
+		" announced to no peer ": {AddressStatus: announce.AddressStatus{Stage: "announced"}},
 	} {
 		out.Reset()
 		err := admin.WriteServices(&out, []admin.Service{{Addresses: []admin.ServiceAddress{a}}}, time.Now())

@@ -1,50 +1,52 @@
-// Package admin is the speaker's control socket: what the running process
-// tells of itself ([Status]), and how an operator drains it. [Server] is the
-// daemon's end and [Client] that of the command line; they speak HTTP over a
-// Unix socket that only its owner can open.
+// Package admin is the speaker's control socket: it reports the state of the running process
+// ([Status]), and drains it. [Server] is the daemon's end and [Client] that of the command line;
+// they speak HTTP over a Unix socket that only its owner can open.
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/status/eventlog"
 )
 
-// Status is everything a speaker tells of itself. Its JSON form is what
+// Status is the state of a speaker, composed of the statuses of its parts. Its JSON form is what
 // `herald status -o json` prints; durations are seconds.
 type Status struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Realtime is [RealtimeOn], or why the process is not in real time although
-	// it is to be; empty if it is not to be.
+	// Realtime is [RealtimeOn], or why the process does not run in real time although the
+	// configuration asks for that; empty if it does not ask.
 	Realtime string `json:"realtime,omitempty"`
-	// Draining is why everything is withdrawn on purpose; empty if it is not.
+	// Draining is the reason of the drain; empty if the node is not drained.
 	Draining string `json:"draining,omitempty"`
-	// DrainingSince is when that began, UntilUndrain whether it outlasts a restart.
-	DrainingSince time.Time `json:"drainingSince,omitzero"`
-	UntilUndrain  bool      `json:"untilUndrain,omitempty"`
-	Config        Config    `json:"config"`
-	VIPs          []VIP     `json:"vips"`
-	Checks        []Check   `json:"checks"`
-	Peers         []Peer    `json:"peers"`
-	// Passing is how packets of others' connections are passed on; nil if they are not to be.
+	// DrainingSince is when the drain began. UntilUndrain reports that it outlasts a restart.
+	DrainingSince time.Time        `json:"drainingSince,omitzero"`
+	UntilUndrain  bool             `json:"untilUndrain,omitempty"`
+	Config        Config           `json:"config"`
+	VIPs          []VIP            `json:"vips"`
+	Checks        []health.Verdict `json:"checks"`
+	// Peers are the BGP sessions; Advertised has their routes to VIPs alone.
+	Peers []bgp.Session `json:"peers"`
+	// Passing counts misrouted packets that are passed on; nil if that is not configured.
 	Passing *Passing `json:"passing,omitempty"`
-	// Balancers spread the connections that arrive at this node; none if there are to be none.
+	// Balancers spread the connections that arrive at this node.
 	Balancers []Balancer `json:"balancers,omitempty"`
-	// Election is how the members of a flat layer 2 agree on holders; nil if there is none.
+	// Election is the election of holders on a flat layer 2; nil if there is none.
 	Election *Election `json:"election,omitempty"`
-	// Services are the VIPs of Kubernetes Services; nil if there are to be none.
+	// Services are the VIPs of Kubernetes Services; nil if none are configured.
 	Services *Services `json:"services,omitempty"`
-	// Events are the last changes and troubles that were logged, the newest first.
-	Events []Event `json:"events"`
+	// Events are the last changes and troubles in the log, the newest first.
+	Events []eventlog.Event `json:"events"`
 }
 
-// RealtimeOn says that the process is in real time.
+// RealtimeOn says that the process runs in real time.
 const RealtimeOn = "on"
 
 // Config is the configuration in force.
@@ -53,139 +55,58 @@ type Config struct {
 	// Generation counts the configurations applied since the start.
 	Generation int       `json:"generation"`
 	Loaded     time.Time `json:"loaded"`
-	// Error is why the file as it is now is not in force; empty if it is.
+	// Error says why the present file is not in force; empty if it is.
 	Error string `json:"error,omitempty"`
 }
 
-// VIP is one address of a VIP.
+// VIP is one address of a VIP: the speaker's status, and what other parts know of the address.
 type VIP struct {
-	Name      string     `json:"name"`
-	Address   netip.Addr `json:"address"`
-	Interface string     `json:"interface"`
-	// Stage is what was decided, State what is so, and Since since when.
-	Stage Stage     `json:"stage"`
-	State Stage     `json:"state"`
-	Since time.Time `json:"since,omitzero"`
-	// Reason is why it is in its stage, Error what stands in the way of it.
-	Reason string `json:"reason"`
-	Error  string `json:"error,omitempty"`
-	// Peers are the names of the peers to which it is announced, Sent of those that have
-	// been sent the route; none on a flat layer 2.
-	Peers []string `json:"peers,omitempty"`
-	Sent  []string `json:"sent,omitempty"`
-	// Checks are those that must pass.
+	// Status has as Since the time from which State holds, and as Peers the peers that can carry the route.
+	speaker.Status
+	// State is the stage if it is in effect, else [Blocked] or [Unsent].
+	State speaker.Stage `json:"state"`
+	// Sent are the names of the peers that have been sent the route.
+	Sent []string `json:"sent,omitempty"`
+	// Checks are the VIP's.
 	Checks []string `json:"checks,omitempty"`
-	// Bridge says what is done with new connections that still arrive although the address is
-	// on its way out, or why nothing could be; empty if there is nothing to say.
+	// Bridge says how new connections that still arrive at an address on its way out are forwarded, or why they are not; empty
+	// if there is nothing to report.
 	Bridge string `json:"bridge,omitempty"`
-	// BridgedTo are the members to which they are sent on.
+	// BridgedTo are the members that they are forwarded to.
 	BridgedTo []string `json:"bridgedTo,omitempty"`
-	// Bridged is when they last began to be sent on.
+	// Bridged is when forwarding last began.
 	Bridged time.Time `json:"bridged,omitzero"`
-	// Kept says that it is announced as the last resort though its checks fail, as no other member is known to serve it.
-	Kept bool `json:"kept,omitempty"`
-	// Decided says whether the checks have spoken.
-	Decided  bool         `json:"decided"`
-	Announce Announcement `json:"announce"`
-	// Table is the kernel's that has its route, which another daemon redistributes; 0 if none does.
-	Table int `json:"table,omitempty"`
-	// Prefix is what is announced in its place, if anything.
-	Prefix netip.Prefix `json:"prefix,omitzero"`
 	// Restored counts how often the address was put back after something removed it.
 	Restored int `json:"restored"`
-	// Conflict is a foreign machine seen using the address, and Conflicts how often.
+	// Conflict is the hardware address of a foreign machine that uses the address, and Conflicts counts its packets.
 	Conflict  string `json:"conflict,omitempty"`
 	Conflicts uint64 `json:"conflicts,omitempty"`
-	// Rival is a member that was seen to hold the address as well as this node.
-	Rival          string      `json:"rival,omitempty"`
-	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
-	// Arrivals are the connections that others began to the address here; nil if they are not counted.
+	// Rival is the hardware address of a member that was seen to hold the address as well as this node.
+	Rival string `json:"rival,omitempty"`
+	// Arrivals counts new connections to the address on this node; nil if they are not counted.
 	Arrivals *Arrivals `json:"arrivals,omitempty"`
 }
 
-// Passing is how packets that routers bring to this node are passed on to the members that own their connections.
+// Passing counts misrouted packets, which this node passes on to the members that own their connections.
 type Passing struct {
 	// Members are the others that take part.
 	Members []string `json:"members"`
-	// Passed are packets that went on to the next member, Answered those that nobody was left for, so that this node
-	// answered, and Refused those that it answered as there were too many.
+	// Passed counts packets that went on to the next member, Answered those that this node answered because no member was left,
+	// and Refused those that it answered because there were too many.
 	Passed   uint64 `json:"passed"`
 	Answered uint64 `json:"answered"`
 	Refused  uint64 `json:"refused"`
-	// Error is what stands in the way.
+	// Error says why packets are not passed on.
 	Error string `json:"error,omitempty"`
 }
 
-// Arrivals are the connections of TCP that came to an address, by their first packets.
+// Arrivals counts the TCP connections to an address by their first packets.
 type Arrivals struct {
-	// Count is how many the process has counted, Since from when on without a gap.
+	// Count is the number since the process began, Since the time from which there is no gap.
 	Count uint64    `json:"count"`
 	Since time.Time `json:"since"`
 	// Last is when the last one was seen, ten seconds late at most.
 	Last time.Time `json:"last,omitzero"`
-}
-
-// Withdrawal is how the last unplanned withdrawal went.
-type Withdrawal struct {
-	At      time.Time `json:"at"`
-	Seconds float64   `json:"seconds"`
-	Reason  string    `json:"reason"`
-}
-
-// Check is one health check.
-type Check struct {
-	Name     string     `json:"name"`
-	State    CheckState `json:"state"`
-	Reason   string     `json:"reason"`
-	Warning  string     `json:"warning,omitempty"`
-	Since    time.Time  `json:"since,omitzero"`
-	Latency  float64    `json:"latencySeconds"`
-	Passes   uint64     `json:"passes"`
-	Failures uint64     `json:"failures"`
-}
-
-// Peer is one BGP session.
-type Peer struct {
-	Name string `json:"name"`
-	// Gateway is what the peer is called in the configuration, if it is a default gateway.
-	Gateway      string       `json:"gateway,omitempty"`
-	Address      netip.Addr   `json:"address,omitzero"`
-	LocalAddress netip.Addr   `json:"localAddress,omitzero"`
-	ASN          uint32       `json:"asn"` // 0 while it is open
-	State        SessionState `json:"state"`
-	Since        time.Time    `json:"since,omitzero"`
-	Reason       string       `json:"reason,omitempty"`
-	Drops        uint64       `json:"drops"`
-	HoldTime     float64      `json:"holdTimeSeconds,omitempty"`
-	// Advertised are the routes to VIPs that the peer was sent, Routes is the number of
-	// all, with those of Services.
-	Advertised []netip.Prefix `json:"advertised"`
-	Routes     int            `json:"routes"`
-	BFD        *BFD           `json:"bfd,omitempty"`
-}
-
-// AS is the peer's autonomous system as it is shown.
-func (p Peer) AS() string { return cmp.Or(asn.Peer(p.ASN), asn.External).String() }
-
-// Sent is how many routes the peer was sent.
-func (p Peer) Sent() int { return max(p.Routes, len(p.Advertised)) }
-
-// BFD is the session that watches the path to a peer.
-type BFD struct {
-	State BFDState  `json:"state"`
-	Since time.Time `json:"since,omitzero"`
-	// Reason is why it is not up.
-	Reason string `json:"reason,omitempty"`
-	// Interval is the agreed time between two packets to the peer, DetectionTime
-	// how long the peer may be silent.
-	Interval      float64 `json:"intervalSeconds"`
-	DetectionTime float64 `json:"detectionTimeSeconds"`
-	// Downs counts how often it ended the BGP session.
-	Downs uint64 `json:"downs"`
-	In    uint64 `json:"packetsIn"`
-	Out   uint64 `json:"packetsOut"`
-	// Discarded counts packets from the peer's address that broke a rule.
-	Discarded uint64 `json:"packetsDiscarded"`
 }
 
 // Election is the agreement on who holds the VIPs of a flat layer 2.
@@ -251,20 +172,6 @@ type Lease struct {
 	Stands bool `json:"stands"`
 }
 
-// Event is one change or trouble, as it was logged.
-type Event struct {
-	At time.Time `json:"at"`
-	// Level is INFO, WARN or ERROR.
-	Level string `json:"level"`
-	// What happened, to what, and why.
-	What  string `json:"what"`
-	About string `json:"about,omitempty"`
-	Why   string `json:"why,omitempty"`
-	// Of and State are, of a change of state, what has it (`vip NAME ADDRESS`, `check NAME` or `peer NAME`) and what it is now.
-	Of    string `json:"of,omitempty"`
-	State string `json:"state,omitempty"`
-}
-
 // Ready says whether the speaker does its job as well as the node's health
 // lets it, and if not, why: every check has spoken, and what should be
 // announced is, to at least one peer, and each balancer in force has a backend.
@@ -284,8 +191,8 @@ func (s Status) Ready() (bool, string) {
 		case v.State == Blocked:
 			return false, fmt.Sprintf("vip %s %s: %s", v.Name, v.Address, v.Error)
 		}
-		announced = announced || v.Stage == Announced
-		routed = routed || v.Stage == Announced && v.Announce == ByBGP
+		announced = announced || v.Stage == speaker.Announced
+		routed = routed || v.Stage == speaker.Announced && v.Announce == speaker.ByBGP
 	}
 	if s.Services != nil {
 		if ready, why := s.Services.ready(); !ready {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/speaker"
 )
 
 // table is rows in columns, with times as how long ago they were.
@@ -82,8 +83,8 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		if c.Warning != "" {
 			why += "; warning: " + c.Warning
 		}
-		latency := time.Duration(c.Latency * float64(time.Second))
-		t.row(c.Name, string(c.State), t.ago(c.Since), latency.Round(10*time.Microsecond).String(), why)
+		latency := time.Duration(c.Latency).Round(10 * time.Microsecond)
+		t.row(c.Name, c.State.String(), t.ago(c.Since), latency.String(), why)
 	}
 
 	s.writeBalancers(t)
@@ -108,7 +109,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		}
 		path, why := "", p.Reason
 		if p.BFD != nil {
-			path = string(p.BFD.State)
+			path = p.BFD.State.String()
 			if p.BFD.Reason != "" && why == "" {
 				why = "BFD: " + p.BFD.Reason
 			}
@@ -190,7 +191,7 @@ func (e *Election) writeMembers(t table) {
 
 // answers reports whether this node may have to answer for an address on a flat layer 2.
 func (s Status) answers() bool {
-	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == ByARP })
+	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == speaker.ByARP })
 }
 
 // Hears reports whether a member is heard. One that offered something and does so no more is not: that shows

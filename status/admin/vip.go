@@ -6,13 +6,47 @@ import (
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/arp"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/netutil/address"
+	"github.com/herald-vip/herald/speaker"
 )
+
+// NewVIP composes the status of an address from that of the speaker, of the address on its link, and of the hosts that use
+// it. sent are the names of the peers that were sent its route.
+func NewVIP(s speaker.Status, link address.Status, conflict arp.Finding, sessions []bgp.Session, sent []string) VIP {
+	v := VIP{Status: s, Restored: link.Restored}
+	if v.Error == "" && link.Err != nil {
+		v.Error = link.Err.Error()
+	}
+	blocked := s.Blocked
+	if link.Err != nil && !link.Bound && blocked.IsZero() {
+		blocked = link.Since
+	}
+	v.Peers = nil
+	switch s.Announce {
+	case speaker.ByARP:
+		v.Conflicts = conflict.Count
+		if conflict.State == arp.Taken {
+			v.Conflict = conflict.MAC.String()
+		}
+		v.Rival = conflict.Rival.String()
+	case speaker.ByBGP:
+		for _, p := range sessions {
+			if slices.Contains(s.Peers, p.Name) && (s.Address.Is4() && p.IPv4 || s.Address.Is6() && p.IPv6) {
+				v.Peers = append(v.Peers, p.Name)
+			}
+		}
+	}
+	v.Assess(blocked, sessions, sent)
+	return v
+}
 
 // Assess works out what is so of v, of which Stage, Since (when it was decided), Error and Peers
 // are known. blocked is since when Error stands in the way, zero if it does not; peers are all
 // sessions, and sent the names of those that were sent the address's route.
-func (v *VIP) Assess(blocked time.Time, peers []Peer, sent []string) {
+func (v *VIP) Assess(blocked time.Time, peers []bgp.Session, sent []string) {
 	v.State = v.Stage
 	if !blocked.IsZero() {
 		v.State, v.Since = Blocked, later(v.Since, blocked)
@@ -32,7 +66,7 @@ func (v *VIP) Assess(blocked time.Time, peers []Peer, sent []string) {
 			}
 		default:
 			last = later(last, p.Since)
-			lacks = append(lacks, fmt.Sprintf("not sent to %s, which is %s", p.Name, p.state()))
+			lacks = append(lacks, fmt.Sprintf("not sent to %s, which is %s", p.Name, state(p)))
 		}
 	}
 	if len(lacks) > 0 {
@@ -52,7 +86,7 @@ func (v *VIP) Assess(blocked time.Time, peers []Peer, sent []string) {
 
 // routed says whether peers are to have its route in its stage.
 func (v VIP) routed() bool {
-	return v.Announce == ByBGP && (v.Stage == Announced || v.Stage == Draining || v.Stage == Demoted)
+	return v.Announce == speaker.ByBGP && (v.Stage == speaker.Announced || v.Stage == speaker.Draining || v.Stage == speaker.Demoted)
 }
 
 // Told is the state of v for people: with to how many peers, if not to all.
@@ -69,7 +103,7 @@ const quiet = time.Minute
 // Quiet is for how long nobody is known to have begun a connection to v while it was announced. It is 0 for
 // less than a minute.
 func (v VIP) Quiet(now time.Time) time.Duration {
-	if v.Arrivals == nil || v.State != Announced {
+	if v.Arrivals == nil || v.State != speaker.Announced {
 		return 0
 	}
 	since := now.Sub(later(v.Since, later(v.Arrivals.Since, v.Arrivals.Last))).Truncate(time.Second)
@@ -107,7 +141,7 @@ func (v VIP) Why(now time.Time) string {
 }
 
 // state is that of the session, with the reason for it.
-func (p Peer) state() string {
+func state(p bgp.Session) string {
 	if p.Reason == "" {
 		return string(p.State)
 	}

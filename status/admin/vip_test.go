@@ -6,67 +6,69 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
 func TestVIPAssess(t *testing.T) {
 	addr := netip.MustParseAddr("10.99.0.10")
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
-	peer := func(name string, since int, routes ...string) admin.Peer {
-		p := admin.Peer{Name: name, Since: at(since), State: admin.Established}
+	peer := func(name string, since int, routes ...string) bgp.Session {
+		p := bgp.Session{Name: name, Since: at(since), State: bgp.Established}
 		for _, r := range routes {
 			p.Advertised = append(p.Advertised, netip.MustParsePrefix(r))
 		}
 		return p
 	}
-	down := admin.Peer{Name: "r2", Since: at(40), State: "active", Reason: "refused"}
+	down := bgp.Session{Name: "r2", Since: at(40), State: "active", Reason: "refused"}
 	for _, test := range []struct {
 		name    string
 		vip     admin.VIP // decided at 20
 		blocked time.Time
-		peers   []admin.Peer
-		state   admin.Stage
+		peers   []bgp.Session
+		state   speaker.Stage
 		since   int
 		told    string
 		why     string
 	}{
 		{
-			name: "sent to all", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r1"}},
-			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32"), down},
+			name: "sent to all", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Peers: []string{"r1"}}},
+			peers: []bgp.Session{peer("r1", 10, "10.99.0.10/32"), down},
 			state: "announced", since: 20, told: "announced", why: "healthy",
 		}, {
-			name: "sent to one of two, later", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r1", "r2"}},
-			peers: []admin.Peer{peer("r1", 30, "10.99.0.11/32", "10.99.0.10/32"), down},
+			name: "sent to one of two, later", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Peers: []string{"r1", "r2"}}},
+			peers: []bgp.Session{peer("r1", 30, "10.99.0.11/32", "10.99.0.10/32"), down},
 			state: "announced", since: 40, told: "announced to 1 of 2 peers", why: "healthy; not sent to r2, which is active: refused",
 		}, {
-			name: "the only router is gone", vip: admin.VIP{Stage: admin.Announced, Peers: []string{"r2"}},
-			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32"), down},
+			name: "the only router is gone", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Peers: []string{"r2"}}},
+			peers: []bgp.Session{peer("r1", 10, "10.99.0.10/32"), down},
 			state: admin.Unsent, since: 40, told: "announced to 0 of 1 peers", why: "healthy; not sent to r2, which is active: refused",
 		}, {
-			name: "held back by sessions that are up", vip: admin.VIP{Stage: admin.Demoted, Peers: []string{"r1", "r3"}},
-			peers: []admin.Peer{peer("r1", 10), peer("r3", 15)},
+			name: "held back by sessions that are up", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Demoted, Peers: []string{"r1", "r3"}}},
+			peers: []bgp.Session{peer("r1", 10), peer("r3", 15)},
 			state: admin.Unsent, since: 20, told: "demoted to 0 of 2 peers", why: "healthy; not sent to r1, which is established, and to 1 more",
 		}, {
-			name: "no peer", vip: admin.VIP{Stage: admin.Announced},
-			peers: []admin.Peer{peer("r1", 10)},
+			name: "no peer", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced}},
+			peers: []bgp.Session{peer("r1", 10)},
 			state: admin.Unsent, since: 20, told: "announced to 0 of 0 peers", why: "healthy",
 		}, {
-			name: "blocked", vip: admin.VIP{Stage: admin.Announced, Error: "no right", Peers: []string{"r1"}}, blocked: at(25),
-			peers: []admin.Peer{peer("r1", 10)},
+			name: "blocked", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Error: "no right", Peers: []string{"r1"}}}, blocked: at(25),
+			peers: []bgp.Session{peer("r1", 10)},
 			state: admin.Blocked, since: 25, told: "blocked", why: "no right",
 		}, {
-			name: "blocked before it was decided", vip: admin.VIP{Stage: admin.Withdrawn, Error: "no right"}, blocked: at(15),
+			name: "blocked before it was decided", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Withdrawn, Error: "no right"}}, blocked: at(15),
 			state: admin.Blocked, since: 20, told: "blocked", why: "no right",
 		}, {
-			name: "twice on the host", vip: admin.VIP{Stage: admin.Announced, Error: "twice", Peers: []string{"r1"}},
-			peers: []admin.Peer{peer("r1", 10, "10.99.0.10/32")},
+			name: "twice on the host", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Error: "twice", Peers: []string{"r1"}}},
+			peers: []bgp.Session{peer("r1", 10, "10.99.0.10/32")},
 			state: "announced", since: 20, told: "announced", why: "twice",
 		}, {
-			name: "on a flat layer 2", vip: admin.VIP{Stage: admin.Announced, Announce: admin.ByARP},
+			name: "on a flat layer 2", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Announced, Announce: speaker.ByARP}},
 			state: "announced", since: 20, told: "announced", why: "healthy",
 		}, {
-			name: "withdrawn", vip: admin.VIP{Stage: admin.Withdrawn, Peers: []string{"r1"}},
-			peers: []admin.Peer{peer("r1", 10)},
+			name: "withdrawn", vip: admin.VIP{Status: speaker.Status{Stage: speaker.Withdrawn, Peers: []string{"r1"}}},
+			peers: []bgp.Session{peer("r1", 10)},
 			state: "withdrawn", since: 20, told: "withdrawn", why: "healthy",
 		},
 	} {
@@ -74,7 +76,7 @@ func TestVIPAssess(t *testing.T) {
 			v := test.vip
 			v.Address, v.Since, v.Reason = addr, at(20), "healthy"
 			if v.Announce == "" {
-				v.Announce = admin.ByBGP
+				v.Announce = speaker.ByBGP
 			}
 			var sent []string
 			for _, p := range test.peers {
@@ -100,21 +102,21 @@ func TestVIPQuiet(t *testing.T) {
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	for _, test := range []struct {
 		name  string
-		state admin.Stage
+		state speaker.Stage
 		count *admin.Arrivals
 		now   int
 		why   string
 	}{
-		{"not counted", admin.Announced, nil, 900, "healthy"},
-		{"not yet", admin.Announced, &admin.Arrivals{}, 159, "healthy"},
-		{"none ever", admin.Announced, &admin.Arrivals{}, 160, "healthy; no new TCP connection for 1m0s"},
-		{"none any more", admin.Announced, &admin.Arrivals{Count: 7, Last: at(200)}, 921, "healthy; no new TCP connection for 12m1s"},
-		{"none since it is back", admin.Announced, &admin.Arrivals{Count: 7, Last: at(10)}, 159, "healthy"},
-		{"counting began later", admin.Announced, &admin.Arrivals{Since: at(200)}, 259, "healthy"},
-		{"withdrawn", admin.Withdrawn, &admin.Arrivals{}, 900, "healthy"},
+		{"not counted", speaker.Announced, nil, 900, "healthy"},
+		{"not yet", speaker.Announced, &admin.Arrivals{}, 159, "healthy"},
+		{"none ever", speaker.Announced, &admin.Arrivals{}, 160, "healthy; no new TCP connection for 1m0s"},
+		{"none any more", speaker.Announced, &admin.Arrivals{Count: 7, Last: at(200)}, 921, "healthy; no new TCP connection for 12m1s"},
+		{"none since it is back", speaker.Announced, &admin.Arrivals{Count: 7, Last: at(10)}, 159, "healthy"},
+		{"counting began later", speaker.Announced, &admin.Arrivals{Since: at(200)}, 259, "healthy"},
+		{"withdrawn", speaker.Withdrawn, &admin.Arrivals{}, 900, "healthy"},
 		{"no router has it", admin.Unsent, &admin.Arrivals{}, 900, "healthy"},
 	} {
-		v := admin.VIP{State: test.state, Since: at(100), Reason: "healthy", Arrivals: test.count}
+		v := admin.VIP{State: test.state, Status: speaker.Status{Since: at(100), Reason: "healthy"}, Arrivals: test.count}
 		if got := v.Why(at(test.now)); got != test.why {
 			t.Errorf("%s: %q, want %q", test.name, got, test.why)
 		}

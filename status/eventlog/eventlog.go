@@ -14,16 +14,18 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// Event is one line of the log, at level info or above.
+// Event is one line of the log, at level info or above. Its JSON is part of what `herald status -o json` prints.
 type Event struct {
-	At    time.Time
-	Level slog.Level
-	// What is the line's message, About its attributes as key=value, Why the one
+	At    time.Time  `json:"at"`
+	Level slog.Level `json:"level"`
+	// What is the line's message, About its attributes as key=value, Why the attribute
 	// that gives a reason. Each is one line of [longest] characters at most.
-	What, About, Why string
-	// Of and State are, of a change of state, what has it (`vip`, `check` or `peer`, and its name) and what it is now; empty of
-	// any other event.
-	Of, State string
+	What  string `json:"what"`
+	About string `json:"about,omitempty"`
+	Why   string `json:"why,omitempty"`
+	// Of and State are set for a change of state only: the subject (`vip NAME ADDRESS`, `check NAME` or `peer NAME`) and its new state.
+	Of    string `json:"of,omitempty"`
+	State string `json:"state,omitempty"`
 }
 
 // longest bounds what a single event takes of memory: a refused file lists every

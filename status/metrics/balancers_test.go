@@ -6,14 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
 )
 
 func balancing() admin.Status {
 	return admin.Status{
-		VIPs:   []admin.VIP{{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Bridge: "forwards new connections to m2", BridgedTo: []string{"m2"}}},
-		Checks: []admin.Check{{Name: "registry", State: "unhealthy", Reason: "refused"}},
+		VIPs:   []admin.VIP{{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10")}, Bridge: "forwards new connections to m2", BridgedTo: []string{"m2"}}},
+		Checks: []health.Verdict{{Name: "registry", State: health.Unhealthy, Reason: "refused"}},
 		Balancers: []admin.Balancer{
 			{Name: "api", Type: "internal", Error: "x", Backends: []admin.Backend{
 				{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Connections: 7, Open: 3},

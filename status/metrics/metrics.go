@@ -13,6 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/page"
 )
@@ -140,9 +144,9 @@ func collect(s admin.Status, t teller) {
 	}
 	for _, k := range s.Checks {
 		t := t.of("check", k.Name)
-		t.flag("check_healthy", "1 healthy, 0 unhealthy or not known yet.", k.State == admin.Healthy)
+		t.flag("check_healthy", "1 healthy, 0 unhealthy or not known yet.", k.State == health.Healthy)
 		t.flag("check_warning", "1 while a check has a warning, such as an expiring certificate.", k.Warning != "")
-		t.gauge("check_latency_seconds", "Duration of the last probe.", k.Latency)
+		t.gauge("check_latency_seconds", "Duration of the last probe.", k.Latency.Seconds())
 		t.time("check_since_timestamp_seconds", "When the check's state last changed.", k.Since)
 		t.counts("check_probes_total", "Probes by result.", "result", map[string]uint64{"pass": k.Passes, "fail": k.Failures})
 	}
@@ -152,15 +156,15 @@ func collect(s admin.Status, t teller) {
 }
 
 func collectVIP(v admin.VIP, t teller) {
-	if v.Announce == admin.ByARP {
+	if v.Announce == speaker.ByARP {
 		t.flag("vip_conflict", "1 while a host that is not a member uses the address.", v.Conflict != "")
 		t.flag("vip_rival", "1 while another member is seen to hold the address that this node holds.", v.Rival != "")
 		t.count("vip_conflicts_total", "Times that a host that is not a member was seen using the address.", v.Conflicts)
-	} else if v.Announce != admin.ByKernel {
+	} else if v.Announce != speaker.ByKernel {
 		t.gauge("vip_peers", "BGP peers that were sent the address's route; none for a VIP that is announced in another way.", float64(len(v.Sent)))
 	}
 	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least, in a table of the kernel, or on a flat layer 2; vip_stage tells of draining and demoted ones, vip_kept of a holder in bad health.",
-		v.State == admin.Announced)
+		v.State == speaker.Announced)
 	t.of("stage", string(v.Stage)).gauge("vip_stage", "1 for the stage that was decided for the address.", 1)
 	t.time("vip_since_timestamp_seconds", "Since when the address is in the state that status shows.", v.Since)
 	t.flag("vip_error", "1 while something stands in the way of the address's stage.", v.State == admin.Blocked)
@@ -171,22 +175,22 @@ func collectVIP(v admin.VIP, t teller) {
 		t.count("vip_arrivals_total", "Connections of TCP that others began to the address on this node, counted by their first packets.", a.Count)
 	}
 	if last := v.LastWithdrawal; last != nil {
-		t.gauge("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", last.Seconds)
+		t.gauge("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", last.Took.Seconds())
 		t.time("vip_last_withdrawal_timestamp_seconds", "When the last unplanned withdrawal began.", last.At)
 	}
 }
 
-func collectPeer(p admin.Peer, t teller) {
+func collectPeer(p bgp.Session, t teller) {
 	if b := p.BFD; b != nil {
-		t.flag("bfd_session_up", "1 while the BFD session is up.", b.State == admin.BFDUp)
+		t.flag("bfd_session_up", "1 while the BFD session is up.", b.State == bfd.Up)
 		t.time("bfd_session_since_timestamp_seconds", "When the BFD session reached its state.", b.Since)
 		t.count("bfd_session_downs_total", "Times that BFD ended the BGP session.", b.Downs)
-		t.gauge("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", b.DetectionTime)
+		t.gauge("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", b.DetectionTime.Seconds())
 		t.counts("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.",
 			"direction", map[string]uint64{"in": b.In, "out": b.Out, "discarded": b.Discarded})
 	}
 	t = t.of("asn", p.AS())
-	t.flag("bgp_session_up", "1 while the session is established.", p.State == admin.Established)
+	t.flag("bgp_session_up", "1 while the session is established.", p.State == bgp.Established)
 	t.time("bgp_session_since_timestamp_seconds", "When the session came up or went down.", p.Since)
 	t.count("bgp_session_drops_total", "Established sessions that were lost.", p.Drops)
 	t.gauge("bgp_routes_advertised", "Routes the peer was sent.", float64(p.Sent()))
@@ -237,7 +241,7 @@ func leases(s admin.Status) []admin.Lease {
 		out = slices.Clone(s.Election.Leases)
 	}
 	for _, v := range s.VIPs {
-		if v.Announce == admin.ByARP && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.VIP == v.Name }) {
+		if v.Announce == speaker.ByARP && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.VIP == v.Name }) {
 			out = append(out, admin.Lease{VIP: v.Name})
 		}
 	}

@@ -9,6 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
 	"github.com/herald-vip/herald/status/page"
@@ -19,14 +28,13 @@ func status() admin.Status {
 	return admin.Status{
 		Version: "v1", Config: admin.Config{Generation: 3, Loaded: at, Error: "bad"},
 		VIPs: []admin.VIP{
-			{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", State: "announced", Sent: []string{"10.0.1.254"}, Decided: true, Since: at, Restored: 2,
-				LastWithdrawal: &admin.Withdrawal{At: at, Seconds: 0.004}, Arrivals: &admin.Arrivals{Count: 12}},
-			{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", State: "blocked", Decided: true, Error: "no link"},
+			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", Decided: true, Since: at, LastWithdrawal: &speaker.Withdrawal{At: at, Took: seconds.Duration(4 * time.Millisecond)}}, State: "announced", Sent: []string{"10.0.1.254"}, Restored: 2, Arrivals: &admin.Arrivals{Count: 12}},
+			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", Decided: true, Error: "no link"}, State: "blocked"},
 		},
-		Checks: []admin.Check{{Name: "apiserver", State: "unhealthy", Warning: "expires", Latency: 0.25, Passes: 7, Failures: 2}},
-		Peers: []admin.Peer{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1,
+		Checks: []health.Verdict{{Name: "apiserver", State: health.Unhealthy, Warning: "expires", Latency: seconds.Duration(250 * time.Millisecond), Passes: 7, Failures: 2}},
+		Peers: []bgp.Session{{Name: "10.0.1.254", ASN: 64500, State: "established", Drops: 1,
 			Advertised: []netip.Prefix{netip.MustParsePrefix("10.99.0.10/32"), netip.MustParsePrefix("10.99.0.11/32")},
-			BFD:        &admin.BFD{State: "up", Since: at, DetectionTime: 0.15, Downs: 4, In: 10, Out: 11, Discarded: 1}}},
+			BFD:        &bfd.Status{State: bfd.Up, Since: at, DetectionTime: seconds.Duration(150 * time.Millisecond), Downs: 4, In: 10, Out: 11, Discarded: 1}}},
 	}
 }
 
@@ -84,7 +92,7 @@ func TestElectionMetrics(t *testing.T) {
 	_, body := get(t, metrics.NewHandler(func() admin.Status {
 		return admin.Status{
 			Node: "m1",
-			VIPs: []admin.VIP{{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp", Conflict: "02:00:00:00:00:09", Conflicts: 3, Rival: "02:00:00:00:00:08"}},
+			VIPs: []admin.VIP{{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp"}, Conflict: "02:00:00:00:00:09", Conflicts: 3, Rival: "02:00:00:00:00:08"}},
 			Election: &admin.Election{
 				Fence: admin.FenceOn, Problem: "differs", Change: "waits for m3", Strangers: 5, Undecipherable: 6, Ignored: 7,
 				Members: []admin.Member{{Name: "m1", Self: true, Voter: true}, {Name: "m2", Alive: true, Voter: true}, {Name: "m3", Voter: true}, {Name: "w1", Alive: true}},
@@ -129,12 +137,12 @@ func TestElectionMetrics(t *testing.T) {
 
 func TestServiceMetrics(t *testing.T) {
 	services := &admin.Services{
-		Synced: true, Total: 3, Routes: 2, Failing: 1, Stands: 6, Held: 4, Obstructed: 5, LeftOut: make([]admin.LeftOut, 2),
-		Kubernetes: admin.Kubernetes{Unconnected: "x", Troubles: make([]admin.Trouble, 2), Reads: 10, Watches: 11, Writes: 12, Failed: 13},
-		Writer:     &admin.Writer{Writes: true, Refused: map[string]int{"NoPool": 7}, Assignments: 20, Refusals: 21, ServiceWrites: 22, PoolWrites: 23, EventWrites: 24},
+		Synced: true, Counts: announce.Counts{Total: 3, Routes: 2, Failing: 1}, Stands: 6, Held: 4, Obstructed: 5, LeftOut: make([]peering.LeftOut, 2),
+		Kubernetes: admin.Kubernetes{Unconnected: "x", Health: kube.Health{Troubles: make([]kube.Trouble, 2), Requests: kube.Requests{Reads: 10, Watches: 11, Writes: 12, Failed: 13}}},
+		Writer:     &assign.Status{Writes: true, Refused: map[string]int{"NoPool": 7}, Assignments: 20, Refusals: 21, ServiceWrites: 22, PoolWrites: 23, EventWrites: 24},
 		Pools: []admin.Pool{
-			{Withdrawn: 8},
-			{Name: "a", Error: "x", Announced: 1, Draining: 2, Withdrawn: 3, Flat: 4, IPv4: &admin.Usage{Capacity: 254, Used: 9}, Conflicts: 5},
+			{PoolStatus: announce.PoolStatus{Withdrawn: 8}},
+			{PoolStatus: announce.PoolStatus{Name: "a", Error: "x", Announced: 1, Draining: 2, Withdrawn: 3, Flat: 4}, IPv4: &admin.Usage{Capacity: 254, Used: 9}, Conflicts: 5},
 		},
 	}
 	_, body := get(t, metrics.NewHandler(func() admin.Status { return admin.Status{Services: services} }, nil, nil), "/metrics")
@@ -168,9 +176,9 @@ func TestServiceMetrics(t *testing.T) {
 func TestLeaseThatNobodyStoodFor(t *testing.T) {
 	_, body := get(t, metrics.NewHandler(func() admin.Status {
 		return admin.Status{Node: "m1", VIPs: []admin.VIP{
-			{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp"},
-			{Name: "cp", Address: netip.MustParseAddr("fd00:3::100"), Announce: "arp"},
-			{Name: "routed", Address: netip.MustParseAddr("10.99.0.10"), Announce: "bgp"},
+			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp"}},
+			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("fd00:3::100"), Announce: "arp"}},
+			{Status: speaker.Status{Name: "routed", Address: netip.MustParseAddr("10.99.0.10"), Announce: "bgp"}},
 		}}
 	}, nil, nil), "/metrics")
 	for _, want := range []string{`herald_lease_held{vip="cp"} 0`, `herald_lease_standing{vip="cp"} 0`, `herald_vip_conflict{address="fd00:3::100",vip="cp"} 0`} {

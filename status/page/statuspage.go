@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/service/report"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -139,9 +142,9 @@ func vipMood(v admin.VIP, e *admin.Election) string {
 	switch {
 	case v.State == admin.Blocked || v.State == admin.Unsent || v.Conflict != "" || v.Rival != "":
 		return bad
-	case v.Stage == admin.Announced && !v.Kept && len(v.Sent) == len(v.Peers) && v.Error == "":
+	case v.Stage == speaker.Announced && !v.Kept && len(v.Sent) == len(v.Peers) && v.Error == "":
 		return good
-	case v.Stage != admin.Withdrawn:
+	case v.Stage != speaker.Withdrawn:
 		return odd
 	case e.Holder(v.Name) != "":
 		return idle
@@ -149,11 +152,11 @@ func vipMood(v admin.VIP, e *admin.Election) string {
 	return bad
 }
 
-func peerMood(p admin.Peer) string {
+func peerMood(p bgp.Session) string {
 	switch {
-	case p.State != admin.Established:
+	case p.State != bgp.Established:
 		return bad
-	case p.BFD != nil && p.BFD.State != admin.BFDUp:
+	case p.BFD != nil && p.BFD.State != bfd.Up:
 		return odd
 	}
 	return good

@@ -20,7 +20,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/service/peering"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
 	"github.com/herald-vip/herald/status/page"
 )
 
@@ -183,12 +191,12 @@ func TestTrouble(t *testing.T) {
 	s.Election.Problem, s.Election.Change, s.Election.Insecure = "the lists differ", "waits for m3", true
 	s.Election.Exposed = "gossip.key has mode 0644"
 	s.Election.Fence = "no nf_tables"
-	s.Peers = []admin.Peer{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
-		BFD: &admin.BFD{State: "down", Reason: "nothing heard"}}}
+	s.Peers = []bgp.Session{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
+		BFD: &bfd.Status{State: bfd.Down, Reason: "nothing heard"}}}
 	s.Services = &admin.Services{
-		Kubernetes: admin.Kubernetes{Unconnected: "no such file", Troubles: []admin.Trouble{{About: "nodes", Reason: "forbidden"}}},
-		Unpeered:   "no router ID", LeftOut: []admin.LeftOut{{Peer: "rack-a", Reason: "no Secret"}}, Failing: 3, Obstructed: 2,
-		Pools: []admin.Pool{{Name: "typo", Error: "no range"}},
+		Kubernetes: admin.Kubernetes{Unconnected: "no such file", Health: kube.Health{Troubles: []kube.Trouble{{About: "nodes", Reason: "forbidden"}}}},
+		Unpeered:   "no router ID", LeftOut: []peering.LeftOut{{Peer: "rack-a", Reason: "no Secret"}}, Counts: announce.Counts{Failing: 3}, Obstructed: 2,
+		Pools: []admin.Pool{{PoolStatus: announce.PoolStatus{Name: "typo", Error: "no range"}}},
 	}
 	page := render(t, s, time.Now())
 	for _, want := range []string{
@@ -216,15 +224,15 @@ func TestVIPMood(t *testing.T) {
 		holder string
 		want   string
 	}{
-		{admin.VIP{Stage: "announced", State: "announced"}, "", "good"},
-		{admin.VIP{Stage: "announced", State: "blocked"}, "", "bad"},
-		{admin.VIP{Stage: "announced", State: "unsent"}, "", "bad"},
-		{admin.VIP{Stage: "announced", State: "announced", Peers: []string{"r1", "r2"}, Sent: []string{"r2"}}, "", "odd"},
-		{admin.VIP{Stage: "announced", State: "announced", Error: "it is on this host twice"}, "", "odd"},
-		{admin.VIP{Stage: "announced", State: "announced", Conflict: "x"}, "", "bad"},
-		{admin.VIP{Stage: "lingering", State: "lingering"}, "", "odd"},
-		{admin.VIP{Stage: "withdrawn", State: "withdrawn"}, "", "bad"},
-		{admin.VIP{Stage: "withdrawn", State: "withdrawn"}, "m2", "idle"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced"}, State: "announced"}, "", "good"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced"}, State: "blocked"}, "", "bad"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced"}, State: "unsent"}, "", "bad"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced", Peers: []string{"r1", "r2"}}, State: "announced", Sent: []string{"r2"}}, "", "odd"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced", Error: "it is on this host twice"}, State: "announced"}, "", "odd"},
+		{admin.VIP{Status: speaker.Status{Stage: "announced"}, State: "announced", Conflict: "x"}, "", "bad"},
+		{admin.VIP{Status: speaker.Status{Stage: "lingering"}, State: "lingering"}, "", "odd"},
+		{admin.VIP{Status: speaker.Status{Stage: "withdrawn"}, State: "withdrawn"}, "", "bad"},
+		{admin.VIP{Status: speaker.Status{Stage: "withdrawn"}, State: "withdrawn"}, "m2", "idle"},
 	} {
 		s := admin.Status{VIPs: []admin.VIP{c.vip}, Election: &admin.Election{Leases: []admin.Lease{{Holder: c.holder}}}}
 		want := fmt.Sprintf(`<td class=%q>%s`, c.want, c.vip.State)
@@ -263,15 +271,15 @@ func TestLeftOut(t *testing.T) {
 		}
 	}
 	for i := range 50 {
-		s.Events = append(s.Events, admin.Event{What: fmt.Sprintf("event %d.", i)})
+		s.Events = append(s.Events, eventlog.Event{What: fmt.Sprintf("event %d.", i)})
 	}
 	for range 30 {
-		s.Checks = append(s.Checks, admin.Check{Name: "a"})
+		s.Checks = append(s.Checks, health.Verdict{Name: "a"})
 	}
 	shows(" more, for which there is no room", false)
 	shows("event 49.", true)
 	shows("the last 50 of", false)
-	s.Checks, s.Events = append(s.Checks, s.Checks[:7]...), append(s.Events, admin.Event{What: "event 50."})
+	s.Checks, s.Events = append(s.Checks, s.Checks[:7]...), append(s.Events, eventlog.Event{What: "event 50."})
 	shows("and 7 more, for which there is no room", true)
 	shows("event 49.", true)
 	shows("event 50.", false)

@@ -3,7 +3,11 @@ package page
 import (
 	"time"
 
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
 )
 
 const (
@@ -40,11 +44,11 @@ func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 		add("vip "+v.Name+" "+v.Address.String(), v.Name+" "+v.Address.String(), string(v.Stage), v.Since, stageMood)
 	}
 	for _, c := range s.Checks {
-		add("check "+c.Name, "check "+c.Name, string(c.State), c.Since, checkMood)
+		add("check "+c.Name, "check "+c.Name, c.State.String(), c.Since, checkMood)
 	}
 	for _, p := range s.Peers {
 		state := "down"
-		if p.State == admin.Established {
+		if p.State == bgp.Established {
 			state = string(p.State)
 		}
 		add("peer "+p.Name, "peer "+p.Name, state, p.Since, checkMood)
@@ -54,8 +58,8 @@ func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 
 // spans are the states of one thing, the latest first: the one that it has since a time, and by its events, of
 // which the newest is the first, those of before.
-func spans(events []admin.Event, of, state string, since, now time.Time, mood func(string) string) []span {
-	from := []admin.Event{{At: since, State: state}}
+func spans(events []eventlog.Event, of, state string, since, now time.Time, mood func(string) string) []span {
+	from := []eventlog.Event{{At: since, State: state}}
 	for _, e := range events {
 		last := &from[len(from)-1]
 		switch {
@@ -85,10 +89,10 @@ func spans(events []admin.Event, of, state string, since, now time.Time, mood fu
 func place(t, now time.Time) float64 { return width * (1 - now.Sub(t).Seconds()/window.Seconds()) }
 
 func stageMood(state string) string {
-	switch admin.Stage(state) {
-	case admin.Announced:
+	switch speaker.Stage(state) {
+	case speaker.Announced:
 		return good
-	case admin.Withdrawn:
+	case speaker.Withdrawn:
 		return idle
 	}
 	return odd
@@ -96,9 +100,9 @@ func stageMood(state string) string {
 
 func checkMood(state string) string {
 	switch state {
-	case string(admin.Healthy), string(admin.Established):
+	case health.Healthy.String(), string(bgp.Established):
 		return good
-	case string(admin.Unknown):
+	case health.Unknown.String():
 		return odd
 	}
 	return bad

@@ -5,16 +5,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/status/eventlog"
 )
 
 // TestSpans draws what is known of a check: by since when it has its state, and by events, the newest first.
 func TestSpans(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	ago := func(minutes float64) time.Time { return now.Add(-time.Duration(minutes * float64(time.Minute))) }
-	was := func(state string, minutes float64) admin.Event {
-		return admin.Event{At: ago(minutes), Of: "check a", State: state}
+	was := func(state string, minutes float64) eventlog.Event {
+		return eventlog.Event{At: ago(minutes), Of: "check a", State: state}
 	}
 	draw := func(state, mood string, x, w float64, from float64) span {
 		return span{X: x, Width: w, Mood: mood, State: state, From: ago(from)}
@@ -22,16 +21,16 @@ func TestSpans(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		since  float64
-		events []admin.Event
+		events []eventlog.Event
 		want   []span
 	}{
 		{"all the hour", 600, nil, []span{draw("healthy", good, 0, 720, 600)}},
 		{"for half an hour, and nothing is known of before", 30, nil, []span{draw("healthy", good, 360, 360, 30)}},
-		{"failed between", 10, []admin.Event{was("healthy", 10), was("unhealthy", 20), was("healthy", 90)},
+		{"failed between", 10, []eventlog.Event{was("healthy", 10), was("unhealthy", 20), was("healthy", 90)},
 			[]span{draw("healthy", good, 600, 120, 10), draw("unhealthy", bad, 480, 120, 20), draw("healthy", good, 0, 480, 90)}},
-		{"events of others", 30, []admin.Event{{At: ago(20), Of: "check b", State: "unhealthy"}, {At: ago(20), What: "something"}},
+		{"events of others", 30, []eventlog.Event{{At: ago(20), Of: "check b", State: "unhealthy"}, {At: ago(20), What: "something"}},
 			[]span{draw("healthy", good, 360, 360, 30)}},
-		{"told twice", 10, []admin.Event{was("healthy", 10.01), was("unhealthy", 20), was("unhealthy", 40)},
+		{"told twice", 10, []eventlog.Event{was("healthy", 10.01), was("unhealthy", 20), was("unhealthy", 40)},
 			[]span{draw("healthy", good, 599.88, 120.12, 10.01), draw("unhealthy", bad, 240, 359.88, 40)}},
 	} {
 		got := spans(tt.events, "check a", "healthy", ago(tt.since), now, checkMood)

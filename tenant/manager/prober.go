@@ -113,7 +113,7 @@ func (p *prober) answers(t *v1alpha1.Tenant, nodes []tenant.Node) (answers func(
 		return func(string) bool { return false }, len(nodes) == 0
 	}
 	for _, v := range probed.monitor.Verdicts() {
-		if _, node, _ := strings.Cut(v.Check, "/"); v.State != health.Unknown {
+		if _, node, _ := strings.Cut(v.Name, "/"); v.State != health.Unknown {
 			out[node] = v.State == health.Healthy || v.Paused
 		}
 	}

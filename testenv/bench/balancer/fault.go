@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 )
 
@@ -60,7 +61,7 @@ func (s *stage) killed(ctx context.Context, worker, m string) error {
 		if err := errors.Join(s.server(m).Kill(), observe.Pause(ctx, s.after)); err != nil {
 			return err
 		}
-		noticed, err = s.found(ctx, m, "unhealthy")
+		noticed, err = s.found(ctx, m, health.Unhealthy)
 		return err
 	}, func() error { return s.server(m).Boot(ctx) })
 	if err != nil {

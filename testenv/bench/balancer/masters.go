@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 )
 
@@ -45,7 +45,7 @@ func (s *stage) mastersTrial(ctx context.Context) error {
 		started = time.Now()
 		return errors.Join(s.speaker(newcomer).Boot(ctx), observe.Pause(ctx, s.followed))
 	}, func() (err error) {
-		healthy, err = s.found(ctx, newcomer, "healthy")
+		healthy, err = s.found(ctx, newcomer, health.Healthy)
 		return err
 	}, func() error {
 		left = time.Now()
@@ -82,7 +82,7 @@ func (s *stage) mastersTrial(ctx context.Context) error {
 
 // found waits until a master's check of its server is in a state, and returns since
 // when. On a busy machine that may take longer than the other waits.
-func (s *stage) found(ctx context.Context, master string, state admin.CheckState) (since time.Time, err error) {
+func (s *stage) found(ctx context.Context, master string, state health.State) (since time.Time, err error) {
 	err = observe.Eventually(ctx, leadsWithin, func() error {
 		status, err := observe.Status(ctx, s.speaker(master), binaryTarget)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/e2e/witness"
@@ -369,7 +370,7 @@ func (c *controlPlane) keep(t *testing.T, gone ...site.Master) {
 				return err
 			}
 			for _, v := range status.VIPs {
-				if !v.Kept && v.Stage != admin.Withdrawn || v.Kept && slices.Contains(gone, m) {
+				if !v.Kept && v.Stage != speaker.Withdrawn || v.Kept && slices.Contains(gone, m) {
 					since = time.Time{}
 					return fmt.Errorf("%s has %s %s, kept %t: %s", m, v.Address, v.Stage, v.Kept, v.Reason)
 				}

@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -138,7 +139,7 @@ func (c *column) drained(t *testing.T, n int) {
 		goes.Shows(t, func(status admin.Status) error {
 			const longer = 3 * time.Second // than it lingers for nothing
 			for _, v := range status.VIPs {
-				if v.Stage != admin.Lingering || time.Since(v.Since) < longer {
+				if v.Stage != speaker.Lingering || time.Since(v.Since) < longer {
 					return fmt.Errorf("%s has %s %s since %v", goes, v.Address, v.Stage, v.Since)
 				}
 			}
@@ -156,7 +157,7 @@ func (c *column) openedMeanwhile(t *testing.T, n int) {
 	site.Freeze(t, c.routing())
 	undrain := c.drain(t, goes)
 	goes.Shows(t, func(status admin.Status) error {
-		return site.ErrorIf(status.VIPs[0].Stage == admin.Announced || status.VIPs[1].Stage == admin.Announced, "%s announces still", goes)
+		return site.ErrorIf(status.VIPs[0].Stage == speaker.Announced || status.VIPs[1].Stage == speaker.Announced, "%s announces still", goes)
 	})
 	if c.on {
 		site.Eventually(t, site.Soon, func() error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/holders"
@@ -67,7 +68,7 @@ func TestARPKept(t *testing.T) {
 	}
 	f.Elect(t)
 	apiserver := func(m string) *lab.Node { return f.Node(m + "-apiserver") }
-	shows := func(m string, stage admin.Stage, kept bool) {
+	shows := func(m string, stage speaker.Stage, kept bool) {
 		t.Helper()
 		site.Eventually(t, site.Soon, func() error {
 			status, err := f.Speaker(m).Status(t)
@@ -89,21 +90,21 @@ func TestARPKept(t *testing.T) {
 	}
 	f.Asked(t, 300)
 	holder := f.Held(t)
-	shows(holder, admin.Announced, true)
+	shows(holder, speaker.Announced, true)
 	well := f.Others(holder)[0]
 	site.Thaw(t, apiserver(well))
 	f.Held(t, well)
-	shows(well, admin.Announced, false)
-	shows(holder, admin.Withdrawn, false)
+	shows(well, speaker.Announced, false)
+	shows(holder, speaker.Withdrawn, false)
 	f.Asked(t, 100)
 	site.Freeze(t, apiserver(well))
-	shows(well, admin.Announced, true)
+	shows(well, speaker.Announced, true)
 	f.Asked(t, 300)
 	f.Held(t, well)
 	f.Answered(t, from)
 
 	site.Kill(t, apiserver(well))
-	shows(well, admin.Withdrawn, false)
+	shows(well, speaker.Withdrawn, false)
 	for _, m := range f.Others(well) {
 		site.Thaw(t, apiserver(m))
 	}

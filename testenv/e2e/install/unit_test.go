@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -206,7 +207,7 @@ func TestUnit(t *testing.T) {
 	site.Must(t, err)
 	d.becomes(t, "ActiveState", "active")
 	s.Shows(t, func(status admin.Status) error {
-		return site.ErrorIf(status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != admin.Healthy,
+		return site.ErrorIf(status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != health.Healthy,
 			"draining %q, until undrain: %t, check %s", status.Draining, status.UntilUndrain, status.Checks[0].State)
 	})
 	s.HasAddress(t, site.VIP4, false)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -157,7 +158,7 @@ func (c routerConfig) accepts(t *testing.T, s *machines) {
 		m.Shows(t, func(status admin.Status) error {
 			var sent int
 			for _, p := range status.Peers {
-				if p.BFD == nil || p.BFD.State != "up" || p.BFD.DetectionTime != 0.9 {
+				if p.BFD == nil || p.BFD.State != bfd.Up || p.BFD.DetectionTime.Seconds() != 0.9 {
 					return fmt.Errorf("BFD of %s with %s: %+v", m, p.Name, p.BFD)
 				}
 				for _, a := range stray {

@@ -38,7 +38,7 @@ func startAssigner(t *testing.T, k *site.APIServer) *assign.Assigner {
 	a := assign.New(site.Log(t), k.Connect(t), assignOptions("n1"))
 	site.Meanwhile(t, a.Run)
 	site.Eventually(t, site.Soon, func() error {
-		return site.ErrorIf(!a.Status().Writer, "nobody is the assigner")
+		return site.ErrorIf(!a.Status().Writes, "nobody is the assigner")
 	})
 	return a
 }

@@ -206,12 +206,12 @@ func TestBFD(t *testing.T) {
 			// The router is slower, and then this end is; nothing goes down.
 			r.configure(t, 300*time.Millisecond)
 			s.status(peer, "as slow as the router", func(st bfd.Status) bool {
-				return st.TxInterval == 300*time.Millisecond && st.DetectionTime == 900*time.Millisecond
+				return time.Duration(st.TxInterval) == 300*time.Millisecond && time.Duration(st.DetectionTime) == 900*time.Millisecond
 			})
 			c.Interval = 400 * time.Millisecond
 			site.Must(t, s.Apply([]bfd.Config{c}))
 			s.status(peer, "slow", func(st bfd.Status) bool {
-				return st.TxInterval == 400*time.Millisecond && st.DetectionTime == 1200*time.Millisecond
+				return time.Duration(st.TxInterval) == 400*time.Millisecond && time.Duration(st.DetectionTime) == 1200*time.Millisecond
 			})
 			view("told of the slower interval", func(v bfdView) bool {
 				if bird {
@@ -223,7 +223,7 @@ func TestBFD(t *testing.T) {
 			site.Must(t, s.Apply([]bfd.Config{c}))
 			r.configure(t, 100*time.Millisecond)
 			s.status(peer, "fast again", func(st bfd.Status) bool {
-				return st.TxInterval == 100*time.Millisecond && st.DetectionTime == 300*time.Millisecond
+				return time.Duration(st.TxInterval) == 100*time.Millisecond && time.Duration(st.DetectionTime) == 300*time.Millisecond
 			})
 			if st := s.Statuses()[c.Peer]; st.Downs > 0 {
 				site.FailTiming(t, w.Starved(began), "a change of an interval took the session down: %+v", *st)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -42,7 +42,7 @@ func TestDefaultGateway(t *testing.T) {
 	waits := func() {
 		t.Helper()
 		for _, peer := range []string{"default-ipv4", "default-ipv6"} {
-			s.ShowsPeer(t, peer, func(p admin.Peer) error {
+			s.ShowsPeer(t, peer, func(p bgp.Session) error {
 				return site.ErrorIf(p.State != "waiting" || p.Reason == "", "status has %s %s, because %q", peer, p.State, p.Reason)
 			})
 		}

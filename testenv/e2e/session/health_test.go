@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -19,7 +20,7 @@ func because(t *testing.T, s *site.Session, reason string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
 		vip, check := status.VIPs[0], status.Checks[0]
-		return site.ErrorIf(vip.Stage != "withdrawn" || check.State != "unhealthy" || !strings.HasPrefix(check.Reason, reason),
+		return site.ErrorIf(vip.Stage != "withdrawn" || check.State != health.Unhealthy || !strings.HasPrefix(check.Reason, reason),
 			"the VIP is %s, the check %s because %q, want withdrawn, unhealthy and %q", vip.Stage, check.State, check.Reason, reason)
 	})
 }
@@ -90,7 +91,7 @@ func TestFlappingAPIServer(t *testing.T) {
 	fast := strings.Replace(site.BothPeers, "{name: apiserver, http", "{name: apiserver, interval: 50ms, http", 1)
 	s := newAnnouncingSite(t, site.Files{"herald/herald.yaml": fast})
 	routes := site.WatchRoutes(t, s.Node("r1"))
-	check := func(want admin.CheckState) {
+	check := func(want health.State) {
 		t.Helper()
 		s.Shows(t, func(status admin.Status) error {
 			return site.ErrorIf(status.Checks[0].State != want, "the check is %s, want %s", status.Checks[0].State, want)
@@ -99,9 +100,9 @@ func TestFlappingAPIServer(t *testing.T) {
 	began := time.Now()
 	for range flaps {
 		s.Readyz.Set("/readyz", stub.Answer{Status: http.StatusInternalServerError})
-		check("unhealthy")
+		check(health.Unhealthy)
 		s.Readyz.Set("/readyz", stub.Answer{})
-		check("healthy")
+		check(health.Healthy)
 	}
 	took := time.Since(began)
 	withdrawals := 0

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/hostile"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -78,7 +78,7 @@ func TestHostileRouter(t *testing.T) {
 	// The first attacker has learnt to behave, and is taken back.
 	behaved := make(chan error, 1)
 	go func() { _, err := attack(0, hostile.Behaved.Name, time.Minute); behaved <- err }()
-	s.ShowsPeer(t, attacker(0), func(p admin.Peer) error {
+	s.ShowsPeer(t, attacker(0), func(p bgp.Session) error {
 		return site.ErrorIf(p.State != "established", "session is %s: %s", p.State, p.Reason)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -136,7 +137,7 @@ func (k *kernelSite) announced(t *testing.T) {
 	k.routed(t, true)
 	k.Shows(t, func(s admin.Status) error {
 		v := s.VIPs[0]
-		return site.ErrorIf(v.Told() != "announced" || v.Announce != admin.ByKernel || v.Table == 0, "status says %+v", v)
+		return site.ErrorIf(v.Told() != "announced" || v.Announce != speaker.ByKernel || v.Table == 0, "status says %+v", v)
 	})
 	ready, err := site.Run(t, k.Node("s-speaker"), "herald", "status")
 	if err != nil || !strings.Contains(ready, "by the kernel's table") {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -43,8 +44,8 @@ peers:
 	}
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	_, before := watchedUp(t, s, "r1", "10.0.1.254")
-	if before.BFD.DetectionTime != 0.03 {
-		t.Fatalf("the detection time is %v s, want 0.03", before.BFD.DetectionTime)
+	if before.BFD.DetectionTime.Seconds() != 0.03 {
+		t.Fatalf("the detection time is %v s, want 0.03", before.BFD.DetectionTime.Seconds())
 	}
 
 	began, w := time.Now(), site.StartWitness(t)
@@ -58,7 +59,7 @@ peers:
 		t.Errorf("%d threads are before the others, want the one that speaks BFD", first)
 	}
 	after := status.Peers[0]
-	if after.BFD == nil || after.BFD.State != "up" || after.BFD.Downs != before.BFD.Downs || after.Drops != before.Drops {
+	if after.BFD == nil || after.BFD.State != bfd.Up || after.BFD.Downs != before.BFD.Downs || after.Drops != before.Drops {
 		site.FailTiming(t, w.Stolen(began), "after %v under load: session %s, %d times lost, BFD %+v", measured, after.State, after.Drops-before.Drops, after.BFD)
 	}
 	t.Logf("%d packets in and %d out in %v", after.BFD.In-before.BFD.In, after.BFD.Out-before.BFD.Out, measured)

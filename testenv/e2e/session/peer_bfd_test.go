@@ -13,7 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -42,7 +43,7 @@ func bfdOf(t *testing.T, r site.Router) (bfdPeer, error) {
 }
 
 // watchedUp waits until both ends say that the BFD session is up.
-func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p admin.Peer) {
+func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p bgp.Session) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() (err error) {
 		if b, err = bfdOf(t, s.Router(router)); err != nil {
@@ -51,7 +52,7 @@ func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p
 		if p, err = s.Peer(t, peer); err != nil {
 			return err
 		}
-		if b.Status != "up" || p.BFD == nil || p.BFD.State != "up" {
+		if b.Status != "up" || p.BFD == nil || p.BFD.State != bfd.Up {
 			return fmt.Errorf("BFD with %s: FRR says %+v, status says %+v", peer, b, p.BFD)
 		}
 		// FRR's bgpd begins the BFD session anew once BGP tells it which address it speaks from.
@@ -69,8 +70,8 @@ func watchedAs(t *testing.T, s *site.Session, router, peer string, multihop bool
 	if b.Multihop != multihop {
 		t.Errorf("multihop at FRR: %t, want %t", b.Multihop, multihop)
 	}
-	if p.BFD.Interval != 0.3 || math.Abs(p.BFD.DetectionTime-0.9) > 0.001 {
-		t.Errorf("interval %v s, detection time %v s; want 0.3, 0.9", p.BFD.Interval, p.BFD.DetectionTime)
+	if p.BFD.TxInterval.Seconds() != 0.3 || math.Abs(p.BFD.DetectionTime.Seconds()-0.9) > 0.001 {
+		t.Errorf("interval %v s, detection time %v s; want 0.3, 0.9", p.BFD.TxInterval.Seconds(), p.BFD.DetectionTime.Seconds())
 	}
 }
 
@@ -107,8 +108,8 @@ peers:
 			site.Must(t, fault.make())
 			site.Must(t, routes.Gone(t.Context(), site.IP(site.VIP4)))
 			if fault.known {
-				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
-					return site.ErrorIf(p.State == "established" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "",
+				s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
+					return site.ErrorIf(p.State == "established" || p.BFD == nil || p.BFD.State == bfd.Up || p.BFD.Reason == "",
 						"status says %s, %+v", p.State, p.BFD)
 				})
 			}
@@ -154,7 +155,7 @@ func TestRouteWaitsForBFD(t *testing.T) {
 		site.Must(t, err)
 		b, err := bfdOf(t, s.Router("r1"))
 		site.Must(t, err)
-		if p.BFD.State != "up" || p.BFD.Since.After(back) || b.Status != "up" {
+		if p.BFD.State != bfd.Up || p.BFD.Since.After(back) || b.Status != "up" {
 			site.FailTiming(t, w.Starved(healed), "the route is back at %v; status has BFD %s since %v, FRR says %s", back, p.BFD.State, p.BFD.Since, b.Status)
 		}
 	}
@@ -175,7 +176,7 @@ func TestPeerWithoutBFD(t *testing.T) {
 		})
 		p, err := s.Peer(t, "10.0.1.254")
 		site.Must(t, err)
-		if p.Reason != "" || p.BFD == nil || p.BFD.State == "up" || p.BFD.Reason == "" {
+		if p.Reason != "" || p.BFD == nil || p.BFD.State == bfd.Up || p.BFD.Reason == "" {
 			t.Errorf("status says %q of the session, and of BFD %+v", p.Reason, p.BFD)
 		}
 		return n

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -74,7 +76,7 @@ func TestLastResort(t *testing.T) {
 	site.Boot(t, s.Lab, "r1", "s")
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.Shows(t, func(status admin.Status) error {
-		return site.ErrorIf(status.Checks[0].State != "unhealthy", "the check is %s", status.Checks[0].State)
+		return site.ErrorIf(status.Checks[0].State != health.Unhealthy, "the check is %s", status.Checks[0].State)
 	})
 	if paths, _, err := s.Router("r1").Paths(t, site.VIP4); err != nil || len(paths) > 0 {
 		t.Fatalf("announced before it was healthy: %v (%v)", paths, err)
@@ -84,7 +86,7 @@ func TestLastResort(t *testing.T) {
 	s.Path(t, "r1", site.VIP4)
 	routes := site.WatchRoutes(t, s.Node("r1"))
 	s.Readyz.SetAll(stub.Answer{Status: http.StatusInternalServerError})
-	stage := func(want admin.Stage, med uint32) {
+	stage := func(want speaker.Stage, med uint32) {
 		t.Helper()
 		s.Shows(t, func(status admin.Status) error {
 			paths, _, err := s.Router("r1").Paths(t, site.VIP4)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -33,7 +33,7 @@ func TestRouterRestarts(t *testing.T) {
 			const restarts = 5
 			for range restarts {
 				site.Must(t, s.Node("r1").Kill())
-				s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
+				s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
 					return site.ErrorIf(p.State == "established", "status still has the session")
 				})
 				site.Boot(t, s.Lab, "r1")
@@ -65,7 +65,7 @@ func TestPeerShutsDown(t *testing.T) {
 		site.MustRun(t, s.Node("r1"), "vtysh", "-c", "configure terminal", "-c", "router bgp 64500", "-c", line)
 	}
 	configure("neighbor 10.0.1.1 shutdown message new line cards")
-	s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
+	s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
 		return site.ErrorIf(p.State == "established" || !strings.Contains(p.Reason, `the peer says "new line cards"`),
 			"status says %s because %q", p.State, p.Reason)
 	})

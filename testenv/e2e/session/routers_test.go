@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -64,7 +65,7 @@ func TestRouteFiltered(t *testing.T) {
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
 	onlyOn(t, s, "r2")
-	s.ShowsPeer(t, "10.0.1.254", func(p admin.Peer) error {
+	s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
 		return site.ErrorIf(!slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)), "status says that r1 was sent %v, want the VIP among them", p.Advertised)
 	})
 	for router, want := range map[string]bool{"r1": false, "r2": true} {

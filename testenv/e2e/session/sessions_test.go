@@ -15,7 +15,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -37,7 +37,7 @@ type session struct {
 	// paths are what FRR has of each VIP: the IPv4 one, from the neighbor, if nil.
 	paths map[string]site.Path
 	// check looks at what is special about it.
-	check func(t *testing.T, n site.Neighbor, p admin.Peer)
+	check func(t *testing.T, n site.Neighbor, p bgp.Session)
 }
 
 // overIPv6 is what a session over IPv6 brings.
@@ -73,7 +73,7 @@ var sessions = []session{
 	{name: "dual stack over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: both("fd00:1::1", "fd00:1::1"),
 		frr:    " neighbor fd00:1::1 capability extended-nexthop" + activate("ipv4", "fd00:1::1") + activate("ipv6", "fd00:1::1"),
 		herald: `peers: [{address: "fd00:1::254", localAddress: "fd00:1::1", asn: 64500, families: [ipv4, ipv6]}]`,
-		check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+		check: func(t *testing.T, n site.Neighbor, _ bgp.Session) {
 			if got := n.Capabilities.ExtendedNextHop; got != "advertisedAndReceived" {
 				t.Errorf("FRR says %q of the extended next hop", got)
 			}
@@ -82,7 +82,7 @@ var sessions = []session{
 		frr: activate("ipv4", "fd00:1::1"), herald: `peers: [{address: "fd00:1::254", asn: 64500, families: [ipv4], nextHop4: 10.0.1.1}]`},
 	{name: "unnumbered", neighbor: "eth1", peer: "eth1", bfd: true, paths: both("fe80::ff:fe00:a", "fe80::ff:fe00:a"),
 		frr: " neighbor eth1 interface remote-as external" + activate("ipv6", "eth1"), herald: `peers: [{interface: eth1, asn: 64500}]`,
-		check: func(t *testing.T, n site.Neighbor, p admin.Peer) {
+		check: func(t *testing.T, n site.Neighbor, p bgp.Session) {
 			if !p.Address.IsLinkLocalUnicast() || p.Address.Zone() != "eth1" {
 				t.Errorf("status has the peer at %v, want its link-local address", p.Address)
 			}
@@ -108,7 +108,7 @@ peers:
 		frr: " timers bgp 3 9", herald: `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 90s}]`},
 	// Nothing but FRR's own attempt can succeed.
 	{name: "opened by FRR", frr: " neighbor 10.0.1.1 timers connect 1", herald: "listen: {}\npeers: [{address: 10.0.1.254, asn: 64500, port: 1790}]",
-		check: func(t *testing.T, n site.Neighbor, _ admin.Peer) {
+		check: func(t *testing.T, n site.Neighbor, _ bgp.Session) {
 			if n.RemotePort != 179 {
 				t.Errorf("FRR is connected to port %d, want 179", n.RemotePort)
 			}
@@ -123,28 +123,28 @@ func both(hop4, hop6 string) map[string]site.Path {
 }
 
 // wantMD5 checks that the session is authenticated.
-func wantMD5(t *testing.T, n site.Neighbor, _ admin.Peer) {
+func wantMD5(t *testing.T, n site.Neighbor, _ bgp.Session) {
 	if n.MD5 != 1 {
 		t.Error("FRR does not say that the session is authenticated")
 	}
 }
 
 // wantTwoHops checks that FRR lets the neighbor be two hops away.
-func wantTwoHops(t *testing.T, n site.Neighbor, _ admin.Peer) {
+func wantTwoHops(t *testing.T, n site.Neighbor, _ bgp.Session) {
 	if n.MaxHops != 2 {
 		t.Errorf("FRR takes the neighbor to be %d hops away at most, want 2", n.MaxHops)
 	}
 }
 
 // wantHoldTime checks that both ends use this hold time, and FRR a keepalive of a third.
-func wantHoldTime(want time.Duration) func(*testing.T, site.Neighbor, admin.Peer) {
-	return func(t *testing.T, n site.Neighbor, p admin.Peer) {
+func wantHoldTime(want time.Duration) func(*testing.T, site.Neighbor, bgp.Session) {
+	return func(t *testing.T, n site.Neighbor, p bgp.Session) {
 		t.Helper()
 		if ms := int(want.Milliseconds()); n.HoldTime != ms || n.Keepalive != ms/3 {
 			t.Errorf("FRR's hold time is %d ms and its keepalive %d ms, want %d and %d", n.HoldTime, n.Keepalive, ms, ms/3)
 		}
-		if p.HoldTime != want.Seconds() {
-			t.Errorf("hold time in status is %v s, want %v", p.HoldTime, want.Seconds())
+		if p.HoldTime.Seconds() != want.Seconds() {
+			t.Errorf("hold time in status is %v s, want %v", p.HoldTime.Seconds(), want.Seconds())
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/e2e/witness"
@@ -89,7 +90,7 @@ func onlyOn(t *testing.T, s *site.Session, routers ...string) {
 // down waits until status has the session with the peer down.
 func down(t *testing.T, s *site.Session, peer string) {
 	t.Helper()
-	s.ShowsPeer(t, peer, func(p admin.Peer) error {
+	s.ShowsPeer(t, peer, func(p bgp.Session) error {
 		return site.ErrorIf(p.State == "established" || p.Reason == "",
 			"status has the session with %s %s, because %q", peer, p.State, p.Reason)
 	})

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
 )
@@ -133,7 +133,7 @@ bgp:
 
 // Established waits until both ends of a session say that it is up: s as the
 // router's neighbor and the router as the speaker's peer.
-func (s *Session) Established(t *testing.T, router, neighborName, peerName string) (n Neighbor, p admin.Peer) {
+func (s *Session) Established(t *testing.T, router, neighborName, peerName string) (n Neighbor, p bgp.Session) {
 	t.Helper()
 	Eventually(t, Soon, func() (err error) {
 		if n, err = s.Router(router).Neighbor(t, neighborName); err != nil {

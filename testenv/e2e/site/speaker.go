@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 )
@@ -30,18 +31,18 @@ func (s Speaker) Status(t *testing.T) (admin.Status, error) {
 }
 
 // Peer is the named peer in the status.
-func (s Speaker) Peer(t *testing.T, name string) (admin.Peer, error) {
+func (s Speaker) Peer(t *testing.T, name string) (bgp.Session, error) {
 	t.Helper()
 	status, err := s.Status(t)
 	if err != nil {
-		return admin.Peer{}, err
+		return bgp.Session{}, err
 	}
 	for _, p := range status.Peers {
 		if p.Name == name {
 			return p, nil
 		}
 	}
-	return admin.Peer{}, fmt.Errorf("status of %s has no peer %s", s.Name(), name)
+	return bgp.Session{}, fmt.Errorf("status of %s has no peer %s", s.Name(), name)
 }
 
 // Shows waits until the status is as it should be: check says what is not.
@@ -57,7 +58,7 @@ func (s Speaker) Shows(t *testing.T, check func(admin.Status) error) {
 }
 
 // ShowsPeer is Shows for one peer in the status.
-func (s Speaker) ShowsPeer(t *testing.T, name string, check func(admin.Peer) error) {
+func (s Speaker) ShowsPeer(t *testing.T, name string, check func(bgp.Session) error) {
 	t.Helper()
 	Eventually(t, Soon, func() error {
 		p, err := s.Peer(t, name)
