@@ -1,8 +1,7 @@
 //go:build containerlab
 
-// Package containerlab holds the tests of Herald's image under a real Docker
-// engine, and of the topologies under the real containerlab. `make containerlab`
-// gets what they need.
+// Package containerlab tests Herald's image under a real Docker engine, and the
+// topologies under the real containerlab. `make containerlab` installs their needs.
 package containerlab
 
 import (
@@ -17,16 +16,16 @@ import (
 	"time"
 )
 
-// The images that the topologies name unless told otherwise.
+// The topologies' default images.
 const (
 	heraldImage  = "herald:dev"
 	testenvImage = "herald-testenv:dev"
 )
 
-// frrImage is the image of FRR, as the topologies have it.
+// frrImage returns the image of FRR, from the same variable as in the topologies.
 func frrImage() string { return os.Getenv("FRR_IMAGE") }
 
-// soon is how long anything may take that should be quick, on a machine that is busy.
+// soon bounds the wait for quick events, on a busy machine.
 const soon = time.Minute
 
 // command runs a program to its end and returns what it printed.
@@ -40,7 +39,7 @@ func command(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// must runs a program that has to succeed.
+// must runs a program that must succeed.
 func must(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := command(t.Context(), name, args...)
@@ -50,15 +49,15 @@ func must(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// cleanUp runs a program after the test that has to succeed.
+// cleanUp runs a program after the test; it must succeed.
 func cleanUp(t *testing.T, name string, args ...string) {
 	if _, err := command(context.Background(), name, args...); err != nil {
 		t.Error(err)
 	}
 }
 
-// start starts a container with these arguments of `docker run`; it is removed
-// when the test is over, its log shown if that failed.
+// start starts a container with these arguments of `docker run`. It is removed after
+// the test; if the test failed, its log is shown.
 func start(t *testing.T, name string, args ...string) {
 	t.Helper()
 	must(t, "docker", append([]string{"run", "--detach", "--name", name}, args...)...)
@@ -71,8 +70,8 @@ func start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// served is how many of a second's connections from a container's network each
-// server of a VIP answered. It is an error if one connection failed.
+// served returns how many of a second's connections from a container's network each
+// server of a VIP answered. It returns an error if a connection failed.
 func served(t *testing.T, container, vip string) (map[string]int, error) {
 	t.Helper()
 	out, err := command(t.Context(), "docker", "run", "--rm", "--network", "container:"+container, heraldImage,
@@ -81,7 +80,7 @@ func served(t *testing.T, container, vip string) (map[string]int, error) {
 		Total, Failed int
 		Servers       map[string]int
 	}
-	// It exits with 1 if a connection failed, and says so.
+	// It exits with 1, and reports it, if a connection failed.
 	if e := json.Unmarshal([]byte(out), &report); e != nil {
 		return nil, errors.Join(err, e)
 	}
@@ -91,7 +90,7 @@ func served(t *testing.T, container, vip string) (map[string]int, error) {
 	return report.Servers, nil
 }
 
-// eventually waits until try succeeds. If it has not in time, the test ends with its last error.
+// eventually waits until try succeeds. On a timeout the test ends with the last error.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(soon)
@@ -109,7 +108,7 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// writeFile writes a file into a folder of the test's and returns its path.
+// writeFile writes a file into a folder of the test and returns its path.
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := t.TempDir() + "/" + name

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestImage runs the image with what the manifest of the static pod grants, and
-// no more, in the network of a node, and sees an FRR router learn the VIP and
-// lose it.
+// TestImage runs the image with only the permissions of the static pod's manifest, in
+// the network of a node. It checks that an FRR router learns the VIP and loses it.
 func TestImage(t *testing.T) {
 	const node, router, speaker = "herald-image-node", "herald-image-router", "herald-image-speaker"
 	start(t, node, "--network", "none", "--cap-add", "NET_ADMIN", "--entrypoint", "sleep", frrImage(), "infinity")
@@ -32,7 +31,7 @@ func TestImage(t *testing.T) {
 		return func() error {
 			route, err := command(t.Context(), "docker", "exec", router, "ip", "route", "show", "10.99.0.10")
 			if err == nil && strings.Contains(route, "via 10.0.1.1 dev eth1") != want {
-				err = fmt.Errorf("the router's route to the VIP is %q, want one: %t", route, want)
+				err = fmt.Errorf("the router's route to the VIP is %q, want a route: %t", route, want)
 			}
 			return err
 		}
@@ -47,14 +46,14 @@ func TestImage(t *testing.T) {
 
 	must(t, "docker", "kill", "--signal", "KILL", node+"-apiserver")
 	eventually(t, routed(false))
-	// With its own end the speaker is to leave nothing behind, and without an error.
+	// At its end the speaker must leave nothing behind, and report no error.
 	must(t, "docker", "stop", "--time", "20", speaker)
 	if code := must(t, "docker", "inspect", "--format", "{{.State.ExitCode}}", speaker); code != "0" {
 		t.Errorf("the speaker ended with code %s, want 0", code)
 	}
 }
 
-// pid is the process of a container, as the host sees it.
+// pid returns the process ID of a container on the host.
 func pid(t *testing.T, container string) string {
 	t.Helper()
 	return must(t, "docker", "inspect", "--format", "{{.State.Pid}}", container)

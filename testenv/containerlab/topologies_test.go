@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// topology is one that users are told to deploy.
+// topology is a topology that the documentation deploys.
 type topology struct {
 	name   string
 	client string
 	vips   []string
-	// answering is how many of the three masters answer for the VIP at once.
+	// answering is how many of the three masters answer for the VIP at the same time.
 	answering int
-	// rack are the containers that go with a master's rack.
+	// rack returns the containers in a master's rack.
 	rack func(master string) []string
 }
 
@@ -35,8 +35,8 @@ func topologies() []topology {
 	}}
 }
 
-// TestTopologies deploys every topology of docs/containerlab.md as it says, and
-// kills all that is in one rack.
+// TestTopologies deploys every topology of docs/containerlab.md as described there,
+// and kills everything in one rack.
 func TestTopologies(t *testing.T) {
 	for _, top := range topologies() {
 		t.Run(top.name, func(t *testing.T) {
@@ -54,10 +54,10 @@ func TestTopologies(t *testing.T) {
 	}
 }
 
-// container is the name that containerlab gives the container of a node.
+// container returns containerlab's name for the container of a node.
 func (top topology) container(node string) string { return "clab-" + top.name + "-" + node }
 
-// deploy has containerlab deploy the topology, and destroy it when the test is over.
+// deploy deploys the topology with containerlab, and destroys it after the test.
 func (top topology) deploy(t *testing.T) {
 	t.Helper()
 	containerlab, file := os.Getenv("CONTAINERLAB"), "../topologies/"+top.name+".clab.yml"
@@ -65,8 +65,8 @@ func (top topology) deploy(t *testing.T) {
 	must(t, containerlab, "deploy", "--topo", file)
 }
 
-// answered waits until that many masters, and none of the lost ones, answer the
-// client for each address of the VIP, and returns who they are.
+// answered waits until that many masters answer the client for each address of the
+// VIP, without the lost ones, and returns their names.
 func (top topology) answered(t *testing.T, want int, lost ...string) (who []string) {
 	t.Helper()
 	eventually(t, func() error {

@@ -1,4 +1,5 @@
-// Package echo is a server that says what reached it: by HTTP/1.1 and HTTP/2, with TLS and without it, by gRPC and by WebSockets.
+// Package echo is a server that answers with the request: by HTTP/1.1 and HTTP/2, with
+// TLS and without it, by gRPC and by WebSockets.
 package echo
 
 import (
@@ -18,7 +19,7 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// Reply is the JSON that a request is answered with. The server's name is in the header X-Served-By, too.
+// Reply is the JSON answer to a request. The header X-Served-By also has the server's name.
 type Reply struct {
 	Server  string      `json:"server"`
 	Proto   string      `json:"proto"`
@@ -28,13 +29,15 @@ type Reply struct {
 	Headers http.Header `json:"headers"`
 }
 
-// LargeHeader is the header of an answer to a request with the parameter large, which says how many bytes it has.
+// LargeHeader is the header of an answer to a request with the parameter large, which
+// gives its size in bytes.
 const LargeHeader = "X-Large"
 
-// Server is one of that name.
+// Server is an echo server with that name.
 type Server struct{ Name string }
 
-// ServeHTTP sends the messages of gRPC calls and WebSockets back, and answers anything else with a Reply.
+// ServeHTTP echoes the messages of gRPC calls and WebSockets, and answers anything else with a
+// Reply.
 func (s Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Served-By", s.Name)
 	switch {
@@ -47,7 +50,7 @@ func (s Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echoMessages answers a gRPC call of any method: its messages are their own answers.
+// echoMessages answers a gRPC call of any method with its own messages.
 func echoMessages(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")
@@ -58,7 +61,7 @@ func echoMessages(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", status)
 }
 
-// talk says its name, and then each message that it hears, until the client is gone.
+// talk sends its name and then echoes each message, until the client is gone.
 func (s Server) talk(c *websocket.Conn) {
 	message := s.Name
 	for websocket.Message.Send(c, message) == nil && websocket.Message.Receive(c, &message) == nil {
@@ -75,7 +78,8 @@ func (s Server) reply(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Serve answers on plain and, unless that is nil, by TLS on secure, until ctx ends. It then closes all connections at once.
+// Serve answers on plain and, unless that is nil, by TLS on secure, until ctx ends. It
+// then closes all connections at once.
 func (s Server) Serve(ctx context.Context, plain, secure net.Listener, certificate tls.Certificate) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -84,7 +88,7 @@ func (s Server) Serve(ctx context.Context, plain, secure net.Listener, certifica
 	server := &http.Server{
 		Handler: s, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
-		// Probers reset their connections hundreds of times a second.
+		// Probers reset their connections hundreds of times per second.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()

@@ -15,22 +15,22 @@ import (
 	"github.com/herald-vip/herald/election/transport"
 )
 
-// Fabric is a network in memory, for virtual time: it delays, loses, duplicates
-// and cuts as it is told. Its mutex guards its fields while it is in use.
+// Fabric is a network in memory, for virtual time: it delays, loses, duplicates and
+// cuts packets as set. Its mutex guards its fields while it is in use.
 type Fabric struct {
 	sync.Mutex
 	Ports map[netip.AddrPort]*Port
-	Delay time.Duration // of each packet, up to
-	Loss  float64       // of packets
-	Twice float64       // packets that come again
+	Delay time.Duration // largest delay of a packet
+	Loss  float64       // probability that a packet is lost
+	Twice float64       // probability that a packet is duplicated
 	Sent  func(from, to netip.AddrPort, b []byte)
 
 	random *rand.Rand
 	cut    map[[2]netip.AddrPort]bool // from, to
-	tcp    map[[2]netip.AddrPort]bool // from, to: only connections get there
+	tcp    map[[2]netip.AddrPort]bool // from, to: only connections get through
 }
 
-// New returns a network of nobody, which delays packets by up to a millisecond.
+// New returns a network without ports, which delays packets by up to a millisecond.
 func New() *Fabric {
 	return &Fabric{
 		random: rand.New(rand.NewPCG(1, 2)), Ports: make(map[netip.AddrPort]*Port),
@@ -38,21 +38,21 @@ func New() *Fabric {
 	}
 }
 
-// Part cuts the connection between two, in both directions, or mends it.
+// Part cuts both directions between two addresses, or mends them.
 func (f *Fabric) Part(a, b netip.AddrPort, cut bool) {
 	f.Cut(a, b, cut)
 	f.Cut(b, a, cut)
 }
 
-// Cut cuts the connection in one direction, or mends it.
+// Cut cuts one direction, or mends it.
 func (f *Fabric) Cut(from, to netip.AddrPort, cut bool) {
 	f.Lock()
 	defer f.Unlock()
 	f.cut[[2]netip.AddrPort{from, to}] = cut
 }
 
-// Filter drops packets between two, in both directions, or no more: connections
-// still get there.
+// Filter drops packets between two addresses, in both directions, or stops dropping
+// them; connections still get through.
 func (f *Fabric) Filter(a, b netip.AddrPort, drop bool) {
 	f.Lock()
 	defer f.Unlock()
@@ -72,8 +72,8 @@ func (f *Fabric) Open(at netip.AddrPort, a *transport.Admission) (memberlist.Nod
 	return p, nil
 }
 
-// route returns where a packet goes, now and how much later, or nil. No packet at
-// all stands for a connection.
+// route returns the destination of a packet and the delays of its copies, or nil. A
+// nil packet stands for a connection.
 func (f *Fabric) route(from netip.AddrPort, to string, b []byte) (*Port, []time.Duration) {
 	f.Lock()
 	defer f.Unlock()
@@ -100,7 +100,7 @@ type Port struct {
 	at        netip.AddrPort
 	admission *transport.Admission
 	Packets   chan *memberlist.Packet
-	Frozen    func() (thaw <-chan struct{}, dead bool) // if set: whoever is here neither sends nor receives until thaw is closed, or never more
+	Frozen    func() (thaw <-chan struct{}, dead bool) // if set: the member here neither sends nor receives until thaw is closed or, if dead, ever again
 	streams   chan net.Conn
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -113,7 +113,7 @@ func (p *Port) frozen() (thaw <-chan struct{}, dead bool) {
 	return p.Frozen()
 }
 
-// Await returns when who is asked is not frozen, false if it is dead.
+// Await waits while the member is frozen; it returns false if the member is dead.
 func Await(frozen func() (thaw <-chan struct{}, dead bool)) bool {
 	for {
 		thaw, dead := frozen()
@@ -137,7 +137,7 @@ func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
 		}
 		packet := &memberlist.Packet{Buf: append([]byte(nil), b...), From: net.UDPAddrFromAddrPort(p.at)}
 		time.AfterFunc(d, func() {
-			if thaw != nil && !Await(p.frozen) { // else the packet is on its way, whatever has become of the sender
+			if thaw != nil && !Await(p.frozen) { // otherwise the packet is on its way, even if the sender has died
 				return
 			}
 			if !Await(target.frozen) || !target.admission.AdmitPacket(p.at) {

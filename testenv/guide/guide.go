@@ -1,4 +1,5 @@
-// Package guide reads the commands and files that a document tells people to use, so that tests use the same.
+// Package guide reads the commands and files in a document, so that tests use the same
+// as its readers.
 package guide
 
 import (
@@ -8,8 +9,9 @@ import (
 
 var parts = regexp.MustCompile("(?ms)^(#+ [^\n]+)$|^( *)```(\\w*)\n(.*?)^ *```$")
 
-// Blocks are the code blocks of a document in a language, in order, without the indentation of a list: those below
-// a heading, whatever its number, up to the next one of any level, or without one all.
+// Blocks returns the code blocks of a document in a language, in order, without the
+// indentation of a list. It returns the blocks between a heading, without its number,
+// and the next heading of any level; without a heading, all blocks.
 func Blocks(document, heading, language string) (out []string) {
 	below := ""
 	for _, m := range parts.FindAllStringSubmatch(document, -1) {

@@ -11,7 +11,7 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Get passes on a result, and ends the test on an error, as in must.Get[int](t)(f()).
+// Get returns a result, and ends the test on an error, as in must.Get[int](t)(f()).
 func Get[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()

@@ -1,5 +1,6 @@
-// Package mutate keeps a list of defects that could be made in what Herald's promise of one holder rests on, and has
-// the tests find each: a test that passes with a defect in place proves nothing about it.
+// Package mutate holds a list of possible defects in the code that guarantees one
+// holder, and checks that the tests detect each. A test that passes with a defect in
+// place proves nothing about it.
 package mutate
 
 import (
@@ -13,16 +14,17 @@ import (
 //go:embed mutations.txt
 var list string
 
-// Mutation is a defect: in File, which is relative to the repository, New takes the place of Old.
+// Mutation is a defect: in File, relative to the repository, New replaces Old.
 type Mutation struct {
 	File, Old, New string
-	// Equivalent says why no test can find it; empty if one has to.
+	// Equivalent explains why no test can detect it; empty if a test must.
 	Equivalent string
 	Line       int // in the list
 }
 
-// Parse reads the list: a file's name, then for each mutation lines that begin with "-", with "+" in place
-// of these, and after them possibly one with "=" and why that changes nothing. Comments begin with "#".
+// Parse reads the list. A file's name precedes its mutations. Each has lines with "-",
+// then the replacing lines with "+", and possibly a line with "=" that explains why
+// behaviour stays the same. Comments begin with "#".
 func Parse() ([]Mutation, error) {
 	var all []Mutation
 	file, last := "", byte(0)
@@ -38,7 +40,7 @@ func Parse() ([]Mutation, error) {
 		case kind != '-' && kind != '+' && kind != '=':
 			file, kind = line, 0
 		case len(all) == 0 || file == "" || kind == '+' && last == '=':
-			return nil, fmt.Errorf("line %d of the mutations: %q follows nothing that it could change", i+1, line)
+			return nil, fmt.Errorf("line %d of the mutations: %q follows no line that it could change", i+1, line)
 		case kind == '-':
 			all[len(all)-1].Old += text + "\n"
 		case kind == '+':
@@ -51,7 +53,7 @@ func Parse() ([]Mutation, error) {
 	return all, nil
 }
 
-// Apply returns the file's content with the mutation, which must fit in one place.
+// Apply returns the file's content with the mutation. Old must occur exactly once.
 func (m Mutation) Apply(root string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(root, m.File))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 const root = "../.."
 
-// The list fits the code as it is.
+// The list fits the current code.
 func TestMutationsApply(t *testing.T) {
 	all, err := mutate.Parse()
 	if err != nil || len(all) < 50 {

@@ -14,7 +14,8 @@ import (
 	"github.com/herald-vip/herald/testenv/mutate"
 )
 
-// tests are the packages that are to find a defect below a folder, the quick ones first.
+// tests are the packages with the tests that must detect a defect below a folder, the
+// quick ones first.
 var tests = []struct {
 	below string
 	in    [][]string
@@ -24,8 +25,8 @@ var tests = []struct {
 	{"speaker/", [][]string{{"./speaker", "./speaker/flat"}, {"./speaker/sim"}}},
 }
 
-// TestMutations makes one defect after the other, in a copy that the compiler takes for the file, and has tests
-// find it.
+// TestMutations makes each defect in turn, in a copy that replaces the file for the
+// compiler, and checks that tests detect it.
 func TestMutations(t *testing.T) {
 	all, err := mutate.Parse()
 	if err != nil {
@@ -42,7 +43,7 @@ func TestMutations(t *testing.T) {
 			case by == "" && m.Equivalent == "":
 				t.Errorf("SURVIVED: %s\n-%s+%s", m.File, m.Old, m.New)
 			case by != "" && m.Equivalent != "":
-				t.Errorf("%s finds it, although it is said to be equivalent: %s", by, m.Equivalent)
+				t.Errorf("%s detects it, although the list calls it equivalent: %s", by, m.Equivalent)
 			default:
 				t.Logf("%s: %s", m.File, by)
 			}
@@ -50,7 +51,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// killer is the first test that fails with a defect in place, or the package; empty if none does.
+// killer returns the first test, or package, that fails with a defect in place; empty if none
+// does.
 func killer(file, overlay string) string {
 	try := [][]string{{"./" + filepath.Dir(file)}} // the tests of the file's own package, first
 	for _, t := range tests {
@@ -78,7 +80,7 @@ func run(command, overlay string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// overlay writes what has the go command take the defective file in place of the good one.
+// overlay writes the file that makes the go command use the defective copy.
 func overlay(t *testing.T, m mutate.Mutation) string {
 	t.Helper()
 	text, err := m.Apply(root)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes a namespace with lo up, which goes with the test, and an
-// administrator of it. It needs root.
+// New makes a network namespace with lo up, and a netlink handle in it. It lasts as
+// long as the test. It needs root.
 func New(t testing.TB) (netns.NsHandle, *netlink.Handle) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,10 +48,10 @@ func New(t testing.TB) (netns.NsHandle, *netlink.Handle) {
 	return ns, admin
 }
 
-var errEnded = errors.New("what ran in the network namespace did not return: it may have failed the test")
+var errEnded = errors.New("the function in the network namespace did not return: it may have failed the test")
 
-// In runs f on a thread of its own inside ns. That f ends its goroutine, as [testing.T.FailNow]
-// does, is an error.
+// In runs f on a separate thread inside ns. It returns an error if f ends its
+// goroutine, as [testing.T.FailNow] does.
 func In(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestInReturns wants In to return whatever f does, and its error.
+// TestInReturns checks that In returns however f ends, with its error.
 func TestInReturns(t *testing.T) {
 	ns, _ := New(t)
 	for name, c := range map[string]struct {

@@ -1,4 +1,4 @@
-// Package nettest is a host for the tests of what meets the kernel.
+// Package nettest is a host for tests of code that uses the kernel.
 package nettest
 
 import (
@@ -15,8 +15,8 @@ import (
 	namespace "github.com/herald-vip/herald/testenv/netns"
 )
 
-// Host is a fresh network namespace and an administrator in it, who works with
-// another netlink library than package rtnetlink.
+// Host is a fresh network namespace with a netlink handle in it, of another library
+// than package rtnetlink's.
 type Host struct {
 	T  testing.TB
 	NS netns.NsHandle
@@ -94,12 +94,12 @@ func (h *Host) Remove(link, cidr string) {
 // Route adds a route, directly on the link if via is empty.
 func (h *Host) Route(dst, link, via string) {
 	h.T.Helper()
-	to, err := netlink.ParseIPNet(dst)
+	network, err := netlink.ParseIPNet(dst)
 	h.Must(err)
-	h.Must(h.NL.RouteAdd(&netlink.Route{LinkIndex: h.Link(link).Attrs().Index, Dst: to, Gw: net.ParseIP(via)}))
+	h.Must(h.NL.RouteAdd(&netlink.Route{LinkIndex: h.Link(link).Attrs().Index, Dst: network, Gw: net.ParseIP(via)}))
 }
 
-// Find returns the link's entry of addr, or nil. No link has none.
+// Find returns the link's entry of addr, or nil. A missing link has none.
 func (h *Host) Find(link string, addr netip.Addr) *netlink.Addr {
 	h.T.Helper()
 	l, err := h.NL.LinkByName(link)
@@ -116,10 +116,10 @@ func (h *Host) Find(link string, addr netip.Addr) *netlink.Addr {
 	return nil
 }
 
-// Patience is how long a test waits for what is to come at once, or as soon as an address expires.
+// Patience bounds a test's wait for immediate effects, or for the expiry of an address.
 const Patience = 15 * time.Second
 
-// Loopback returns n addresses on which a test alone listens, as there are enough of them.
+// Loopback returns n addresses that are random, so that no other test listens there.
 func Loopback(n int) []netip.AddrPort {
 	a, b := byte(1+rand.IntN(254)), byte(rand.IntN(256))
 	var all []netip.AddrPort
@@ -129,7 +129,7 @@ func Loopback(n int) []netip.AddrPort {
 	return all
 }
 
-// Receive is the next value.
+// Receive returns the next value.
 func Receive[T any](t testing.TB, from <-chan T) T {
 	t.Helper()
 	deadline := time.NewTimer(Patience)

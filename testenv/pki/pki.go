@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// PKI is a CA, and a folder of what it has signed.
+// PKI is a CA, and the folder of the certificates that it signed.
 type PKI struct {
 	Dir string
 	ca  *x509.Certificate
@@ -52,8 +52,8 @@ func New(dir string, names ...string) (*PKI, error) {
 	return p, p.Issue("apiserver", server)
 }
 
-// Issue completes the certificate, which is valid for a day unless it says otherwise, has the
-// CA sign it, and writes it and a new key.
+// Issue completes the certificate, which by default is valid for a day, signs it, and
+// writes it and a new key.
 func (p *PKI) Issue(name string, c *x509.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

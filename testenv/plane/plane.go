@@ -1,5 +1,5 @@
-// Package plane tests that a [balancer.DataPlane] does what the interface promises, with real
-// connections.
+// Package plane tests with real connections that a [balancer.DataPlane] satisfies its
+// interface's contract.
 package plane
 
 import (
@@ -22,21 +22,21 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// patience is how long anything may take before a test fails.
+// patience bounds each wait before a test fails.
 const patience = 20 * time.Second
 
-// Site is where a plane is tested.
+// Site is the environment of a test.
 type Site struct {
-	// Listen and Dial open sockets where the plane carries connections, such as in a namespace.
+	// Listen and Dial open sockets where the data plane carries connections, such as in a namespace.
 	Listen func(netip.AddrPort) (net.Listener, error)
 	Dial   func(netip.AddrPort) (net.Conn, error)
-	// At is where the service listens, and Backends are three addresses for its backends.
+	// At is the service's address, and Backends are three addresses for its backends.
 	At       netip.AddrPort
 	Backends []netip.AddrPort
 }
 
-// Test lets a plane without services live through everything that may happen to a service.
-// The plane is not closed.
+// Test takes a data plane without services through all changes of a service. It does
+// not close the data plane.
 func Test(t *testing.T, p balancer.DataPlane, site Site) {
 	if len(site.Backends) != 3 {
 		t.Fatalf("%d backends, want 3", len(site.Backends))
@@ -44,7 +44,7 @@ func Test(t *testing.T, p balancer.DataPlane, site Site) {
 	for _, addr := range site.Backends {
 		site.serve(t, addr)
 	}
-	// One after the other: each begins with what the one before has left.
+	// One after the other: each begins with the state that the previous one left.
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, balancer.DataPlane, Site)
@@ -65,7 +65,7 @@ func Test(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// spread is as even as it can be, and stays so when backends come and go.
+// The spread is as even as possible, and stays so when backends come and go.
 func spread(t *testing.T, p balancer.DataPlane, site Site) {
 	const rounds = 100
 	for _, states := range []string{"sss", "ss-", "s--", "sss", "-ss"} {
@@ -83,14 +83,14 @@ func spread(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// sourceHash keeps a client where it is, as long as that serves.
+// A source hash keeps a client on its backend while that serves.
 func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.SourceHash, "sss"))
 	always := func(serving string) string {
 		t.Helper()
 		got := site.spread(t, 20)
 		if len(got) != 1 {
-			t.Errorf("%s: one client has got to %v", serving, got)
+			t.Errorf("%s: one client reached %v", serving, got)
 		}
 		return slices.Collect(maps.Keys(got))[0]
 	}
@@ -110,7 +110,7 @@ func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// drain keeps what is established and brings nothing new; so does coming back.
+// A drain keeps established connections and brings no new ones; so does the end of a drain.
 func drain(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -125,7 +125,7 @@ func drain(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// death ends connections to the dead, at once, and no others.
+// A death ends the connections to the dead backend immediately, and no others.
 func death(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -147,7 +147,7 @@ func death(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// nobody serves: clients are turned away at once.
+// Without a serving backend, clients are refused immediately.
 func nobody(t *testing.T, p balancer.DataPlane, site Site) {
 	for _, states := range []string{"xxx", "dxd", "---"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
@@ -163,7 +163,7 @@ func nobody(t *testing.T, p balancer.DataPlane, site Site) {
 	site.connect(t)
 }
 
-// noListener keeps what is established, and still ends what is dead.
+// Without a listener, established connections stay, but connections to dead backends still end.
 func noListener(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -171,19 +171,19 @@ func noListener(t *testing.T, p balancer.DataPlane, site Site) {
 	silent.Listen = nil
 	apply(t, p, silent)
 	if c, err := site.try(); err == nil {
-		t.Errorf("a connection went to %s although nothing listens", c.backend)
+		t.Errorf("a connection went to %s although no service listens", c.backend)
 	}
 	alive(t, held)
 	silent.Backends[0].State = balancer.Dead
 	apply(t, p, silent)
 	for _, c := range held {
 		if err := c.echo(); (err == nil) == (c.backend == site.Backends[0].String()) {
-			t.Errorf("%s: %v, and the first one is dead", c.backend, err)
+			t.Errorf("%s: %v, and the first backend is dead", c.backend, err)
 		}
 	}
 }
 
-// removal of a service leaves alone what is established.
+// Removing a service leaves established connections alone.
 func removal(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 6)
@@ -195,7 +195,7 @@ func removal(t *testing.T, p balancer.DataPlane, site Site) {
 	alive(t, held)
 }
 
-// counts tell what each backend has been given.
+// The counters show the connections of each backend.
 func counts(t *testing.T, p balancer.DataPlane, site Site) {
 	s := site.service(balancer.RoundRobin, "ss-")
 	s.Name = "counted"
@@ -220,7 +220,7 @@ func counts(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// alive wants connections to go on.
+// alive checks that connections still work.
 func alive(t *testing.T, held []*client) {
 	t.Helper()
 	for _, c := range held {
@@ -235,7 +235,7 @@ func apply(t *testing.T, p balancer.DataPlane, services ...balancer.Service) {
 	must.Do(t, p.Apply(services))
 }
 
-// service has a backend for each letter: s serves, d drains, x is dead, - is not there.
+// service has a backend for each letter: s serves, d drains, x is dead, - is absent.
 func (s Site) service(method balancer.Method, states string) balancer.Service {
 	service := balancer.Service{Name: "tested", Listen: []netip.AddrPort{s.At}, Method: method}
 	of := map[rune]balancer.State{'s': balancer.Serving, 'd': balancer.Draining, 'x': balancer.Dead}
@@ -247,7 +247,7 @@ func (s Site) service(method balancer.Method, states string) balancer.Service {
 	return service
 }
 
-// serve starts a server that says its own address and then whatever it hears.
+// serve starts a server that sends its own address and then echoes.
 func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
 	l, err := s.Listen(addr)
@@ -274,14 +274,14 @@ func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	})
 }
 
-// client has a connection to a backend.
+// client is a connection to a backend.
 type client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	backend string
 }
 
-// try connects, and learns which backend it has got.
+// try connects, and learns the backend's address.
 func (s Site) try() (*client, error) {
 	conn, err := s.Dial(s.At)
 	if err != nil {
@@ -298,7 +298,7 @@ func (s Site) try() (*client, error) {
 	return c, nil
 }
 
-// connect is a try that has to succeed. The connection is closed when the test ends.
+// connect is a try that must succeed. The connection is closed when the test ends.
 func (s Site) connect(t *testing.T) *client {
 	t.Helper()
 	c, err := s.try()
@@ -307,7 +307,7 @@ func (s Site) connect(t *testing.T) *client {
 	return c
 }
 
-// spread opens so many connections, one after the other, and counts them by backend.
+// spread opens this many connections, one after the other, and counts them by backend.
 func (s Site) spread(t *testing.T, connections int) map[string]int {
 	t.Helper()
 	got := make(map[string]int)
@@ -319,7 +319,7 @@ func (s Site) spread(t *testing.T, connections int) map[string]int {
 	return got
 }
 
-// hold opens connections to stay, and expects each serving backend to get some.
+// hold opens connections to keep, and expects each serving backend to get some.
 func (s Site) hold(t *testing.T, n int) []*client {
 	t.Helper()
 	var all []*client

@@ -1,4 +1,4 @@
-// Package platforms has others' own types judge what Herald ships for them.
+// Package platforms checks Herald's files for other platforms with those platforms' own types.
 package platforms
 
 import (
@@ -11,8 +11,8 @@ import (
 	"gopkg.in/yaml.v2"
 )
 
-// read takes a configuration as k0sctl does: it puts variables in, knows all fields, and checks
-// their values.
+// read reads a configuration as k0sctl does: it substitutes variables, rejects unknown
+// fields, and validates the values.
 func read(text string) (*v1beta1.Cluster, error) {
 	text, err := envsubst.String(text)
 	if err != nil {
@@ -25,14 +25,14 @@ func read(text string) (*v1beta1.Cluster, error) {
 	return &c, c.Validate()
 }
 
-// TestK0sctl has k0sctl's types judge manifests/k0s/k0sctl.yaml.
+// TestK0sctl checks manifests/k0s/k0sctl.yaml with k0sctl's types.
 func TestK0sctl(t *testing.T) {
 	text, err := os.ReadFile("../../manifests/k0s/k0sctl.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("herald", nil, 0o755); err != nil { // which the file names
+	if err := os.WriteFile("herald", nil, 0o755); err != nil { // the file names it
 		t.Fatal(err)
 	}
 	c, err := read(string(text))

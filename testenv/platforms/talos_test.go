@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/manifests/release/talos"
 )
 
-// TestTalosExtension has Talos' own packages examine what the image holds.
+// TestTalosExtension checks the image's files with Talos' own packages.
 func TestTalosExtension(t *testing.T) {
 	service, err := os.ReadFile("../../manifests/talos/service.yaml")
 	if err != nil {
@@ -35,7 +35,7 @@ func TestTalosExtension(t *testing.T) {
 			err = os.WriteFile(path, f.Data, os.FileMode(f.Mode))
 		}
 		if err != nil {
-			t.Fatal(err) // each folder is there before what is in it
+			t.Fatal(err) // a folder precedes its files
 		}
 	}
 	e, err := extensions.Load(root)
@@ -71,7 +71,8 @@ func talosService(path string) (services.Spec, error) {
 	return s, s.Validate()
 }
 
-// TestTalosPatch has Talos' own packages put the patch into the configuration of a control plane node.
+// TestTalosPatch applies the patch to a control plane node's configuration with Talos' own
+// packages.
 func TestTalosPatch(t *testing.T) {
 	patch, err := os.ReadFile("../../manifests/talos/patch.yaml")
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's resilient groups, of which netlink knows nothing: linux/nexthop.h.
+// The kernel's resilient groups, which the netlink library lacks: linux/nexthop.h.
 const (
 	groupResilient = 1  // NEXTHOP_GRP_TYPE_RES
-	nhaResGroup    = 12 // NHA_RES_GROUP, and what is in it:
+	nhaResGroup    = 12 // NHA_RES_GROUP, and its attributes:
 	resBuckets     = 1  // NHA_RES_GROUP_BUCKETS
 	resIdleTimer   = 2  // NHA_RES_GROUP_IDLE_TIMER, in hundredths of a second
 
@@ -24,31 +24,31 @@ const (
 )
 
 const (
-	// buckets is how many parts the connections to a prefix are hashed into.
+	// buckets is the number of parts that the connections to a prefix are hashed into.
 	buckets = 128
-	// idle is how long no packet may have come for a part until it moves to another next
-	// hop, in hundredths of a second.
+	// idle is how long a part must see no packet before it moves to another next hop, in
+	// hundredths of a second.
 	idle = 10
 
-	metric = 20 // of a route, as FRR has it
+	metric = 20 // of a route, as in FRR
 )
 
-// nextHops are the kernel's nexthop objects that are ours: one for each next hop,
-// and a group for each prefix. The groups are resilient: when a next hop joins, a
-// connection stays where it is, and when one leaves, only its own connections
-// move. Of a plain multipath route, any change moves a good part of them, to
-// servers that reset what they do not know.
+// nextHops are this router's nexthop objects in the kernel: one for each next hop, and
+// a group for each prefix. The groups are resilient: when a next hop joins, a
+// connection stays where it is, and when one leaves, only its own connections move.
+// With a plain multipath route, any change moves many connections, to servers that
+// reset them.
 type nextHops map[any]uint32 // IDs, by netip.Addr of the next hop or netip.Prefix of the group
 
-// id is the kernel's number of a next hop or of a prefix's group.
-func (n nextHops) id(of any) uint32 {
-	if n[of] == 0 {
-		n[of] = uint32(len(n) + 1)
+// id returns the kernel's ID of a next hop or of a prefix's group.
+func (n nextHops) id(object any) uint32 {
+	if n[object] == 0 {
+		n[object] = uint32(len(n) + 1)
 	}
-	return n[of]
+	return n[object]
 }
 
-// set makes the route to prefix lead to just these next hops; none is no route.
+// set makes the route to prefix lead to exactly these next hops; without any it deletes the route.
 func (n nextHops) set(prefix netip.Prefix, hops []netip.Addr) error {
 	if len(hops) == 0 {
 		return netlink.RouteDel(&netlink.Route{
@@ -101,7 +101,7 @@ func (n nextHops) setGroup(prefix netip.Prefix, members []byte, resilient bool) 
 	return execute(req)
 }
 
-// newNextHop is a request that makes a next hop or a group of them, or changes it.
+// newNextHop returns a request that makes or changes a next hop or a group of them.
 func newNextHop(family uint8, id uint32) *nl.NetlinkRequest {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nextHopMessage{Family: family, Protocol: unix.RTPROT_BGP})
@@ -121,7 +121,7 @@ func family(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// nextHopMessage is the head of requests about next hops.
+// nextHopMessage is the header of requests about next hops.
 type nextHopMessage unix.Nhmsg
 
 func (*nextHopMessage) Len() int { return unix.SizeofNhmsg }

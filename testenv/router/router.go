@@ -1,10 +1,10 @@
-// Package router is an upstream BGP router in one process, so that the demo runs where
-// FRR is not installed: it learns host routes by GoBGP and puts them into the kernel as
-// ECMP routes.
+// Package router is an upstream BGP router in one process, so that the demo runs
+// without FRR: it learns host routes by GoBGP and installs them in the kernel as ECMP
+// routes.
 //
-// It listens only and exports nothing. Of the routes to a prefix it uses all, of those
-// marked GRACEFUL_SHUTDOWN (RFC 8326) none as long as there is another. It runs once in
-// a network namespace, and what it set in the kernel stays there when it ends.
+// It listens only and exports nothing. It uses all routes to a prefix, except that
+// routes with GRACEFUL_SHUTDOWN (RFC 8326) are used only if there are no others. Run
+// it once per network namespace; it leaves its kernel state when it ends.
 package router
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
-// Config says whom a router listens to, and what it believes.
+// Config holds the accepted peers and routes.
 type Config struct {
 	ASN uint32
 	ID  netip.Addr
-	// Peers are the networks from which speakers of PeerASN may connect.
+	// Peers are the networks from where speakers of PeerASN may connect.
 	PeerASN uint32
 	Peers   []netip.Prefix
-	// VIPs are the networks to whose addresses routes are accepted.
+	// VIPs are the networks of the accepted host routes.
 	VIPs []netip.Prefix
 }
 
-// route is what one peer announced.
+// route is a route announced by one peer.
 type route struct {
 	nextHop netip.Addr
 	leaving bool // GRACEFUL_SHUTDOWN
 }
 
-// rib has the accepted routes by prefix and peer. Only GoBGP's watcher uses it, which is
-// one goroutine.
+// rib holds the accepted routes by prefix and peer. Only GoBGP's watcher, a single
+// goroutine, uses it.
 type rib struct {
 	log    *slog.Logger
 	vips   []netip.Prefix
@@ -86,7 +86,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	return nil
 }
 
-// accept lets peers connect, as dynamic ones: GoBGP refuses a static one for five seconds
+// accept lets peers connect dynamically: GoBGP refuses a static peer for five seconds
 // after its session has ended.
 func accept(ctx context.Context, b *server.BgpServer, c Config) error {
 	group := &api.PeerGroup{
@@ -123,7 +123,7 @@ func (r *rib) followSession(peer netip.Addr, state bgp.FSMState) {
 	}
 }
 
-// update takes in what a peer announces or withdraws.
+// update applies a peer's announcement or withdrawal.
 func (r *rib) update(p *apiutil.Path) {
 	nlri, ok := p.Nlri.(*bgp.IPAddrPrefix)
 	if !ok || !nlri.Prefix.IsSingleIP() || !slices.ContainsFunc(r.vips, func(v netip.Prefix) bool { return v.Contains(nlri.Prefix.Addr()) }) {
@@ -147,14 +147,14 @@ func readRoute(attrs []bgp.PathAttributeInterface) (r route) {
 		case *bgp.PathAttributeMpReachNLRI:
 			r.nextHop = a.Nexthop.Unmap()
 		case *bgp.PathAttributeCommunities:
-			// GoBGP knows GRACEFUL_SHUTDOWN by the name it had before RFC 8326.
+			// GoBGP uses the name that GRACEFUL_SHUTDOWN had before RFC 8326.
 			r.leaving = slices.Contains(a.Value, uint32(bgp.COMMUNITY_PLANNED_SHUT))
 		}
 	}
 	return r
 }
 
-// decide sets the kernel's route to prefix, if it is to have other next hops than before.
+// decide sets the kernel's route to prefix if its next hops change.
 func (r *rib) decide(prefix netip.Prefix) {
 	var stay, leave []netip.Addr
 	for a := range maps.Values(r.routes[prefix]) {

@@ -24,7 +24,7 @@ import (
 	"github.com/herald-vip/herald/testenv/routes"
 )
 
-// TestMain also makes this test binary a router, or a speaker, in a node of the lab.
+// TestMain lets the test run this binary as a router or a speaker in a node of the lab.
 func TestMain(m *testing.M) {
 	var err error
 	switch role := os.Args[1]; role {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// speak announces routes from host number n, GRACEFUL_SHUTDOWN ones if it is leaving.
+// speak announces routes from host number n, with GRACEFUL_SHUTDOWN if it is leaving.
 func speak(n string, leaving bool) error {
 	ctx := context.Background()
 	s := server.NewBgpServer()
@@ -51,7 +51,7 @@ func speak(n string, leaving bool) error {
 	if err := s.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: 64512, RouterId: "10.9.9." + n, ListenPort: -1}}); err != nil {
 		return err
 	}
-	// The routes that the router is to refuse come before the others.
+	// The routes that the router must refuse come first.
 	for _, r := range [][2]string{{"10.98.0.1/32", "10.9.%s.1"}, {"10.99.0.0/28", "10.9.%s.1"}, {"10.99.0.10/32", "10.9.%s.1"}, {"fd00:99::10/128", "fd09:%s::1"}} {
 		nlri, err := bgp.NewIPAddrPrefix(netip.MustParsePrefix(r[0]))
 		if err != nil {
@@ -111,8 +111,9 @@ topology:
   - endpoints: ["b:eth1", "r:eth2"]
 `
 
-// TestRouter wants the routes of two speakers in the kernel, spread by resilient groups, as
-// speakers come, die, and announce that they leave; and no route that is not to a VIP.
+// TestRouter checks the routes of two speakers in the kernel, spread by resilient
+// groups, while speakers come, die, and announce that they leave. Routes outside the
+// VIPs must not appear.
 func TestRouter(t *testing.T) {
 	parsed := must.Get[*clab.Topology](t)(clab.Parse(filepath.Join(t.TempDir(), "r.clab.yml"), []byte(topology), os.LookupEnv))
 	self := must.Get[string](t)(os.Executable())

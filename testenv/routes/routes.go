@@ -1,5 +1,4 @@
-// Package routes follows the routes in the kernel of a lab's node, by what the kernel
-// tells of every change.
+// Package routes follows the routes in the kernel of a lab's node by netlink notifications.
 package routes
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Change is a route that has other next hops than before.
+// Change is a change of a route's next hops.
 type Change struct {
 	At     time.Time
 	Prefix netip.Prefix
-	// Now are the next hops, in order; none is no route.
+	// Now are the next hops, in order; empty if there is no route.
 	Now []netip.Addr
-	// Existing says that they were there before.
+	// Existing reports that the route existed before the watch.
 	Existing bool
 }
 
@@ -42,21 +41,21 @@ type Watch struct {
 
 	mu      sync.Mutex
 	hops    map[netip.Prefix][]netip.Addr
-	through map[netip.Addr]int // how many prefixes lead over each next hop
+	through map[netip.Addr]int // the number of prefixes over each next hop
 	changes []Change           // since the last mark
 	changed chan struct{}      // closed at every change
-	marker  int                // the metric of the last one that was heard of
+	marker  int                // the metric of the last marker route received
 	closing bool
 	err     error
 }
 
-// markers is a table that nothing looks up.
+// markers is a table that no rule looks up.
 const markers = 4242
 
-// Follow begins to follow the routes to prefixes within one, or all if that is the zero
-// one, in the node's main table; those that are there already are the first changes. take, if
-// there is one, is told of each change, one after the other, before those that await it. The
-// caller closes it.
+// Follow begins to follow the routes to prefixes within one, or all routes if within
+// is zero, in the node's main table. Existing routes are the first changes. take,
+// unless nil, is called for each change in order, before waiters wake. The caller
+// closes the watch.
 func Follow(n *lab.Node, within netip.Prefix, take func(Change)) (*Watch, error) {
 	w := &Watch{
 		node: n, within: within, take: take, stop: make(chan struct{}), done: make(chan struct{}),
@@ -74,7 +73,7 @@ func Follow(n *lab.Node, within netip.Prefix, take func(Change)) (*Watch, error)
 	if err != nil {
 		return nil, fmt.Errorf("follow the routes of %s: %w", n.Name(), err)
 	}
-	existing, err := list(n) // not by the subscription: others on the node would hear it ask
+	existing, err := list(n) // a dump by the subscription would also show to other listeners on the node
 	go func() {
 		defer close(w.done)
 		for _, r := range existing {
@@ -100,7 +99,7 @@ func list(n *lab.Node) ([]netlink.Route, error) {
 	var all []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := h.RouteList(nil, family)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // the subscription hears what changes meanwhile
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // the subscription receives concurrent changes
 			return nil, err
 		}
 		all = append(all, routes...)
@@ -150,7 +149,7 @@ func (w *Watch) update(u netlink.RouteUpdate, at time.Time, existing bool) {
 	w.wake()
 }
 
-// NextHops are those of a route, sorted.
+// NextHops returns the next hops of a route, sorted.
 func NextHops(r netlink.Route) []netip.Addr {
 	var list []netip.Addr
 	add := func(gateway net.IP) {
@@ -175,40 +174,40 @@ func (w *Watch) fail(err error) {
 	}
 }
 
-// wake has all who await something look again.
+// wake wakes all waiters.
 func (w *Watch) wake() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// View is the routes at an instant, good for as long as a function is called with it.
+// View shows the routes at an instant. It is valid only during the call that it is passed to.
 type View struct{ w *Watch }
 
-// Prefixes is how many there are a route to.
+// Prefixes returns the number of prefixes with a route.
 func (v View) Prefixes() int { return len(v.w.hops) }
 
-// Hops are the next hops of the route to a prefix, in order; none if there is no route.
+// Hops returns the next hops of the route to a prefix, in order; none if there is no route.
 func (v View) Hops(prefix netip.Prefix) []netip.Addr { return v.w.hops[prefix] }
 
-// Through is how many routes lead over a next hop.
+// Through returns the number of routes over a next hop.
 func (v View) Through(hop netip.Addr) int { return v.w.through[hop] }
 
-// Mark forgets when routes changed before.
+// Mark discards earlier changes.
 func (w *Watch) Mark() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changes = nil
 }
 
-// Changes are those since the last mark.
+// Changes returns the changes since the last mark.
 func (w *Watch) Changes() []Change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.changes)
 }
 
-// Sync waits until the watch has heard of all that has changed up to now: of a route that
-// is made now, in a table that nothing looks up.
+// Sync waits until the watch has received all earlier changes: it makes a route in a
+// table that no rule looks up, and waits for it.
 func (w *Watch) Sync(ctx context.Context) error {
 	h, err := w.node.Handle()
 	if err != nil {
@@ -217,7 +216,7 @@ func (w *Watch) Sync(ctx context.Context) error {
 	defer h.Close()
 	marker := &netlink.Route{
 		Dst: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE, Table: markers,
-		Priority: time.Now().Nanosecond() + 1, // that of another watch is another
+		Priority: time.Now().Nanosecond() + 1, // differs from other watches' markers
 	}
 	if err := h.RouteAdd(marker); err != nil {
 		return err
@@ -225,8 +224,8 @@ func (w *Watch) Sync(ctx context.Context) error {
 	return errors.Join(w.Await(ctx, func(View) bool { return w.marker == marker.Priority }), h.RouteDel(marker))
 }
 
-// First is when the next hops of the route to a prefix first matched, of its changes since
-// the last mark.
+// First returns when the next hops of the route to a prefix first matched, among its
+// changes since the last mark.
 func (w *Watch) First(prefix netip.Prefix, match func(hops []netip.Addr) bool) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,8 +237,8 @@ func (w *Watch) First(prefix netip.Prefix, match func(hops []netip.Addr) bool) (
 	return time.Time{}, false
 }
 
-// AwaitHops waits until the route to an address leads over just these next hops, in
-// order, and returns when it came to, if that was since the last mark.
+// AwaitHops waits until the route to an address leads over exactly these next hops, in
+// order. It returns when that happened, if it was since the last mark.
 func (w *Watch) AwaitHops(ctx context.Context, address netip.Addr, hops ...netip.Addr) (at time.Time, err error) {
 	prefix := netip.PrefixFrom(address, address.BitLen())
 	err = w.Await(ctx, func(v View) bool { return slices.Equal(v.Hops(prefix), hops) })
@@ -256,7 +255,7 @@ func (w *Watch) AwaitHops(ctx context.Context, address netip.Addr, hops ...netip
 	return at, nil
 }
 
-// Await waits until the routes match, which is asked again at every change of one.
+// Await waits until the routes match; it calls match again at every change.
 func (w *Watch) Await(ctx context.Context, match func(View) bool) error {
 	for {
 		w.mu.Lock()
@@ -275,7 +274,7 @@ func (w *Watch) Await(ctx context.Context, match func(View) bool) error {
 	}
 }
 
-// Close ends it and returns what went wrong meanwhile.
+// Close ends the watch and returns its errors.
 func (w *Watch) Close() error {
 	w.mu.Lock()
 	w.closing = true

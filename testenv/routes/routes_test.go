@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// TestFollow wants every change of a route that it is to follow, once, and no other.
+// TestFollow checks that the watch reports every change of a followed route once, and no other.
 func TestFollow(t *testing.T) {
 	topology := &clab.Topology{Name: "routes", Links: []clab.Link{{
 		A: clab.Endpoint{Node: "a", Interface: "eth1"}, B: clab.Endpoint{Node: "b", Interface: "eth1"}, MTU: 1500,
@@ -69,6 +69,6 @@ func TestFollow(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if n := w.through[netip.MustParseAddr("10.0.0.2")]; n != 0 {
-		t.Errorf("%d routes lead over a next hop that none has", n)
+		t.Errorf("%d routes lead over an unused next hop", n)
 	}
 }

@@ -1,11 +1,10 @@
-// Package stub serves what Herald's health checks ask of a kube-apiserver
-// (/readyz, /livez) and of a container registry (/v2/), and can be told to
-// fail in every way the real ones do: a bad status, a slow answer, no answer,
-// or an answer that stalls halfway.
+// Package stub replaces the endpoints that Herald's health checks use: /readyz and
+// /livez of a kube-apiserver, /v2/ of a container registry. It can fail in every way
+// that the real ones do: a bad status, a slow answer, no answer, or an answer that
+// stalls halfway.
 //
-// Each check P is controlled by POST /stub/P, whose parameters are those of
-// Answer and replace the previous ones; without parameters the check is well
-// again:
+// POST /stub/P controls the check P. Its parameters are the fields of Answer and
+// replace the previous ones; without parameters the check is healthy again:
 //
 //	curl -X POST 'http://10.0.1.1:6443/stub/readyz?status=500&body=etcd+failed'
 //	curl -X POST 'http://10.0.1.1:6443/stub/readyz?delay=300ms'
@@ -29,8 +28,8 @@ import (
 	"time"
 )
 
-// Answer is how a check is answered. The zero Answer is the healthy one: at
-// once, status 200, body "ok".
+// Answer describes the answer of a check. The zero Answer is the healthy one: at once,
+// status 200, body "ok".
 type Answer struct {
 	// Status is the HTTP status; 0 means 200.
 	Status int
@@ -38,14 +37,14 @@ type Answer struct {
 	Body string
 	// Delay is the time to wait before answering.
 	Delay time.Duration
-	// Hang says where the answer stops for good.
+	// Hang is the point where the answer stops for good.
 	Hang Hang
 }
 
-// Hang is a point at which an answer stops for good, with its connection open.
+// Hang is a point where an answer stops for good, with its connection open.
 type Hang string
 
-// The points at which an answer may hang.
+// The points where an answer may hang.
 const (
 	HangNever   Hang = ""
 	HangHeaders Hang = "headers" // nothing is sent
@@ -110,8 +109,8 @@ func newServer(name string, checks ...string) *Server {
 	return s
 }
 
-// Set changes how the check at path is answered from the next request on. It
-// reports whether there is such a check.
+// Set changes the answer of the check at path, from the next request on. It reports
+// whether there is such a check.
 func (s *Server) Set(path string, a Answer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +121,7 @@ func (s *Server) Set(path string, a Answer) bool {
 	return true
 }
 
-// SetAll changes how all checks are answered.
+// SetAll changes the answer of all checks.
 func (s *Server) SetAll(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,13 +200,13 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, check string) {
 	fmt.Fprintln(w, "done")
 }
 
-// Serve answers on l until ctx ends. It then closes all connections at once,
-// hung ones too, and returns nil.
+// Serve answers on l until ctx ends. It then closes all connections at once, hung ones
+// too, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
-		// Probers reset their connections hundreds of times a second.
+		// Probers reset their connections hundreds of times per second.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()

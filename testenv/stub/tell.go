@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// Tell has the server behind a check's control, as in 127.0.0.1:6443/stub/readyz, answer the
-// check as the parameters say from now on.
+// Tell sets a check's answer from now on. The control is the address and path of the
+// check, as in 127.0.0.1:6443/stub/readyz.
 func Tell(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), control, parameters string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+control+"?"+parameters, nil)
 	if err != nil {

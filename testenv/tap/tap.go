@@ -1,5 +1,5 @@
-// Package tap listens to the frames on an interface of a lab's node, those that
-// the node sends too, each with the time at which the kernel had it.
+// Package tap captures the frames on an interface of a lab's node, incoming and
+// outgoing, each with the kernel's time stamp.
 package tap
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// buffer is how much the kernel keeps of what was not yet read, in bytes: a
-// second of a flood, for a machine that is busy.
+// buffer is the size of the kernel's buffer for unread frames, in bytes: a second of a
+// flood, for a busy machine.
 const buffer = 64 << 20
 
-// Frame is an Ethernet frame. Its data is good until the next one comes.
+// Frame is an Ethernet frame. Its data is valid until the next one comes.
 type Frame struct {
 	// At is when the kernel sent or received it, by the wall clock.
 	At time.Time
 	// Data begins with the Ethernet header.
 	Data []byte
-	// Outgoing is whether the node sent it.
+	// Outgoing reports whether the node sent it.
 	Outgoing bool
 }
 
-// Tap is an open ear.
+// Tap is a running capture.
 type Tap struct {
 	conn *packet.Conn
 	name string
@@ -39,8 +39,8 @@ type Tap struct {
 	err  error // of the reading, once done
 }
 
-// Open listens on the node's interface, or on all of them if link is empty, to the frames that the filter lets pass,
-// and hands them one by one to take until Close.
+// Open captures the frames that the filter lets pass on the node's interface, or on
+// all of them if link is empty. It calls take for each frame until Close.
 func Open(n *lab.Node, link string, filter []bpf.Instruction, take func(Frame)) (*Tap, error) {
 	t := &Tap{name: link + " of " + n.Name(), done: make(chan struct{})}
 	program, err := bpf.Assemble(filter)
@@ -74,7 +74,7 @@ func Open(n *lab.Node, link string, filter []bpf.Instruction, take func(Frame)) 
 	return t, nil
 }
 
-// prepare asks for time stamps, and for room for what was not yet read.
+// prepare enables time stamps, and sets the size of the buffer.
 func prepare(raw syscall.RawConn) error {
 	var stamps, room error
 	err := raw.Control(func(fd uintptr) {
@@ -84,7 +84,7 @@ func prepare(raw syscall.RawConn) error {
 	return errors.Join(err, stamps, room)
 }
 
-// read takes frames until the socket is closed, which is no error.
+// read reads frames until the socket is closed, which is no error.
 func read(wait func(func(fd uintptr) bool) error, take func(Frame)) error {
 	data, control := make([]byte, 1<<16), make([]byte, 256)
 	for {
@@ -108,7 +108,7 @@ func read(wait func(func(fd uintptr) bool) error, take func(Frame)) error {
 	}
 }
 
-// stamp is the kernel's time of a frame, or now if it has none.
+// stamp returns the kernel's time of a frame, or now if it has none.
 func stamp(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -122,8 +122,8 @@ func stamp(control []byte) time.Time {
 	return time.Now()
 }
 
-// Close stops listening and returns when the last frame is taken. It is an
-// error if frames were lost: what was heard is not all there was.
+// Close ends the capture and returns when the last frame is taken. It returns an error
+// if frames were lost.
 func (t *Tap) Close() error {
 	stats, err := t.conn.Stats()
 	if err == nil && stats.Drops > 0 {

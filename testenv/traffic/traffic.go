@@ -1,5 +1,5 @@
-// Package traffic is a client that connects to a VIP hundreds of times a second, and
-// counts how its connections fare.
+// Package traffic is a client that connects to a VIP hundreds of times per second, and
+// counts its successful and failed connections.
 package traffic
 
 import (
@@ -15,27 +15,27 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Options say how to connect.
+// Options configure the connections.
 type Options struct {
 	// Timeout bounds a connection. Default: [probe.DefaultTimeout].
 	Timeout time.Duration
 	// Identify asks each connection which server answered.
 	Identify bool
-	// On, if set, hears of every connection, and to which of the VIPs it was made.
+	// On, if set, is called for every connection, with the index of its VIP.
 	On func(vip int, a probe.Attempt)
 }
 
-// Count is how connections fared. Those of which nothing can be told do not count.
+// Count holds the results of connections. Inconclusive ones do not count.
 type Count struct {
 	Attempts int `json:"attempts"`
-	// Failures are by how they failed, Servers counts who answered the others.
+	// Failures counts by kind of failure, Servers counts the others by server.
 	Failures map[string]int `json:"failures"`
 	Servers  map[string]int `json:"-"`
 	// Longest is the longest outage.
 	Longest time.Duration `json:"-"`
 }
 
-// Failed is how many connections failed.
+// Failed returns the number of failed connections.
 func (c Count) Failed() (n int) {
 	for _, k := range c.Failures {
 		n += k
@@ -43,14 +43,14 @@ func (c Count) Failed() (n int) {
 	return n
 }
 
-// Client is at work from Start until its context ends.
+// Client connects from Start until its context ends.
 type Client struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	count     Count
 	row       int           // of successes
-	attempted chan struct{} // closed, and replaced, at every attempt
+	attempted chan struct{} // closed and replaced at every attempt
 	results   []*probe.Result
 	failed    error
 }
@@ -83,7 +83,7 @@ func Start(ctx context.Context, from *lab.Node, o Options, vips ...netip.Addr) *
 	return c
 }
 
-// Wait returns what came of it in all, once the context has ended.
+// Wait returns the results of the whole run, once the context has ended.
 func (c *Client) Wait() ([]*probe.Result, error) {
 	c.running.Wait()
 	return c.results, c.failed
@@ -110,14 +110,14 @@ func (c *Client) take(e probe.Event) {
 	c.attempted = make(chan struct{})
 }
 
-// Mark begins to count anew.
+// Mark resets the count.
 func (c *Client) Mark() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count = Count{Failures: make(map[string]int), Servers: make(map[string]int)}
 }
 
-// Count counts what was done since the last mark.
+// Count returns the results since the last mark.
 func (c *Client) Count() Count {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *Client) Count() Count {
 	return n
 }
 
-// AwaitSuccesses waits for that many in a row from now on, or until ctx ends.
+// AwaitSuccesses waits for that many successive successes from now on, or until ctx ends.
 func (c *Client) AwaitSuccesses(ctx context.Context, successes int) {
 	c.mu.Lock()
 	c.row = 0

@@ -1,5 +1,5 @@
-// Package wait has the tests of single packages wait for what something else brings about.
-// End-to-end tests have a way of their own, which says what was missing last.
+// Package wait lets the tests of single packages wait for asynchronous effects.
+// End-to-end tests have their own way, which reports the missing condition.
 package wait
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is when a test is given up. A busy machine takes long.
+// patience bounds a wait, on a busy machine.
 const patience = time.Minute
 
 // Until waits until a condition holds.

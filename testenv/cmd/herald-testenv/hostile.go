@@ -15,10 +15,10 @@ import (
 )
 
 type hostileCmd struct {
-	Attack  []string       `default:"all" placeholder:"NAME" help:"What to do, in this order; all is everything, list lists it."`
+	Attack  []string       `default:"all" placeholder:"NAME" help:"The attacks, in this order; all means all of them, list lists them."`
 	ASN     uint32         `default:"64500" name:"asn" help:"The own AS number."`
 	ID      netip.Addr     `default:"10.255.0.66" name:"id" help:"The own router ID."`
-	Seed    uint64         `default:"1" help:"What is random depends on this only."`
+	Seed    uint64         `default:"1" help:"Determines all random choices."`
 	For     time.Duration  `default:"5s" help:"End an attack after this long."`
 	Forever bool           `help:"Begin again at the end, with another seed."`
 	Listen  string         `default:":179" placeholder:"HOST:PORT" help:"Wait for the speaker's connections here."`
@@ -26,8 +26,8 @@ type hostileCmd struct {
 	Local   netip.Addr     `placeholder:"ADDRESS" help:"The own address when connecting."`
 }
 
-// Run attacks until ctx ends or all is done. Each attack's outcomes are a line
-// of the log.
+// Run attacks until ctx ends or all attacks are done. Each attack's outcomes are a line of the
+// log.
 func (c *hostileCmd) Run(ctx context.Context) error {
 	if slices.Equal(c.Attack, []string{"list"}) {
 		for _, a := range hostile.Attacks() {
@@ -56,7 +56,7 @@ func (c *hostileCmd) Run(ctx context.Context) error {
 	}
 }
 
-// attacks are those asked for.
+// attacks returns the requested attacks.
 func (c *hostileCmd) attacks() ([]hostile.Attack, error) {
 	var out []hostile.Attack
 	for _, name := range c.Attack {

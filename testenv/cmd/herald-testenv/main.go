@@ -1,6 +1,6 @@
-// Command herald-testenv holds the servers that Herald's test environment and
-// demo need besides Herald: an upstream BGP router and stub servers to watch
-// over; and the demo. Each subcommand ends on SIGINT or SIGTERM, if not before.
+// Command herald-testenv holds the servers of Herald's test environment and demo: an
+// upstream BGP router and stub servers to check; and the demo itself. Each subcommand
+// ends on SIGINT or SIGTERM at the latest.
 package main
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// Exit codes, as herald's own.
+// Exit codes, the same as herald's.
 const (
 	exitFailed = 1
 	exitUsage  = 2
 )
 
 type commands struct {
-	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs what it learns as ECMP routes in this network namespace."`
+	Router    routerCmd    `cmd:"" help:"Run a BGP router that installs learned routes as ECMP routes in this network namespace."`
 	APIServer apiServerCmd `cmd:"" name:"apiserver" help:"Run a stub kube-apiserver: /readyz and /livez, controlled by /stub/readyz and /stub/livez."`
-	Hostile   hostileCmd   `cmd:"" help:"Be a BGP peer that does what no router should, for tests of a speaker."`
-	Echo      echoCmd      `cmd:"" help:"Answer HTTP/1.1, HTTP/2, gRPC and WebSockets with what was asked."`
-	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show what the routers and a client see. Needs root."`
+	Hostile   hostileCmd   `cmd:"" help:"Run a misbehaving BGP peer, for tests of a speaker."`
+	Echo      echoCmd      `cmd:"" help:"Answer HTTP/1.1, HTTP/2, gRPC and WebSockets with the request."`
+	Demo      demoCmd      `cmd:"" help:"Boot a lab, break it, and show the effects on the routers and a client. Needs root."`
 	Registry  registryCmd  `cmd:"" help:"Run a stub container registry: /v2/, controlled by /stub/v2."`
 	Soak      soakCmd      `cmd:"" help:"Let speakers live through random faults and check the VIP from outside. Needs root."`
 	SoakFlat  flatSoakCmd  `cmd:"" help:"The same on one LAN, where an observer finds every time two masters had the VIP. Needs root."`
@@ -70,7 +70,7 @@ type routerCmd struct {
 	ID      netip.Addr     `required:"" env:"ROUTER_ID" placeholder:"IPV4" help:"The router's ID."`
 	PeerASN uint32         `required:"" name:"peer-asn" env:"ROUTER_PEER_ASN" placeholder:"N" help:"The AS number of the speakers."`
 	Peers   []netip.Prefix `required:"" env:"ROUTER_PEERS" placeholder:"CIDR" help:"Where speakers connect from."`
-	VIPs    []netip.Prefix `required:"" name:"vips" env:"ROUTER_VIPS" placeholder:"CIDR" help:"The addresses to which routes are accepted."`
+	VIPs    []netip.Prefix `required:"" name:"vips" env:"ROUTER_VIPS" placeholder:"CIDR" help:"The networks of the accepted host routes."`
 }
 
 // Run runs the router until ctx ends.
@@ -80,8 +80,8 @@ func (c *routerCmd) Run(ctx context.Context) error {
 }
 
 type demoCmd struct {
-	Mode     string `default:"bgp" enum:"bgp,arp,services" help:"What to show: VIPs announced by BGP, or held by an elected master that answers ARP and NDP; or what kubectl herald says of Services (${enum})."`
-	Router   string `default:"embedded" enum:"embedded,frr" help:"What the routers run: the one in this program, or the host's FRR (${enum})."`
+	Mode     string `default:"bgp" enum:"bgp,arp,services" help:"The demo: VIPs announced by BGP, or held by an elected master that answers ARP and NDP, or the output of kubectl herald for Services (${enum})."`
+	Router   string `default:"embedded" enum:"embedded,frr" help:"The routers: the one in this program, or the host's FRR (${enum})."`
 	Topology string `type:"existingfile" placeholder:"FILE" help:"The topology to boot. Default: bgp.clab.yml or flat.clab.yml in testenv/topologies."`
 	Herald   string `default:"bin/herald" type:"existingfile" placeholder:"FILE" help:"The herald binary to show."`
 	Logs     string `placeholder:"DIR" help:"Keep a log of each node in this folder."`
@@ -143,7 +143,7 @@ func (c *echoCmd) Run(ctx context.Context) error {
 	return echo.Server{Name: cmp.Or(c.Name, host)}.Serve(ctx, plain, secure, certificate)
 }
 
-// server are the flags that all these servers have.
+// server holds the flags of all these servers.
 type server struct {
 	Listen string `required:"" placeholder:"HOST:PORT" help:"Address to listen on."`
 	Name   string `placeholder:"NAME" help:"The server's name, sent in the header X-Served-By. Default: the host's name."`

@@ -12,9 +12,9 @@ import (
 	"github.com/herald-vip/herald/testenv/soak"
 )
 
-// soakFlags are what both soaks have.
+// soakFlags are the flags of both soaks.
 type soakFlags struct {
-	Seed   uint64        `help:"Determines the faults; that of an earlier run repeats them. Default: a random one."`
+	Seed   uint64        `help:"Determines the faults; an earlier run's seed repeats them. Default: random."`
 	Storm  time.Duration `default:"40s" help:"How long the faults of one round last."`
 	Herald string        `default:"bin/race/herald" type:"existingfile" placeholder:"FILE" help:"The binary under test, built with -race."`
 }
@@ -23,8 +23,8 @@ type soakCmd struct {
 	soakFlags
 	Time     time.Duration `default:"30m" help:"How long to go on."`
 	Out      string        `default:"bin/soak" type:"path" placeholder:"DIR" help:"Folder of the nodes' logs and of the report, soak.json."`
-	Slack    time.Duration `default:"1s" help:"What is added to every bound, for a machine that is busy."`
-	BFD      time.Duration `name:"bfd" default:"50ms" placeholder:"INTERVAL" help:"Interval of BFD between speakers and routers, of which three may pass in silence; 0 is none."`
+	Slack    time.Duration `default:"1s" help:"Slack added to every bound, for a busy machine."`
+	BFD      time.Duration `name:"bfd" default:"50ms" placeholder:"INTERVAL" help:"Interval of BFD between speakers and routers, with a multiplier of three; 0 disables BFD."`
 	Topology string        `default:"testenv/topologies/bgp.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to run."`
 }
 
@@ -42,7 +42,7 @@ type flatSoakCmd struct {
 	Topology string        `default:"testenv/topologies/flat.clab.yml" type:"existingfile" placeholder:"FILE" help:"The topology to run."`
 }
 
-// Run soaks until there were faults enough and fails if it found a violation.
+// Run soaks until there were enough faults and fails if it found a violation.
 func (c *flatSoakCmd) Run(ctx context.Context) error {
 	return c.run(ctx, soak.Options{Flat: true, Topology: c.Topology, Dir: c.Out, Faults: c.Faults, Lease: c.Lease, Join: c.Join})
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestBalancer has workers reach real apiservers and registries by ports of their own
-// loopback, and others by a VIP, and takes away what is behind: three
-// masters of e2e-balancer.clab.yml, a fourth, and two workers.
+// TestBalancer lets workers reach real apiservers and registries by ports of their own
+// loopback, and other clients by a VIP, while backends fail. It uses three masters of
+// e2e-balancer.clab.yml, a fourth, and two workers.
 func TestBalancer(t *testing.T) {
 	b := newBalanced(t)
 	masters := threeMasters()
 	b.rewrite(t, "w2", func(s string) string { return strings.Replace(s, "- name: app\n", "- name: app\n  forget: 3s\n", 1) })
 
-	// Workers come first: they have nobody to ask, and nowhere to send a client.
+	// Workers come first: without a running master they must refuse clients.
 	site.Boot(t, b.Lab, "e1", "w1-speaker", "w2-speaker")
 	b.serve(t, "w1", "app")
 	refused(t, b.Node("w1"), localApp)
@@ -54,8 +54,8 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// testProxy does the same in short with balancers that need nothing of the kernel. Who
-// changes from one to the other loses no connection.
+// testProxy repeats the main tests in brief with balancers in user space. A change
+// from one mode to the other loses no connection.
 func (b *balanced) testProxy(t *testing.T) {
 	masters := threeMasters()
 	b.follow(t, masters...)

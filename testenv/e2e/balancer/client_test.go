@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// patience is how long a connection or an answer may take on a machine that is busy.
+// patience bounds a connection or an answer on a busy machine.
 const patience = 5 * time.Second
 
 // held are connections to the application that stay open.
@@ -29,14 +29,14 @@ type held struct {
 	conns []*heldConn
 }
 
-// heldConn is one, and the name of who is at its end.
+// heldConn is a connection with the name of its server.
 type heldConn struct {
 	net.Conn
 	answers *bufio.Reader
 	server  string
 }
 
-// hold opens connections from a node, one after another, and has each answer once.
+// hold opens connections from a node, one after another, and makes a request on each.
 func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
 	t.Helper()
 	h := new(held)
@@ -50,7 +50,7 @@ func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
 			}
 			c := &heldConn{Conn: conn, answers: bufio.NewReader(conn)}
 			h.conns = append(h.conns, c)
-			if c.server, err = c.ask(); err != nil { // asked at once: a server gives up on who says nothing
+			if c.server, err = c.ask(); err != nil { // ask immediately: a server closes silent connections
 				return fmt.Errorf("connection %d of %d to %s: %w", i, many, address, err)
 			}
 		}
@@ -59,7 +59,7 @@ func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
 	return h
 }
 
-// ask is who answers on the connection now.
+// ask returns the name of the connection's server now.
 func (c *heldConn) ask() (string, error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
@@ -80,7 +80,7 @@ func (h *held) close() {
 	}
 }
 
-// shares counts the connections by who is at their end.
+// shares counts the connections by server.
 func (h *held) shares() map[string]int {
 	shares := make(map[string]int)
 	for _, c := range h.conns {
@@ -89,7 +89,7 @@ func (h *held) shares() map[string]int {
 	return shares
 }
 
-// intact checks that every connection still answers, and from the same end.
+// intact checks that every connection still answers, from the same server.
 func (h *held) intact(t *testing.T) {
 	t.Helper()
 	if lost := h.lost(); len(lost) > 0 {
@@ -110,8 +110,8 @@ func (h *held) lost() (lost []error) {
 	return lost
 }
 
-// even checks that exactly these masters have the connections, none of them more than
-// 5 % off its share. It takes thousands for that.
+// even checks that exactly these masters have the connections, each within 5 % of its
+// share. That takes thousands of connections.
 func (h *held) even(t *testing.T, masters ...string) {
 	t.Helper()
 	h.among(t, masters...)
@@ -125,7 +125,7 @@ func (h *held) even(t *testing.T, masters ...string) {
 	t.Logf("connections by master: %v", shares)
 }
 
-// among checks that exactly these masters have the connections, each of them some.
+// among checks that exactly these masters have the connections, each at least one.
 func (h *held) among(t *testing.T, masters ...string) {
 	t.Helper()
 	if shares := h.shares(); !slices.Equal(slices.Sorted(maps.Keys(shares)), masters) {
@@ -134,7 +134,7 @@ func (h *held) among(t *testing.T, masters ...string) {
 }
 
 // load opens connections from a node to an address, one after another until the end of
-// the test, with TLS if it is to an apiserver, else asking who answers.
+// the test. It uses TLS with an apiserver, and else asks for the server's name.
 func (b *balanced) load(t *testing.T, node, address string, conf *tls.Config) *site.Client {
 	t.Helper()
 	c := site.Connect(t, &probe.Prober{
@@ -145,8 +145,8 @@ func (b *balanced) load(t *testing.T, node, address string, conf *tls.Config) *s
 	return c
 }
 
-// share wants the connections that failed since a fault to have begun before the backend
-// was out, and to be no more than its share of one in three, rounded up.
+// share checks that the connections that failed since a fault began before the backend
+// was removed. They must be no more than its share of one in three, rounded up.
 func share(t *testing.T, load *site.Client, fault, out time.Time) {
 	t.Helper()
 	load.GoesOn(t, 50)
@@ -156,7 +156,7 @@ func share(t *testing.T, load *site.Client, fault, out time.Time) {
 }
 
 // end waits until a node has connections to this port of exactly one master, and
-// returns which. Those that are left out may be without power.
+// returns it. Nodes to leave out may be without power.
 func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) (master string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -175,7 +175,7 @@ func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) 
 			}
 		}
 		if len(ends) != 1 {
-			return fmt.Errorf("%s has connections to %v, want one master", node, ends)
+			return fmt.Errorf("%s has connections to %v, want a single master", node, ends)
 		}
 		master = ends[0]
 		return nil
@@ -183,12 +183,12 @@ func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) 
 	return master
 }
 
-// addressOf is the address of a node.
+// addressOf returns the address of a node.
 func addressOf(node string) string {
 	return map[string]string{"w1": "10.5.0.21", "w2": "10.5.0.22", "b1": "10.5.0.9"}[node]
 }
 
-// refused wants an address to refuse connections from a node at once, rather than keep them waiting.
+// refused checks that an address refuses connections from a node immediately.
 func refused(t *testing.T, n *lab.Node, address string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -199,6 +199,6 @@ func refused(t *testing.T, n *lab.Node, address string) {
 			conn.Close()
 			return errors.New("the connection was made")
 		}
-		return site.ErrorIf(ctx.Err() != nil, "nobody answers, want a refusal")
+		return site.ErrorIf(ctx.Err() != nil, "no answer, want a refusal")
 	})
 }

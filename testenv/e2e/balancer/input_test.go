@@ -18,15 +18,15 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// staticBalancer takes connections from other hosts too, and asks its backends itself.
+// staticBalancer accepts connections from other hosts too, and checks its backends itself.
 const staticBalancer = `- name: static
   listen: [{address: "[fd00:5::22]:7001"}]
   backends: {static: {addresses: ["[fd00:5::1]:7000", "[fd00:5::2]:7000", "[fd00:5::3]:7000"]}}
   check: {http: {url: "http://backend/readyz"}}
 `
 
-// testStatic balances a list of backends that are no members of anything, for clients of
-// this node and of others, over IPv6.
+// testStatic balances a list of backends outside the election, for clients of this
+// node and of others, over IPv6.
 func (b *balanced) testStatic(t *testing.T) {
 	const address = "[fd00:5::22]:7001"
 	backends := []string{"[fd00:5::1]:7000", "[fd00:5::2]:7000", "[fd00:5::3]:7000"}
@@ -47,8 +47,9 @@ func (b *balanced) testStatic(t *testing.T) {
 	refused(t, b.Node("w1"), address)
 }
 
-// testBadInput starts the Herald of a worker in ways in which it cannot work: it says why in
-// its status, its clients are refused rather than kept waiting, and nobody else notices.
+// testBadInput starts a worker's Herald in situations that it cannot handle: its
+// status gives the reason, its clients are refused immediately, and other nodes are
+// unaffected.
 func (b *balanced) testBadInput(t *testing.T) {
 	masters := threeMasters()
 	good := site.ReadFile(t, b.conf("w2"))
@@ -62,7 +63,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 		spoil func(t *testing.T)
 		start func(t *testing.T)
 		says  string // in the status, a regular expression
-		works string // what does all the same
+		works string // the address that still works
 	}{
 		{
 			name:  "wrong key",
@@ -100,7 +101,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			site.Kill(t, b.Node("w2-speaker"))
-			for _, m := range masters { // or one of them tells it at once who the others are
+			for _, m := range masters { // or a master would report the others at once
 				b.speaker(m).Shows(t, func(s admin.Status) error {
 					return site.ErrorIf(slices.ContainsFunc(s.Election.Members, func(m admin.Member) bool { return m.Name == "w2" && m.Alive }),
 						"w2 is still alive to %s", m)
@@ -120,7 +121,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 			site.Eventually(t, site.Soon, func() error {
 				text, err := site.Run(t, b.Node("w2-speaker"), "herald", "status")
 				if err == nil && !regexp.MustCompile(c.says).MatchString(text) {
-					err = fmt.Errorf("nothing in the status matches %q:\n%s", c.says, text)
+					err = fmt.Errorf("the status does not match %q:\n%s", c.says, text)
 				}
 				return err
 			})
@@ -145,7 +146,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 	load.None(t, began)
 }
 
-// listen has somebody else listen at an address of a node.
+// listen opens a foreign listener at an address of a node.
 func (b *balanced) listen(t *testing.T, node, address string) {
 	t.Helper()
 	site.Must(t, b.Node(node).Do(func() error {
@@ -157,7 +158,7 @@ func (b *balanced) listen(t *testing.T, node, address string) {
 	}))
 }
 
-// forgotten removes what a Herald that was killed has left in the kernel of a node.
+// forgotten removes the kernel state that a killed Herald left on a node.
 func (b *balanced) forgotten(t *testing.T, node string) {
 	t.Helper()
 	site.MustRun(t, b.Node(node), "nft", "add table inet herald_balancer; delete table inet herald_balancer")

@@ -10,11 +10,11 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// fourth is what m4 is among the members of an election.
+// fourth is m4's entry among the members of an election.
 const fourth = `, m4: "10.5.0.4:7946"`
 
-// testMembers has a master join that only the masters are told of, leave, come back
-// and die for good. Nobody touches the workers, which follow.
+// testMembers adds a master that only the masters' files name. It leaves, comes back
+// and dies for good. The workers follow without being changed.
 func (b *balanced) testMembers(t *testing.T) {
 	join := func(s string) string {
 		return strings.Replace(s, `m3: "10.5.0.3:7946"`, `m3: "10.5.0.3:7946"`+fourth, 1)
@@ -42,7 +42,7 @@ func (b *balanced) testMembers(t *testing.T) {
 	load.GoesOn(t, 50)
 	load.None(t, began)
 
-	// When it stops it says so: its servers are well, and nobody connects to them any more.
+	// A stop is announced: the servers are healthy, but receive no connections any more.
 	stopped := time.Now()
 	site.Must(t, site.Stop(t, b.Node("m4-speaker")))
 	b.followed(t, stopped, "m4 stopped", three...)
@@ -58,14 +58,14 @@ func (b *balanced) testMembers(t *testing.T) {
 	load.GoesOn(t, 50)
 	load.None(t, out)
 	b.known(t, "w1", "app", four...)
-	b.known(t, "w2", "app", three...) // which was told to forget sooner
+	b.known(t, "w2", "app", three...) // its file makes it forget sooner
 	for _, m := range three {
 		b.rewrite(t, m, leave)
 	}
 	b.follow(t, three...)
 }
 
-// well is when the Herald of a node found that what it serves is well.
+// well returns when a node's Herald found its own servers healthy.
 func (b *balanced) well(t *testing.T, node string) (since time.Time) {
 	t.Helper()
 	status, err := b.status(t, node)
@@ -78,8 +78,7 @@ func (b *balanced) well(t *testing.T, node string) (since time.Time) {
 	return since
 }
 
-// testDrain drains a master and takes it back: no connection fails, and those that it
-// has stay.
+// testDrain drains a master and takes it back: no connection fails, and its connections stay.
 func (b *balanced) testDrain(t *testing.T) {
 	b.follow(t, threeMasters()...)
 	established := b.hold(t, "w1", localApp, 90)

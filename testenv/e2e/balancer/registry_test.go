@@ -22,7 +22,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// blobSize is that of a large image layer.
+// blobSize is the size of a large image layer.
 const blobSize = 200 << 20
 
 // registryClient pushes and pulls blobs by the API of a registry (OCI distribution,
@@ -32,14 +32,14 @@ type registryClient struct {
 	address string
 }
 
-// registryClient speaks to a registry from inside a node, over a connection of its own for each
-// request. A pull may go on while a test waits several times for something else.
+// registryClient returns a client inside a node, with a new connection for each
+// request. A pull may last while a test waits for several events.
 func (b *balanced) registryClient(node, address string) registryClient {
 	transport := &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}
 	return registryClient{&http.Client{Transport: transport, Timeout: 10 * site.Soon}, address}
 }
 
-// push uploads a blob in chunks, and has the registry check its digest.
+// push uploads a blob in chunks, and makes the registry check its digest.
 func (r registryClient) push(ctx context.Context, blob []byte) (digest string, err error) {
 	const chunk = 16 << 20
 	digest = fmt.Sprintf("sha256:%x", sha256.Sum256(blob))
@@ -65,7 +65,7 @@ func (r registryClient) push(ctx context.Context, blob []byte) (digest string, e
 	return digest, err
 }
 
-// do makes a request and returns the location that the answer refers to.
+// do makes a request and returns the Location of the answer.
 func (r registryClient) do(ctx context.Context, method, where string, want int, body []byte, header http.Header) (location string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
 	if err != nil {
@@ -85,7 +85,7 @@ func (r registryClient) do(ctx context.Context, method, where string, want int, 
 	return response.Header.Get("Location"), nil
 }
 
-// pull is a download that is under way.
+// pull is a download in progress.
 type pull struct {
 	client  registryClient
 	digest  string
@@ -101,7 +101,7 @@ func (r registryClient) pull(ctx context.Context, digest string) (*pull, error) 
 	return p, p.open(ctx)
 }
 
-// open asks for what is missing, from the registry that a new connection leads to.
+// open requests the missing rest, over a new connection to any registry.
 func (p *pull) open(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.client.address+"/v2/layers/blobs/"+p.digest, nil)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *pull) open(ctx context.Context) error {
 }
 
 // read downloads that many bytes more, or with -1 the rest. When the connection breaks
-// it goes on over a new one.
+// it continues over a new one.
 func (p *pull) read(ctx context.Context, many int64) error {
 	if many < 0 {
 		many = blobSize - p.got
@@ -148,7 +148,7 @@ func (p *pull) read(ctx context.Context, many int64) error {
 	return nil
 }
 
-// finish downloads the rest and checks all of it.
+// finish downloads the rest and checks the whole blob.
 func (p *pull) finish(t *testing.T) {
 	t.Helper()
 	defer func() { p.body.Close() }()
@@ -158,7 +158,7 @@ func (p *pull) finish(t *testing.T) {
 	}
 }
 
-// layer is a blob that was pushed from w1, by way of all registries.
+// layer is a blob that was pushed from w1, through all registries.
 type layer struct {
 	*balanced
 	client registryClient
@@ -180,7 +180,7 @@ func (b *balanced) push(t *testing.T) layer {
 	return l
 }
 
-// begin pulls a part of the blob, and returns the master that it comes from.
+// begin pulls a part of the blob, and returns the master that serves it.
 func (l layer) begin(t *testing.T) (p *pull, from string) {
 	t.Helper()
 	p, err := l.client.pull(t.Context(), l.digest)
@@ -189,7 +189,7 @@ func (l layer) begin(t *testing.T) (p *pull, from string) {
 	return p, l.end(t, "w1", 5001)
 }
 
-// othersGo pulls the blob while two registries go: the third has it all.
+// othersGo pulls the blob while two other registries fail: the third has the whole blob.
 func (l layer) othersGo(t *testing.T) {
 	p, from := l.begin(t)
 	drained, killed := others(from)[0], others(from)[1]
@@ -206,15 +206,15 @@ func (l layer) othersGo(t *testing.T) {
 	again.finish(t)
 	p.finish(t)
 	if p.resumed+again.resumed > 0 {
-		t.Errorf("%d and %d connections broke, want none", p.resumed, again.resumed)
+		t.Errorf("%d and %d connections broke, want 0", p.resumed, again.resumed)
 	}
 	undrain()
 	mend()
 	l.serve(t, "w1", "registry", threeMasters()...)
 }
 
-// testRegistry pushes a blob and pulls it while registries are taken away: the others
-// first, then the one that it comes from.
+// testRegistry pushes a blob and pulls it while registries fail: first the others,
+// then the one in use.
 func (b *balanced) testRegistry(t *testing.T) {
 	l := b.push(t)
 	t.Run("others go", l.othersGo)
@@ -226,7 +226,7 @@ func (b *balanced) testRegistry(t *testing.T) {
 		b.serve(t, "w1", "registry", others(from)...)
 		p.finish(t)
 		if p.resumed > 0 {
-			t.Errorf("%d connections broke, want none", p.resumed)
+			t.Errorf("%d connections broke, want 0", p.resumed)
 		}
 		undrain()
 		b.serve(t, "w1", "registry", threeMasters()...)
@@ -241,7 +241,7 @@ func (b *balanced) testRegistry(t *testing.T) {
 			b.serve(t, "w1", "registry", others(from)...)
 			p.finish(t)
 			if p.resumed == 0 {
-				t.Error("the connection to the registry did not break, so nothing is proven")
+				t.Error("the connection to the registry did not break, so the test proves nothing")
 			}
 			mend()
 			b.serve(t, "w1", "registry", threeMasters()...)

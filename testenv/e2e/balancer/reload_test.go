@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// testEstablished has 5,000 connections go through whatever happens to the Herald of
-// their node, and through a change to somebody else's load balancer and back.
+// testEstablished keeps 5,000 connections through all events of their node's Herald,
+// and through a change to an external load balancer and back.
 func (b *balanced) testEstablished(t *testing.T) {
 	b.follow(t, threeMasters()...)
 	established := b.hold(t, "w1", localApp, 5000)
@@ -48,21 +48,21 @@ func (b *balanced) testEstablished(t *testing.T) {
 	established.intact(t)
 	b.hold(t, "w1", localApp, 300).among(t, threeMasters()...)
 
-	// Nor does it matter to them how new connections are chosen.
+	// A change of the method for new connections does not affect them either.
 	b.rewrite(t, "w1", func(s string) string {
 		return strings.ReplaceAll(s, "- name: app\n", "- name: app\n  method: source-hash\n")
 	})
 	site.Eventually(t, site.Soon, func() error {
 		h := b.hold(t, "w1", localApp, 20)
 		defer h.close()
-		return site.ErrorIf(len(h.shares()) != 1, "by the source's hash connections went to %v, want one master", h.shares())
+		return site.ErrorIf(len(h.shares()) != 1, "by the source's hash connections went to %v, want a single master", h.shares())
 	})
 	b.rewrite(t, "w1", func(s string) string { return strings.Replace(s, "  method: source-hash\n", "", 1) })
 	established.intact(t)
 	b.serve(t, "w1", "app", threeMasters()...)
 }
 
-// healthz is what the Herald of a host answers who asks from a node about a name.
+// healthz returns the answer of a host's Herald to a query from a node about a name.
 func (b *balanced) healthz(t *testing.T, node, host, name string) (status int, text string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}, Timeout: patience}
@@ -74,21 +74,21 @@ func (b *balanced) healthz(t *testing.T, node, host, name string) (status int, t
 	return response.StatusCode, strings.TrimSpace(string(body))
 }
 
-// answers waits until the Herald of a host says of each name what is wanted of it.
+// answers waits until a host's Herald answers the wanted status for each name.
 func (b *balanced) answers(t *testing.T, host string, want map[string]int) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		for name, status := range want {
 			got, text := b.healthz(t, "b1", host, name)
 			if got != status || status == http.StatusServiceUnavailable && !strings.Contains(text, " ") {
-				return fmt.Errorf("of %s %s says %d %q, want %d", name, host, got, text, status)
+				return fmt.Errorf("%s answers %d %q about %s, want %d", host, got, text, name, status)
 			}
 		}
 		return nil
 	})
 }
 
-// testExternal leaves balancing to a HAProxy, which asks Herald whom it may use.
+// testExternal leaves balancing to a HAProxy, which asks Herald for eligible servers.
 func (b *balanced) testExternal(t *testing.T) {
 	const external = "loadBalancer: {type: external}\n"
 	for _, m := range threeMasters() {
@@ -108,7 +108,7 @@ func (b *balanced) testExternal(t *testing.T) {
 	b.answers(t, "10.5.0.1", map[string]int{"apiserver": 200, "registry": 200, "control-plane": 200})
 	haproxy.GoesOn(t, 50) // HAProxy has asked several times meanwhile
 
-	// A drain is announced to it in time: nothing fails.
+	// A drain is announced to HAProxy in time: no connection fails.
 	drained := time.Now()
 	b.herald(t, "m2", "drain")
 	b.answers(t, "10.5.0.2", map[string]int{"apiserver": 503, "registry": 503, "control-plane": 503})

@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// What the nodes of e2e-balancer.clab.yml have.
+// Addresses in e2e-balancer.clab.yml.
 const (
 	sharedVIP     = "10.5.0.10"
 	localAPI      = "127.0.0.1:9443"
@@ -28,18 +28,18 @@ const (
 )
 
 // balanced is the lab of e2e-balancer.clab.yml: masters with real servers, and workers
-// that reach them by ports of their own. Herald has the race detector.
+// that reach them by local ports. Herald has the race detector.
 type balanced struct {
 	*lab.Lab
 	pki *site.PKI
-	// dir has a folder for each node, which its Herald has as /etc/herald.
+	// dir has a folder for each node, its Herald's /etc/herald.
 	dir string
 }
 
-// threeMasters are those that the configuration begins with.
+// threeMasters returns the masters of the initial configuration.
 func threeMasters() []string { return []string{"m1", "m2", "m3"} }
 
-// newBalanced lays the site out and boots nothing.
+// newBalanced lays the site out and boots no node.
 func newBalanced(t *testing.T) *balanced {
 	t.Helper()
 	b := &balanced{pki: site.NewPKI(t), dir: t.TempDir()}
@@ -71,12 +71,12 @@ func (b *balanced) sane(t *testing.T) {
 
 func (b *balanced) conf(node string) string { return filepath.Join(b.dir, node, "herald.yaml") }
 
-// speaker is the Herald of a node.
+// speaker returns the Herald of a node.
 func (b *balanced) speaker(node string) site.Speaker {
 	return site.Speaker{Node: b.Node(node + "-speaker")}
 }
 
-// bootMaster starts what a master serves, and its Herald.
+// bootMaster starts a master's servers and its Herald.
 func (b *balanced) bootMaster(t *testing.T, master string) {
 	t.Helper()
 	for _, part := range []string{"apiserver", "registry", "app", "speaker"} {
@@ -84,13 +84,13 @@ func (b *balanced) bootMaster(t *testing.T, master string) {
 	}
 }
 
-// rewrite changes the configuration of a node, and has its Herald read it.
+// rewrite changes the configuration of a node, and makes its Herald reload it.
 func (b *balanced) rewrite(t *testing.T, node string, change func(string) string) {
 	t.Helper()
 	old := site.ReadFile(t, b.conf(node))
 	now := change(old)
 	if now == old {
-		t.Fatalf("nothing would change in the configuration of %s:\n%s", node, old)
+		t.Fatalf("no change in the configuration of %s:\n%s", node, old)
 	}
 	site.Must(t, os.WriteFile(b.conf(node)+".new", []byte(now), 0o600))
 	site.Must(t, os.Rename(b.conf(node)+".new", b.conf(node)))
@@ -105,7 +105,7 @@ func (b *balanced) herald(t *testing.T, node string, args ...string) {
 	site.MustRun(t, b.speaker(node).Node, append([]string{"herald"}, args...)...)
 }
 
-// status is what the Herald of a node says, asked without starting a program there.
+// status returns the status of a node's Herald, without starting a program there.
 func (b *balanced) status(t *testing.T, node string) (admin.Status, error) {
 	t.Helper()
 	n := b.speaker(node)
@@ -117,7 +117,7 @@ func (b *balanced) status(t *testing.T, node string) (admin.Status, error) {
 	return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", n.Daemon("herald").Pid())).Status(ctx)
 }
 
-// balancer is what a node says of one of its balancers.
+// balancer returns the status of one of a node's balancers.
 func (b *balanced) balancer(t *testing.T, node, name string) (admin.Balancer, error) {
 	t.Helper()
 	status, err := b.status(t, node)
@@ -132,8 +132,8 @@ func (b *balanced) balancer(t *testing.T, node, name string) (admin.Balancer, er
 	return admin.Balancer{}, fmt.Errorf("status of %s has no balancer %s", node, name)
 }
 
-// serve waits until a node says that exactly these masters take the connections of one
-// of its balancers, and returns when it saw that.
+// serve waits until exactly these masters serve one of a node's balancers, and returns
+// when it saw that.
 func (b *balanced) serve(t *testing.T, node, name string, masters ...string) time.Time {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -154,7 +154,7 @@ func (b *balanced) serve(t *testing.T, node, name string, masters ...string) tim
 	return time.Now()
 }
 
-// known waits until a node has exactly these backends of a balancer, in whatever state.
+// known waits until a node has exactly these backends of a balancer, in any state.
 func (b *balanced) known(t *testing.T, node, name string, masters ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -181,7 +181,7 @@ func (b *balanced) follow(t *testing.T, masters ...string) {
 	}
 }
 
-// followed is follow, and logs how long after an instant the last of them had changed.
+// followed is follow, and logs how long after an instant the last balancer had changed.
 func (b *balanced) followed(t *testing.T, since time.Time, what string, masters ...string) {
 	t.Helper()
 	b.follow(t, masters...)
@@ -200,15 +200,15 @@ func (b *balanced) followed(t *testing.T, since time.Time, what string, masters 
 	t.Logf("%s: both workers used %v after %v", what, masters, last.Sub(since).Round(time.Millisecond))
 }
 
-// counted checks that a node has counted as many connections of a balancer, at least,
-// of which each of these masters was given its share.
+// counted checks that a node has counted at least this many connections of a balancer,
+// and that each of these masters received its share.
 func (b *balanced) counted(t *testing.T, node, name string, many uint64, masters ...string) {
 	t.Helper()
 	l, err := b.balancer(t, node, name)
 	site.Must(t, err)
 	for _, k := range l.Backends {
 		if slices.Contains(masters, k.Name) && k.Connections < many*95/100/uint64(len(masters)) {
-			t.Errorf("%s says that %s was given %d connections, want its share of %d", node, k.Name, k.Connections, many)
+			t.Errorf("%s counts %d connections to %s, want its share of %d", node, k.Connections, k.Name, many)
 		}
 	}
 }

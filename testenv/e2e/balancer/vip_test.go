@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// holder waits until one of the masters says that it has the VIP.
+// holder waits until one of the masters reports that it has the VIP.
 func (b *balanced) holder(t *testing.T, masters ...string) (holder string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -28,7 +28,7 @@ func (b *balanced) holder(t *testing.T, masters ...string) (holder string) {
 			}
 		}
 		if len(holders) != 1 {
-			return fmt.Errorf("%v hold the VIP, want one", holders)
+			return fmt.Errorf("%v hold the VIP, want a single holder", holders)
 		}
 		holder = holders[0]
 		return nil
@@ -36,8 +36,8 @@ func (b *balanced) holder(t *testing.T, masters ...string) (holder string) {
 	return holder
 }
 
-// testVIP has clients of the VIP spread over all masters, although one has it: a client
-// without Herald, and each master. Then the one that has it loses power.
+// testVIP spreads clients of the VIP over all masters, although a single one holds it:
+// a client without Herald, and each master. Then the holder loses power.
 func (b *balanced) testVIP(t *testing.T) {
 	masters := threeMasters()
 	for _, m := range masters {
@@ -74,7 +74,7 @@ func (b *balanced) testVIP(t *testing.T) {
 	}
 }
 
-// pullAll lists what is in the registries through the VIP, once by way of each.
+// pullAll lists the registries' contents through the VIP, once from each registry.
 func (b *balanced) pullAll(t *testing.T, node, vip string) {
 	t.Helper()
 	client := b.registryClient(node, vip+":5000")

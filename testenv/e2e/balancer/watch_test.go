@@ -25,7 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// kubeClient speaks to an apiserver from inside a node, as an administrator.
+// kubeClient returns a client of an apiserver, as an administrator inside a node.
 func (b *balanced) kubeClient(t *testing.T, node, address string) *rest.RESTClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -40,7 +40,7 @@ func (b *balanced) kubeClient(t *testing.T, node, address string) *rest.RESTClie
 	return client
 }
 
-// counter is a ConfigMap that is counted up, and somebody who watches it through a
+// counter is a ConfigMap that is counted up, with a client that watches it through a
 // balancer, as controllers and `kubectl wait` do.
 type counter struct {
 	mu      sync.Mutex
@@ -48,14 +48,14 @@ type counter struct {
 	seen    []sighting
 }
 
-// sighting is a value that the watcher was told of.
+// sighting is a value that the watcher received.
 type sighting struct {
 	value int
 	at    time.Time
 }
 
-// count creates the object and watches it from a node. The writer goes straight to the
-// apiserver of the master that writer names at the time.
+// count creates the object and watches it from a node. The writer connects directly to
+// the apiserver of the master that writer returns at the time.
 func (b *balanced) count(t *testing.T, node string, writer func() string) *counter {
 	t.Helper()
 	c := new(counter)
@@ -112,9 +112,9 @@ func (b *balanced) count(t *testing.T, node string, writer func() string) *count
 	return c
 }
 
-// catchesUp waits until the watcher has been told of what is written from now on, and
-// checks that it has been told of every value, once. It returns the longest time since
-// an instant in which it was told of nothing.
+// catchesUp waits until the watcher has received a value written after the call, and
+// checks that it received every value once. It returns the watcher's longest silence
+// since an instant.
 func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duration) {
 	t.Helper()
 	const more = 10
@@ -125,7 +125,7 @@ func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duratio
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return site.ErrorIf(len(c.seen) == 0 || c.seen[len(c.seen)-1].value < want,
-			"the watch has told of %d values, up to %+v, of %d", len(c.seen), c.seen[max(0, len(c.seen)-1):], c.written)
+			"the watch has received %d values, up to %+v, of %d", len(c.seen), c.seen[max(0, len(c.seen)-1):], c.written)
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,8 +142,8 @@ func (c *counter) catchesUp(t *testing.T, since time.Time) (silence time.Duratio
 	return silence
 }
 
-// testWatch watches through the balancer, takes away the apiserver at the other end in
-// every way there is, and opens new connections all the while from another worker.
+// testWatch watches through the balancer and breaks the apiserver at the other end in
+// every way, while another worker keeps opening connections.
 func (b *balanced) testWatch(t *testing.T, faults ...fault) {
 	var writing sync.Mutex
 	writer := ""
@@ -166,11 +166,11 @@ func (b *balanced) testWatch(t *testing.T, faults ...fault) {
 			server := b.Node(lost + "-apiserver")
 			f.make(t, server)
 			mend := sync.OnceFunc(func() { f.mend(t, server) })
-			defer mend() // the faults after this one want a well master
+			defer mend() // later faults need a healthy master
 			out := b.serve(t, "w2", "apiserver", others(lost)...)
 			now := b.end(t, "w1", 6443, lost)
 			silence := c.catchesUp(t, fault)
-			t.Logf("%s lost, watched at %s; told of nothing for %v", lost, now, silence.Round(time.Millisecond))
+			t.Logf("%s lost, watched at %s; no value for %v", lost, now, silence.Round(time.Millisecond))
 			share(t, load, fault, out)
 
 			mended := time.Now()
@@ -182,7 +182,7 @@ func (b *balanced) testWatch(t *testing.T, faults ...fault) {
 	}
 }
 
-// others are the masters besides one.
+// others returns the other masters.
 func others(master string) []string {
 	return strings.Fields(strings.ReplaceAll("m1 m2 m3", master, ""))
 }
@@ -193,7 +193,7 @@ type fault struct {
 	make, mend func(t *testing.T, n *lab.Node)
 }
 
-// faults are all there are, those of a program alone first.
+// faults returns all faults, those without a power loss first.
 func faults() []fault {
 	return []fault{
 		{"killed", site.Kill, site.Start},

@@ -25,14 +25,14 @@ import (
 	"github.com/herald-vip/herald/testenv/tap"
 )
 
-// kills is how many apiservers TestControlPlane kills to see how long that is felt: the
-// median is logged.
+// kills is the number of apiservers that TestControlPlane kills to measure the outage;
+// it logs the median.
 var kills = flag.Int("kills", 3, "how many apiservers to kill under the eyes of a client")
 
-// apiPort is where the apiservers listen.
+// apiPort is the port of the apiservers.
 const apiPort = 6443
 
-// testBridge has masters send new connections on while the routers have not acted yet.
+// testBridge checks that masters forward new connections until the routers have acted.
 func (c *controlPlane) testBridge(t *testing.T) {
 	c.Announces(t, c.Masters...)
 	acquainted(t, c.Cluster)
@@ -43,7 +43,7 @@ func (c *controlPlane) testBridge(t *testing.T) {
 	t.Run("established", c.testEstablished)
 }
 
-// acquainted waits until every master knows what all of them serve.
+// acquainted waits until every master knows the state of all masters' servers.
 func acquainted(t *testing.T, c *site.Cluster) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -53,14 +53,14 @@ func acquainted(t *testing.T, c *site.Cluster) {
 				return err
 			}
 			if status.Election == nil || len(status.Election.Offers) != len(c.Masters) {
-				return fmt.Errorf("%s has the offers %+v", m, status.Election)
+				return fmt.Errorf("%s has the advertisements %+v", m, status.Election)
 			}
 			if p := status.Passing; p == nil || p.Error != "" || len(p.Members) != len(c.Masters)-1 {
 				return fmt.Errorf("%s passes packets on: %+v", m, p)
 			}
 			for _, o := range status.Election.Offers {
 				if o.State() != "serving" || len(o.Checks) == 0 || slices.Contains(slices.Collect(maps.Values(o.Checks)), false) {
-					return fmt.Errorf("%s has of %s that it is %s and offers %s", m, o.Member, o.State(), o.Said())
+					return fmt.Errorf("%s knows member %s as %s, advertising %s", m, o.Member, o.State(), o.Said())
 				}
 			}
 		}
@@ -68,8 +68,8 @@ func acquainted(t *testing.T, c *site.Cluster) {
 	})
 }
 
-// testBridgedKills kills one apiserver after the other. The others get the connections that
-// the router still brings.
+// testBridgedKills kills one apiserver after the other. The others receive the
+// connections that the router still sends to it.
 func (c *controlPlane) testBridgedKills(t *testing.T, hops *hops) {
 	hops.mark()
 	var outages []time.Duration
@@ -95,8 +95,8 @@ func (c *controlPlane) testBridgedKills(t *testing.T, hops *hops) {
 	hops.check(t)
 }
 
-// testTwoSick kills two apiservers at the same time, so that either master still takes the other
-// for healthy. What they send on goes no further.
+// testTwoSick kills two apiservers at the same time, so that each master still
+// considers the other healthy. Forwarded connections must not be forwarded again.
 func (c *controlPlane) testTwoSick(t *testing.T, hops *hops) {
 	hops.mark()
 	client := c.connect(t)
@@ -119,8 +119,9 @@ func (c *controlPlane) testTwoSick(t *testing.T, hops *hops) {
 	acquainted(t, c.Cluster)
 }
 
-// testBridgedDrain drains a master. No connection fails except one that was being made at the
-// moment when a router moved it: it began with one server and goes on to another, whichever speaker it is.
+// testBridgedDrain drains a master. The only connections that may fail are handshakes
+// in progress when a router moves them from one server to another, which happens with
+// any speaker.
 func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 	m := c.Masters[0]
 	r := c.Routers[0]
@@ -140,8 +141,8 @@ func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 		return change.Prefix != site.HostPrefix(site.VIP4) || slices.Contains(change.Now, m.Hop(r, site.VIP4))
 	})
 	const (
-		early = 5 * time.Millisecond // the kernel may tell before it does
-		most  = 5                    // that can be under way at that moment
+		early = 5 * time.Millisecond // the kernel may report a change before it takes effect
+		most  = 5                    // handshakes in progress at that moment
 	)
 	failed := client.Failed(began)
 	for _, a := range failed {
@@ -156,8 +157,8 @@ func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 	hops.check(t)
 }
 
-// sendsOn waits until the master's speaker says that new connections to the VIP have been sent
-// on since then.
+// sendsOn waits until the master's speaker reports that it has forwarded new
+// connections to the VIP since then.
 func sendsOn(t *testing.T, m site.Master, since time.Time) {
 	t.Helper()
 	m.Shows(t, func(status admin.Status) error {
@@ -170,18 +171,19 @@ func sendsOn(t *testing.T, m site.Master, since time.Time) {
 	})
 }
 
-// connect begins to connect to the VIP every few milliseconds, from behind r1. For its own sockets a router may take one next hop for the beginning of a
-// connection and another for a reset: then a server keeps a connection that the router has moved, and has no answer when its port comes again.
+// connect begins to connect to the VIP every few milliseconds, from behind r1. A
+// router itself may send the beginning of its own connection and a later reset to
+// different next hops. Then a server keeps a connection that the router has moved, and
+// does not answer when the port is reused.
 func (c *controlPlane) connect(t *testing.T) *site.Client {
 	t.Helper()
 	return site.Connect(t, &probe.Prober{
 		Target: net.JoinHostPort(site.VIP4, fmt.Sprint(apiPort)), Dial: c.Node("client").DialContext,
-		Interval: 2 * time.Millisecond, // so that some come to each master before the router has acted
+		Interval: 2 * time.Millisecond, // so that some reach each master before the router has acted
 	})
 }
 
-// makes waits until the client has made so many more connections, all of them good, one
-// after the other.
+// makes waits until the client has made that many more good connections in a row.
 func makes(t *testing.T, client *site.Client, n int) {
 	t.Helper()
 	from := time.Now()
@@ -194,8 +196,8 @@ func makes(t *testing.T, client *site.Client, n int) {
 	})
 }
 
-// outage is the time from the first connection that failed to the first good one after the last
-// that did.
+// outage returns the time from the first failed connection to the first good one after
+// the last failure.
 func outage(all []site.Attempt) time.Duration {
 	failed := func(a site.Attempt) bool { return a.Outcome.Failed() }
 	first := slices.IndexFunc(all, failed)
@@ -211,10 +213,10 @@ func outage(all []site.Attempt) time.Duration {
 	return all[min(last+1, len(all)-1)].At.Sub(all[first].At)
 }
 
-// hops hears the beginnings of connections to the apiservers' port that masters pass on by way
-// of r1.
+// hops captures the first packets of connections to the apiservers' port that masters
+// forward through r1.
 type hops struct {
-	own map[netip.Addr]site.Master // where masters are reached
+	own map[netip.Addr]site.Master // the masters' tunnel addresses
 
 	mu     sync.Mutex
 	sent   int
@@ -222,10 +224,10 @@ type hops struct {
 	odd    []error
 }
 
-// pass is a packet's way from one master to another.
+// pass is a packet forwarded from one master to another.
 type pass struct{ from, to site.Master }
 
-// listen listens until the end of the test.
+// listen captures until the end of the test.
 func (c *controlPlane) listen(t *testing.T) *hops {
 	t.Helper()
 	h := &hops{own: make(map[netip.Addr]site.Master), passed: make(map[string][]pass)}
@@ -241,7 +243,7 @@ func (c *controlPlane) listen(t *testing.T) *hops {
 	return h
 }
 
-// take takes what a master passes on, in VXLAN.
+// take records a VXLAN packet forwarded by a master.
 func (h *hops) take(m site.Master, f tap.Frame) {
 	const ethernet, ip, udp, vxlan = 14, 20, 8, 8
 	const outer, inner = ethernet, ethernet + ip + udp + vxlan + ethernet
@@ -254,7 +256,7 @@ func (h *hops) take(m site.Master, f tap.Frame) {
 		return
 	}
 	to := netip.AddrFrom4([4]byte(f.Data[outer+16:]))
-	packet := string(f.Data[inner+4:inner+6]) + string(tcp[:8]) // its number, ports and sequence number
+	packet := string(f.Data[inner+4:inner+6]) + string(tcp[:8]) // its IP identification, ports and sequence number
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent++
@@ -262,7 +264,7 @@ func (h *hops) take(m site.Master, f tap.Frame) {
 	if !ok {
 		h.odd = append(h.odd, fmt.Errorf("%s passed a connection on to %s, which is no master's own address", m, to))
 	}
-	h.passed[packet] = append(h.passed[packet], pass{m, next}) // not in order: each link has its own ear
+	h.passed[packet] = append(h.passed[packet], pass{m, next}) // not in order: each link has its own capture
 }
 
 func (h *hops) mark() {
@@ -271,14 +273,15 @@ func (h *hops) mark() {
 	h.sent = 0
 }
 
-// heard is how many connections masters have sent on since the mark.
+// heard returns how many connections masters have forwarded since the mark.
 func (h *hops) heard() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.sent
 }
 
-// check reports connections that came to a master twice, or elsewhere. None at all prove nothing.
+// check reports connections that reached a master twice, or a wrong one. It fails if there were
+// none.
 func (h *hops) check(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()
@@ -287,7 +290,7 @@ func (h *hops) check(t *testing.T) {
 		t.Error("no connection was sent on")
 	}
 	for _, passes := range h.passed {
-		came := make(map[site.Master]int) // how often it came to a master, but for the first
+		came := make(map[site.Master]int) // how often it reached a master after the first time
 		first := 0
 		for _, p := range passes {
 			came[p.to]++
@@ -310,14 +313,14 @@ func (h *hops) check(t *testing.T) {
 	h.odd = nil
 }
 
-// passedOn lets pass what members pass on to each other.
+// passedOn lets pass the packets that members forward to each other.
 func passedOn() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 5},
 		bpf.LoadAbsolute{Off: 23, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: 36, Size: 2}, // no options precede it in a lab
+		bpf.LoadAbsolute{Off: 36, Size: 2}, // packets in a lab have no IP options
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 7947, SkipTrue: 1},
 		bpf.RetConstant{Val: 128},
 		bpf.RetConstant{Val: 0},

@@ -29,8 +29,8 @@ type controlPlane struct {
 	marked  time.Time
 }
 
-// TestControlPlane has three masters with real apiservers, etcds and
-// registries, boots them under watch, and breaks them in every way.
+// TestControlPlane boots three masters with real apiservers, etcds and registries, and
+// breaks them in every way.
 func TestControlPlane(t *testing.T) {
 	p := site.NewPKI(t)
 	c := &controlPlane{
@@ -38,7 +38,7 @@ func TestControlPlane(t *testing.T) {
 		pki:     p, routes: make(map[string]*site.RouteWatcher), witness: site.StartWitness(t),
 	}
 	for _, r := range c.Routers {
-		c.routes[r.Name()] = site.WatchRoutes(t, r.Node) // from before anything runs
+		c.routes[r.Name()] = site.WatchRoutes(t, r.Node) // from before any boot
 	}
 	if !t.Run("nothing before ready", c.testBoot) {
 		t.FailNow()
@@ -50,13 +50,13 @@ func TestControlPlane(t *testing.T) {
 	t.Run("registry answers", c.testRegistryAnswers)
 	t.Run("all down", c.testAllDown)
 	t.Run("all slow", c.testAllSlow)
-	// TestBootOrders has all the orders, with stubs for apiserver and registry.
+	// TestBootOrders tests all orders, with stubs for apiserver and registry.
 	for _, order := range []string{"m3 r1 m1 m2", "m2 m1 m3 r1"} {
 		t.Run("power returns to "+order, func(t *testing.T) { c.testPower(t, strings.Fields(order)) })
 	}
 }
 
-// testBoot brings up routers, then speakers, and last what they wait for.
+// testBoot brings up routers, then speakers, and last the servers that they wait for.
 func (c *controlPlane) testBoot(t *testing.T) {
 	site.Boot(t, c.Lab, "r1", "r2")
 	for _, m := range c.Masters {
@@ -80,7 +80,7 @@ func (c *controlPlane) testBoot(t *testing.T) {
 	}
 	for _, m := range c.Masters {
 		if !observers[m].Alive {
-			t.Errorf("the apiserver of %s was never seen alive but not ready, so nothing is proven", m)
+			t.Errorf("the apiserver of %s was never seen alive but not ready, so the test proves nothing", m)
 		}
 	}
 	c.Serves(t, c.pki.Client(t))
@@ -95,9 +95,9 @@ func (c *controlPlane) observe(t *testing.T) map[site.Master]*site.Readiness {
 	return out
 }
 
-// neverBeforeReady checks that the router had no route to a master before the
-// observer saw its apiserver ready. There is no race in that: the speaker has
-// to see it twice, 200 ms apart, and then the router has to hear of it.
+// neverBeforeReady checks that the router had no route to a master before the observer
+// saw its apiserver ready. That is no race: the speaker has to see it twice, 200 ms
+// apart, and only then can the router learn the route.
 func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *site.RouteWatcher, observers map[site.Master]*site.Readiness) {
 	t.Helper()
 	for _, m := range c.Masters {
@@ -108,7 +108,7 @@ func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *sit
 			case route.IsZero():
 				t.Errorf("%s: no route to %s by way of %s was ever seen", r.Name(), vip, m)
 			case ready.IsZero():
-				t.Errorf("%s: route to %s by way of %s, whose apiserver is not ready", r.Name(), vip, m)
+				t.Errorf("%s: route to %s via %s before its apiserver is ready", r.Name(), vip, m)
 			case after <= 0:
 				t.Errorf("%s: route to %s by way of %s %v before its apiserver was ready", r.Name(), vip, m, -after)
 			default:
@@ -118,16 +118,16 @@ func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *sit
 	}
 }
 
-// fault is something that makes one master unhealthy.
+// fault makes one master unhealthy.
 type fault struct {
 	name   string
 	master int
-	// node is what it happens to.
+	// node returns the node to break.
 	node       func(site.Master) *lab.Node
 	make, mend func(t *testing.T, n *lab.Node)
-	// reason begins the reason that status has for the withdrawal; it is empty if nobody can tell.
+	// reason is the beginning of the withdrawal's reason in status; it is empty if unpredictable.
 	reason string
-	// readyz is what the apiserver answers meanwhile, if that is of interest.
+	// readyz is the apiserver's answer meanwhile; 0 if it does not matter.
 	readyz int
 }
 
@@ -143,8 +143,8 @@ var faults = []fault{
 	{name: "registry sick", master: 2, node: site.Master.Registry, make: site.Command("touch", "/tmp/sick"), mend: site.Command("rm", "/tmp/sick"), reason: "registry: "},
 }
 
-// testFault makes a fault and mends it: routes and addresses of its master go
-// and come back, and nothing happens to the others'.
+// testFault makes a fault and mends it: its master's routes and addresses go and come
+// back, and the others' stay.
 func (c *controlPlane) testFault(t *testing.T, f fault) {
 	m := c.Masters[f.master-1]
 	c.Announces(t, c.Masters...)
@@ -154,14 +154,14 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	made := time.Now()
 	f.make(t, f.node(m))
 	mended := false
-	defer func() { // the faults after this one want a well master
+	defer func() { // later faults need a healthy master
 		if !mended {
 			f.mend(t, f.node(m))
 		}
 	}()
 	if f.readyz != 0 {
-		// Until the apiserver itself has noticed it is slow and well in turn, and the
-		// route may come back for moments.
+		// Until the apiserver itself detects the fault, it alternates between slow and
+		// healthy, and the route may come back for moments.
 		site.Eventually(t, site.Soon, func() error {
 			_, _, got := observer.Seen()
 			return site.ErrorIf(got != f.readyz, "the apiserver answers %d, want %d", got, f.readyz)
@@ -194,8 +194,8 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	}
 }
 
-// steady waits until a master is well for good: an apiserver whose etcd has just
-// come back may be slow once more, which is not the next fault's doing.
+// steady waits until a master stays healthy: an apiserver may be slow once more after
+// its etcd comes back, and the next fault must not be blamed for that.
 func (c *controlPlane) steady(t *testing.T, m site.Master) {
 	t.Helper()
 	const calm = 3 * time.Second
@@ -210,7 +210,7 @@ func (c *controlPlane) steady(t *testing.T, m site.Master) {
 	c.Announces(t, c.Masters...)
 }
 
-// gone is when the last of the router's routes stopped leading to the master.
+// gone returns when the last of the router's routes stopped leading to the master.
 func (c *controlPlane) gone(r site.Router, m site.Master) (at time.Time) {
 	for _, vip := range []string{site.VIP4, site.VIP6} {
 		for _, s := range c.routes[r.Name()].Steps(vip) {
@@ -232,7 +232,7 @@ func (c *controlPlane) mark() {
 	}
 }
 
-// untouched checks that no router has been without a route to any of the masters since the mark.
+// untouched checks that all routers have had routes to all these masters since the mark.
 func (c *controlPlane) untouched(t *testing.T, masters ...site.Master) {
 	t.Helper()
 	for _, r := range c.Routers {
@@ -248,8 +248,8 @@ func (c *controlPlane) untouched(t *testing.T, masters ...site.Master) {
 	}
 }
 
-// testRegistryAnswers has the answers of a registry change while it runs, for
-// which a stub takes its place: a 401 is as good as a 200, a 500 is not.
+// testRegistryAnswers replaces a registry by a stub and changes its answers: a 401 is
+// as good as a 200, a 500 is not.
 func (c *controlPlane) testRegistryAnswers(t *testing.T) {
 	m := c.Masters[0]
 	site.Kill(t, m.Registry())
@@ -262,7 +262,7 @@ func (c *controlPlane) testRegistryAnswers(t *testing.T) {
 			registry.Set("/v2/", stub.Answer{Status: status})
 			m.Shows(t, func(s admin.Status) error {
 				return site.ErrorIf(!strings.Contains(s.Checks[1].Reason, fmt.Sprintf(": %d", status)),
-					"the check of the registry says %q", s.Checks[1].Reason)
+					"the registry's check has the reason %q", s.Checks[1].Reason)
 			})
 		}
 		site.Serve(t, m.Base(), ":5001", registry)
@@ -285,8 +285,8 @@ func (c *controlPlane) testRegistryAnswers(t *testing.T) {
 	c.Announces(t, c.Masters...)
 }
 
-// testAllDown kills all apiservers at once: there is no route left, and none
-// comes back before they do. Neither way is there any flapping.
+// testAllDown kills all apiservers at once: no route remains, and none comes back
+// before they do. No route flaps in either direction.
 func (c *controlPlane) testAllDown(t *testing.T) {
 	c.Announces(t, c.Masters...)
 	c.mark()
@@ -316,8 +316,10 @@ func (c *controlPlane) testAllDown(t *testing.T) {
 	c.Serves(t, c.pki.Client(t))
 }
 
-// testAllSlow freezes all etcds, so that each apiserver says 500 or nothing: the last keep the VIP, and no router is ever without a
-// route, until one is well, which has it alone. An apiserver that is killed meanwhile takes the route with it.
+// testAllSlow freezes all etcds, so that each apiserver answers 500 or nothing. As a
+// last resort, masters keep announcing the VIP, so that no router is ever without a
+// route, until one is healthy and announces it alone. Killing an apiserver meanwhile
+// withdraws its route.
 func (c *controlPlane) testAllSlow(t *testing.T) {
 	for _, m := range c.Masters {
 		c.steady(t, m)
@@ -358,7 +360,8 @@ func (c *controlPlane) testAllSlow(t *testing.T) {
 	c.Serves(t, c.pki.Client(t))
 }
 
-// keep waits until no master is well, and somebody keeps the VIP for a while, but not those that are gone.
+// keep waits until no master is healthy, and masters other than the gone ones announce
+// the VIP as a last resort for a while.
 func (c *controlPlane) keep(t *testing.T, gone ...site.Master) {
 	t.Helper()
 	var since time.Time
@@ -381,16 +384,16 @@ func (c *controlPlane) keep(t *testing.T, gone ...site.Master) {
 		}
 		switch {
 		case kept == 0:
-			t.Fatal("nobody keeps the VIP")
+			t.Fatal("no master keeps the VIP")
 		case since.IsZero():
 			since = time.Now()
 		}
-		const calm = 3 * time.Second // what members say is no older
+		const calm = 3 * time.Second // the maximum age of a member's report
 		return site.ErrorIf(time.Since(since) < calm, "kept since %v", since)
 	})
 }
 
-// steadyAlone waits until a master alone has been well for a while.
+// steadyAlone waits until only this master has been healthy for a while.
 func (c *controlPlane) steadyAlone(t *testing.T, m site.Master) {
 	t.Helper()
 	since := time.Now()
@@ -417,7 +420,7 @@ func (c *controlPlane) neverWithout(t *testing.T) {
 	}
 }
 
-// wantMonotonic checks that since the mark a route only lost next hops, or only gained some.
+// wantMonotonic checks that since the mark a route has only lost next hops, or only gained some.
 func (c *controlPlane) wantMonotonic(t *testing.T, r site.Router, vip string, follows func(before, after []netip.Addr) bool) {
 	t.Helper()
 	steps := c.routes[r.Name()].Steps(vip)
@@ -428,13 +431,13 @@ func (c *controlPlane) wantMonotonic(t *testing.T, r site.Router, vip string, fo
 	}
 }
 
-// contains reports whether all of b are in a.
+// contains reports whether a contains all of b.
 func contains(a, b []netip.Addr) bool {
 	return !slices.ContainsFunc(b, func(x netip.Addr) bool { return !slices.Contains(a, x) })
 }
 
-// testPower cuts the power of all masters and of r1, and gives it back in this
-// order, to each when the one before has found its place.
+// testPower cuts the power of all masters and of r1, and restores it in this order, to
+// each when the previous one has settled.
 func (c *controlPlane) testPower(t *testing.T, order []string) {
 	for _, name := range order {
 		site.Must(t, c.Node(name).PowerOff())

@@ -17,8 +17,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// testEstablished has clients watch namespaces by way of the VIP, of real apiservers, while a master more announces it and
-// while another is drained: no watch ends, though routers bring many to another master than before. A drain is over when the last one is.
+// testEstablished makes clients watch namespaces of real apiservers through the VIP,
+// while another master starts to announce it and a third is drained. No watch ends,
+// although routers move many to another master. A drain ends when the last watch does.
 func (c *controlPlane) testEstablished(t *testing.T) {
 	comes, goes := c.Masters[2], c.Masters[0]
 	site.MustRun(t, comes.Speaker(), "herald", "drain")
@@ -44,7 +45,7 @@ func (c *controlPlane) testEstablished(t *testing.T) {
 	w.see(t, "one-is-drained")
 	passed, answered := counts(t, c.Cluster)
 	if passed == 0 {
-		t.Error("nothing was passed on: it has not been shown that routers bring connections to others")
+		t.Error("no packet was forwarded: the test does not prove that routers move connections")
 	}
 	select {
 	case err := <-drained:
@@ -59,7 +60,7 @@ func (c *controlPlane) testEstablished(t *testing.T) {
 	acquainted(t, c.Cluster)
 }
 
-// counts are how many packets the masters have passed on, and answered for nobody.
+// counts returns how many packets the masters have forwarded, and answered without an owner.
 func counts(t *testing.T, c *site.Cluster) (passed, answered uint64) {
 	t.Helper()
 	for _, m := range c.Masters {
@@ -72,7 +73,7 @@ func counts(t *testing.T, c *site.Cluster) (passed, answered uint64) {
 	return passed, answered
 }
 
-// watches are those of namespaces.
+// watches are watches of namespaces.
 type watches struct {
 	*controlPlane
 	admin *tls.Config
@@ -80,7 +81,7 @@ type watches struct {
 
 	mu   sync.Mutex
 	lost []error
-	seen map[string]int // how many have seen the namespace
+	seen map[string]int // number of watches that have seen the namespace
 	n    int
 }
 
@@ -106,7 +107,7 @@ func (c *controlPlane) watch(t *testing.T, n int) *watches {
 	return w
 }
 
-// follow is one watch, by a connection of its own, until it ends.
+// follow runs one watch on its own connection, until it ends.
 func (w *watches) follow(ctx context.Context) error {
 	get, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(site.VIP4, fmt.Sprint(apiPort))+"/api/v1/namespaces?watch=true", nil)
 	if err != nil {
@@ -134,8 +135,8 @@ func (w *watches) follow(ctx context.Context) error {
 	}
 }
 
-// see makes a namespace at each apiserver, which all watches are to see, and does so again: their answers to the first
-// have come to where routers bring them by then.
+// see creates a namespace at each apiserver for all watches to see, and then another:
+// the answers to the first have reached the routers' current next hops by then.
 func (w *watches) see(t *testing.T, name string) {
 	t.Helper()
 	for _, name := range []string{name, name + "-again"} {

@@ -23,8 +23,9 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// TestSecondChance counts the connections that a client loses as a router, FRR or BIRD, spreads anew: none but those of a server that
-// is dead, where masters pass packets on, and some in every row where they do not.
+// TestSecondChance counts a client's connections lost when a router, FRR or BIRD,
+// rehashes. Where masters forward misrouted packets, only connections of a dead server
+// are lost; otherwise every row loses some.
 func TestSecondChance(t *testing.T) {
 	columns := []*column{{router: "frr"}, {router: "frr", on: true}, {router: "bird"}, {router: "bird", on: true}}
 	t.Run("routers", func(t *testing.T) {
@@ -50,10 +51,10 @@ func TestSecondChance(t *testing.T) {
 	t.Logf("\n%s", &table)
 }
 
-// column is what becomes of connections in one lab, that of e2e-second-chance.clab.yml.
+// column counts the results in one lab of e2e-second-chance.clab.yml.
 type column struct {
 	router string
-	on     bool // masters pass packets on
+	on     bool // masters forward packets
 
 	*site.Cluster
 	conns []*conn // that are open
@@ -67,15 +68,15 @@ type row struct {
 
 func (c *column) String() string { return c.router + map[bool]string{false: " off", true: " on"}[c.on] }
 
-// routing is the container of the router's daemons.
+// routing returns the container of the router's daemons.
 func (c *column) routing() *lab.Node { return c.Node("r1-" + c.router) }
 
-// fill boots a lab, and has happen in it what the rows say.
+// fill boots a lab, and makes the events of the rows happen.
 func (c *column) fill(t *testing.T) {
 	variables := make(map[string]string)
 	if !c.on {
 		text := site.ReadFile(t, "../../topologies/e2e-second-chance/herald.yaml")
-		// The address is to be there for as long as the router brings connections.
+		// The address must stay for as long as the router sends connections.
 		text = strings.Replace(text, "announce: bgp,", "announce: bgp, bridge: false, linger: 1m,", 1)
 		variables["SPEAKER_FILE"] = filepath.Join(t.TempDir(), "herald.yaml")
 		site.Must(t, os.WriteFile(variables["SPEAKER_FILE"], []byte(text), 0o644))
@@ -137,7 +138,7 @@ func (c *column) drained(t *testing.T, n int) {
 	c.leadsTo(t, c.Others(goes)...)
 	if c.on {
 		goes.Shows(t, func(status admin.Status) error {
-			const longer = 3 * time.Second // than it lingers for nothing
+			const longer = 3 * time.Second // longer than an unused address lingers
 			for _, v := range status.VIPs {
 				if v.Stage != speaker.Lingering || time.Since(v.Since) < longer {
 					return fmt.Errorf("%s has %s %s since %v", goes, v.Address, v.Stage, v.Since)
@@ -151,7 +152,8 @@ func (c *column) drained(t *testing.T, n int) {
 	undrain()
 }
 
-// openedMeanwhile has the router stand still while a master is drained, and so bring it new connections.
+// openedMeanwhile freezes the router while a master is drained, so that it sends new
+// connections there.
 func (c *column) openedMeanwhile(t *testing.T, n int) {
 	goes := c.Masters[2]
 	site.Freeze(t, c.routing())
@@ -173,7 +175,8 @@ func (c *column) openedMeanwhile(t *testing.T, n int) {
 	undrain()
 }
 
-// drain begins to drain a master. Where it keeps connections for others, undrain waits for the end of the last one first.
+// drain begins to drain a master. If it keeps connections for others, undrain first
+// waits for the last of these to end.
 func (c *column) drain(t *testing.T, m site.Master) (undrain func()) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -209,14 +212,14 @@ func (c *column) add(t *testing.T, event string, lost, of []*conn) {
 	}
 }
 
-// conn is a client's connection, and the name of the server.
+// conn is a client's connection, with the name of its server.
 type conn struct {
 	net.Conn
 	in    *bufio.Reader
 	owner string
 }
 
-// open opens connections, half of them in IPv6, until close.
+// open opens connections, half of them over IPv6, until close.
 func (c *column) open(t *testing.T, n int) (conns []*conn) {
 	t.Helper()
 	for i := range n {
@@ -238,10 +241,10 @@ func (c *column) close() {
 	c.conns = nil
 }
 
-// ask asks for the name of the server, and leaves the connection as it is.
+// ask asks for the name of the server, and keeps the connection.
 func (c *conn) ask() (string, error) {
-	const patience = 30 * time.Second           // that of TCP: what is lost is mostly reset at once
-	_ = c.SetDeadline(time.Now().Add(patience)) // a closed one tells when it is written to
+	const patience = 30 * time.Second           // TCP's timeout; most losses are immediate resets
+	_ = c.SetDeadline(time.Now().Add(patience)) // a write reports a closed connection
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: vip\r\n\r\n"); err != nil {
 		return "", err
 	}
@@ -254,7 +257,7 @@ func (c *conn) ask() (string, error) {
 	return strings.TrimSpace(string(name)), err
 }
 
-// use uses all connections at once, and returns those that are lost.
+// use uses all connections in parallel, and returns the lost ones.
 func use(conns []*conn) (lost []*conn) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -271,7 +274,7 @@ func use(conns []*conn) (lost []*conn) {
 	return lost
 }
 
-// others are those of other masters.
+// others returns the connections of other masters.
 func others(conns []*conn, than site.Master) []*conn {
 	return slices.DeleteFunc(slices.Clone(conns), func(c *conn) bool { return c.owner == than.String() })
 }

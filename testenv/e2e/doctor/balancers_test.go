@@ -24,8 +24,8 @@ balancers:
   backends: {static: {addresses: ["[fd00:4::2]:6443"]}}
 `
 
-// TestDoctorOnBalancers examines a master with balancers as it should be, and breaks what they
-// need in one way after another.
+// TestDoctorOnBalancers examines a correct master with balancers, and then breaks
+// their preconditions one by one.
 func TestDoctorOnBalancers(t *testing.T) {
 	t.Parallel()
 	l := newAiling(t)
@@ -98,7 +98,7 @@ func TestDoctorOnBalancers(t *testing.T) {
 		})
 	}
 
-	// A server that listens on 127.0.0.1 alone is well for its check, and for nobody else.
+	// A server that listens only on 127.0.0.1 passes its check, but is unreachable for other nodes.
 	t.Run("a server on 127.0.0.1 alone", func(t *testing.T) {
 		site.Serve(t, m1, "127.0.0.1:6443", stub.APIServer("m1"))
 		l.examine(t, l.standard+doctorBalancers, ailment{want: []symptom{

@@ -18,8 +18,8 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// TestDoctorOnCertificates has an apiserver show certificates that clients of the VIP
-// or the check cannot accept.
+// TestDoctorOnCertificates gives an apiserver certificates that clients of the VIP, or
+// the check, cannot accept.
 func TestDoctorOnCertificates(t *testing.T) {
 	t.Parallel()
 	p := site.NewPKI(t)
@@ -66,7 +66,8 @@ func TestDoctorOnCertificates(t *testing.T) {
 	}
 }
 
-// TestDoctorOnPeers examines a speaker before its routers are right, when they are, and while it runs.
+// TestDoctorOnPeers examines a speaker before its routers are configured, afterwards,
+// and while it runs.
 func TestDoctorOnPeers(t *testing.T) {
 	t.Parallel()
 	const file = "/etc/herald/herald.yaml"
@@ -91,7 +92,7 @@ func TestDoctorOnPeers(t *testing.T) {
 	site.Boot(t, s.Lab, "r1", "r2")
 	listens(t, s.Router("r1"), "10.0.1.1")
 	listens(t, s.Router("r2"), "10.0.2.1")
-	for range 5 { // it leaves nothing behind that a router would mind
+	for range 5 { // it leaves no state that would disturb a router
 		shows(t, examine(t, s.Node("s"), file), symptom{doctor.OK, "peer", "10.0.1.254 AS 64500: takes a session"}, symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: takes a session"})
 	}
 	shows(t, examine(t, s.Node("s"), "/etc/herald/asn.yaml"),
@@ -110,7 +111,7 @@ func TestDoctorOnPeers(t *testing.T) {
 		symptom{doctor.OK, "port", "BFD 0.0.0.0:3784/udp: Herald's own"})
 }
 
-// listens waits until a router is ready for a session with its neighbor.
+// listens waits until a router is ready for a session with its neighbour.
 func listens(t *testing.T, r site.Router, name string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {

@@ -20,8 +20,8 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// examine runs `herald doctor` in a node, behind what wraps the command, and returns its
-// report. Its exit code is to agree with it.
+// examine runs `herald doctor` in a node, after the words of wrap, and returns its
+// report. The exit code must agree with the report.
 func examine(t *testing.T, n *lab.Node, file string, wrap ...string) doctor.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
@@ -37,7 +37,7 @@ func examine(t *testing.T, n *lab.Node, file string, wrap ...string) doctor.Repo
 	return r
 }
 
-// exitCode is how a command ended; -1 if not by itself.
+// exitCode returns a command's exit code; -1 if it was killed.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	switch {
@@ -49,14 +49,14 @@ func exitCode(err error) int {
 	return -1
 }
 
-// symptom is a finding to be expected.
+// symptom is an expected finding.
 type symptom struct {
 	severity doctor.Severity
 	topic    string
-	want     string // in subject and seen
+	want     string // part of subject and seen
 }
 
-// has says whether the report has the symptom.
+// in reports whether the report has the symptom.
 func (s symptom) in(r doctor.Report) bool {
 	for _, f := range r.Findings {
 		if f.Severity == s.severity && f.Topic == s.topic && strings.Contains(f.Subject+": "+f.Seen, s.want) {
@@ -66,15 +66,15 @@ func (s symptom) in(r doctor.Report) bool {
 	return false
 }
 
-// examineUntil examines a node until all symptoms are there: a program that was just started
-// takes a while to be there.
+// examineUntil examines a node until all symptoms are present: a new process takes a while to
+// start.
 func examineUntil(t *testing.T, n *lab.Node, file string, wrap []string, want ...symptom) (r doctor.Report) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		r = examine(t, n, file, wrap...)
 		for _, s := range want {
 			if !s.in(r) {
-				return fmt.Errorf("no %s of %s says %q: %+v", s.severity, s.topic, s.want, r.Findings)
+				return fmt.Errorf("no %s about %s contains %q: %+v", s.severity, s.topic, s.want, r.Findings)
 			}
 		}
 		return nil
@@ -82,13 +82,13 @@ func examineUntil(t *testing.T, n *lab.Node, file string, wrap []string, want ..
 	return r
 }
 
-// shows fails the test unless the report has all the symptoms, and no blockers but them.
+// shows fails the test unless the report has all the symptoms, and no other blockers.
 func shows(t *testing.T, r doctor.Report, want ...symptom) {
 	t.Helper()
 	blockers := 0
 	for _, s := range want {
 		if !s.in(r) {
-			t.Errorf("no %s of %s says %q", s.severity, s.topic, s.want)
+			t.Errorf("no %s about %s contains %q", s.severity, s.topic, s.want)
 		}
 		if s.severity == doctor.Blocker {
 			blockers++
@@ -105,7 +105,7 @@ func shows(t *testing.T, r doctor.Report, want ...symptom) {
 }
 
 // TestDoctorOnFlatNodes examines masters of a flat layer 2 before, while and after
-// everything is as it should be.
+// everything is in order.
 func TestDoctorOnFlatNodes(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -137,13 +137,13 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		symptom{doctor.OK, "process", "capabilities: Herald, process"},
 		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: its votes are heard"})
 	for _, found := range r.Findings {
-		if found.Severity == doctor.Warning && found.Subject != "clock source" { // which is the machine's
+		if found.Severity == doctor.Warning && found.Subject != "clock source" { // the clock source is the machine's
 			t.Errorf("a warning about a node that is well: %+v", found)
 		}
 	}
 	shows(t, examine(t, f.Node(holder+"-speaker"), file), symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"})
 
-	// Herald ends on one node, the others run: what they say there counts.
+	// Herald ends on one node and runs on the others: their answers count.
 	f.Planned(t, other, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
 		defer cancel()
@@ -155,7 +155,7 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: accepts TCP; UDP is not refused"})
 }
 
-// ailing is a lab of flat.clab.yml whose m1 is examined with a file that is edited.
+// ailing is a lab of flat.clab.yml that examines m1 with changed files.
 type ailing struct {
 	*lab.Lab
 	m1       *lab.Node
@@ -174,7 +174,7 @@ func newAiling(t *testing.T) *ailing {
 	return a
 }
 
-// ailment is a way to break it, and what is said of that.
+// ailment is a way to break m1, with the expected symptoms.
 type ailment struct {
 	name  string
 	spoil func(t *testing.T) // undone by its clean-up
@@ -183,7 +183,7 @@ type ailment struct {
 	want  []symptom
 }
 
-// examine examines m1 with what is wrong with it.
+// examine examines m1 with an ailment.
 func (a *ailing) examine(t *testing.T, file string, one ailment) {
 	t.Helper()
 	if one.spoil != nil {
@@ -239,7 +239,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 				free := symptom{doctor.OK, "port", "gossip 10.4.0.1:7946/tcp: free"}
 				shows(t, examineUntil(t, m1, "/etc/herald/herald.yaml", nil, free), free)
 				site.Daemonise(t, m1, "herald", "run", "--config", "/etc/herald/herald.yaml")
-				// While Herald starts, the doctor must not try whether its ports are free: Herald would find one taken, and end.
+				// While Herald starts, the doctor must not test whether ports are free: Herald
+				// would find one taken, and end.
 				site.Speaker{Node: m1}.Shows(t, func(admin.Status) error { return nil })
 			},
 			edit: func(s string) string { return s + "admin: {socket: /run/other.sock}\n" },
@@ -290,7 +291,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 	}
 }
 
-// address puts an address on a link of a node for the time of the test.
+// address adds an address to a link of a node for the duration of the test.
 func address(t *testing.T, n *lab.Node, prefix, link string) {
 	t.Helper()
 	site.MustRun(t, n, "ip", "address", "add", prefix, "dev", link)
@@ -307,7 +308,7 @@ func undo(t *testing.T, n *lab.Node, argv ...string) {
 	})
 }
 
-// mac is the hardware address of a node's eth1.
+// mac returns the hardware address of a node's eth1.
 func mac(t *testing.T, n *lab.Node) string {
 	t.Helper()
 	return strings.TrimSpace(site.MustRun(t, n, "cat", "/sys/class/net/eth1/address"))

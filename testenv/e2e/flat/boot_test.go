@@ -11,9 +11,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestARPBootOrders gives three masters their power in three of the six orders, nightly in
-// all, to each when the one before has found its place: there is no holder until the
-// second is well, and the third changes nothing.
+// TestARPBootOrders powers three masters on in three of the six orders (nightly, in
+// all), each when the previous one has settled. There is no holder until the second is
+// healthy, and the third changes nothing.
 func TestARPBootOrders(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -29,7 +29,7 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 	f.Asked(t, 10)
 	dark := f.Seen.Clock()
 	site.PowerOn(t, f.Node(order[0]))
-	f.Elects(t, order[0], func(e *admin.Election) error { // it is well, and says why it has not got the lease
+	f.Elects(t, order[0], func(e *admin.Election) error { // it is healthy, and reports why it does not have the lease
 		l := e.Leases[0]
 		return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
 	})

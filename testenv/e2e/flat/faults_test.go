@@ -15,8 +15,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// TestARPHolderFails breaks the holder in every way there is. Another one takes
-// the VIP, and keeps it when the first is well again: that costs nothing.
+// TestARPHolderFails breaks the holder in every way. Another master takes the VIP, and
+// keeps it when the first recovers, without cost.
 func TestARPHolderFails(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -56,8 +56,9 @@ func TestARPHolderFails(t *testing.T) {
 	}
 }
 
-// TestARPKept freezes all apiservers, with whenAllFail: keep: one goes on answering all the while, until another is well, and
-// then that one. An apiserver that is killed takes the VIP with it.
+// TestARPKept freezes all apiservers, with whenAllFail: keep. One master goes on
+// answering as a last resort, until a healthy one takes over. Killing its apiserver
+// ends that.
 func TestARPKept(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -111,8 +112,8 @@ func TestARPKept(t *testing.T) {
 	f.Held(t, f.Others(well)...)
 }
 
-// TestARPLeftover kills the holder's speaker and flushes its nftables, and so leaves
-// nobody and nothing to keep its kernel from answering. The address goes by itself.
+// TestARPLeftover kills the holder's speaker and flushes its nftables, so that its
+// kernel goes on answering. The address expires by itself.
 func TestARPLeftover(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -134,8 +135,8 @@ func TestARPLeftover(t *testing.T) {
 	f.Stays(t, next, gone)
 }
 
-// TestARPPartOfThree parts one that is not the holder from the two others, and
-// lets one of them hear the holder no more: nothing moves.
+// TestARPPartOfThree separates a non-holder from the other two, and makes one of them
+// deaf to the holder: the VIP does not move.
 func TestARPPartOfThree(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -144,11 +145,11 @@ func TestARPPartOfThree(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"one of the others alone", func() error { return f.Alone(lone) }},
-		{"one does not hear the holder", func() error {
+		{"another master alone", func() error { return f.Alone(lone) }},
+		{"a master does not hear the holder", func() error {
 			return f.Link(lone, "lan").Deafen(lone, f.Link(holder, "lan").MAC(holder))
 		}},
-		{"the holder does not hear one", func() error {
+		{"the holder does not hear a master", func() error {
 			return f.Link(holder, "lan").Deafen(holder, f.Link(other, "lan").MAC(other))
 		}},
 	} {
@@ -166,8 +167,8 @@ func TestARPPartOfThree(t *testing.T) {
 	}
 }
 
-// TestARPFirewall lets a firewall drop the UDP of a master that is not the holder,
-// and no TCP: it says so, once, and the VIP does not move.
+// TestARPFirewall drops the UDP, but not the TCP, of a non-holder in a firewall: the
+// member reports that once, and the VIP does not move.
 func TestARPFirewall(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -177,7 +178,7 @@ func TestARPFirewall(t *testing.T) {
 	f.Elects(t, behind, func(e *admin.Election) error {
 		for _, m := range e.Members {
 			if !m.Self && (m.Alive || !strings.Contains(m.Reason, "UDP does not get through between this node and "+m.Name)) {
-				return fmt.Errorf("%s says of %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)
+				return fmt.Errorf("%s reports %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)
 			}
 		}
 		return nil
@@ -193,7 +194,7 @@ func TestARPFirewall(t *testing.T) {
 	}
 }
 
-// What may be done to a master's gossip.
+// Faults of a master's gossip.
 const (
 	gossipCut = `
 add table inet lab

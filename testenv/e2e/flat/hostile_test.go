@@ -26,16 +26,15 @@ import (
 // foreign is the MAC address of a machine that is no master.
 var foreign = net.HardwareAddr{0x02, 0xff, 0, 0, 0, 1}
 
-// TestARPFlood floods the segment with forged ARP and the masters with forged
-// gossip, 10,000 frames a second each: the VIP does not move, and memory does
-// not grow.
+// TestARPFlood floods the segment with forged ARP and the masters with forged gossip,
+// 10,000 frames per second each: the VIP does not move, and memory does not grow.
 func TestARPFlood(t *testing.T) {
 	const perSecond, seconds = 10_000, 5
 	f, holder := site.StartFlat(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var gossip [][]byte
 	for _, m := range site.FlatMasters() {
-		for _, from := range []string{"10.4.0.66", "10.4.0.1", "10.4.0.2", "10.4.0.3"} { // nobody's, and members'
+		for _, from := range []string{"10.4.0.66", "10.4.0.1", "10.4.0.2", "10.4.0.3"} { // an unused address, and members'
 			for range 8 {
 				to := netip.AddrFrom4([4]byte{10, 4, 0, m[1] - '0'})
 				gossip = append(gossip, datagram(t, f.Link(m, "lan").MAC(m), netip.MustParseAddr(from), to, rng))
@@ -74,7 +73,7 @@ func TestARPFlood(t *testing.T) {
 			}
 		})
 	}
-	// The client believes the last that it heard: the holder's word, in the end.
+	// The client believes the last announcement, finally the holder's.
 	load := f.Connect(t)
 	site.Eventually(t, site.Soon, func() error {
 		now := time.Now()
@@ -84,8 +83,8 @@ func TestARPFlood(t *testing.T) {
 	})
 }
 
-// TestARPStranger has a machine that is no master use the VIP. The holder
-// defends it, and says whom it saw; with `onConflict: yield` it gives it up.
+// TestARPStranger makes a machine that is no master use the VIP. The holder defends
+// it, and reports the machine; with `onConflict: yield` it gives the VIP up.
 func TestARPStranger(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -98,7 +97,7 @@ func TestARPStranger(t *testing.T) {
 	f.Speaker(holder).Shows(t, func(status admin.Status) error {
 		for _, v := range status.VIPs {
 			if !strings.Contains(v.Conflict, foreign.String()) {
-				return fmt.Errorf("status says of a conflict over %s: %q", v.Address, v.Conflict)
+				return fmt.Errorf("status reports a conflict over %s: %q", v.Address, v.Conflict)
 			}
 		}
 		return nil
@@ -132,8 +131,8 @@ func TestARPStranger(t *testing.T) {
 	})
 }
 
-// TestARPSomebodyElseAtWork removes the holder's address, and flushes its
-// nftables, over and over: both are put back, and the VIP does not move.
+// TestARPSomebodyElseAtWork repeatedly removes the holder's address and flushes its
+// nftables: both are restored, and the VIP does not move.
 func TestARPSomebodyElseAtWork(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -163,13 +162,13 @@ func TestARPSomebodyElseAtWork(t *testing.T) {
 			return err
 		})
 		f.Held(t, holder)
-		f.Asked(t, 100) // over the next look at the fence
+		f.Asked(t, 100) // until after the next check of the filter
 		f.Stays(t, holder, from)
 		if n := f.Logged(t, m, "level=WARN.*put back Herald's nftables") - before; n != 1 {
 			t.Errorf("%s logged %d times that it put back its tables, want once", m, n)
 		}
 	}
-	load.Few(t, began, 40) // four flushes: new tables are shut until both of their locks are proven to be in time
+	load.Few(t, began, 40) // four flushes: new tables are closed until both of their locks are confirmed in time
 }
 
 // shout sends frames from a node, one after the other, at a rate.
@@ -188,7 +187,7 @@ func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
 			return err
 		}
-		const batches = 100 // a second
+		const batches = 100 // per second
 		tick := time.NewTicker(time.Second / batches)
 		defer tick.Stop()
 		for sent := 0; sent < total; {
@@ -204,8 +203,8 @@ func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
 	}))
 }
 
-// claims are the frames in which a machine says to all that it has an address:
-// both forms of gratuitous ARP, or an unsolicited neighbour advertisement.
+// claims returns the frames that announce an address: both forms of gratuitous ARP, or
+// an unsolicited neighbour advertisement.
 func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte) {
 	t.Helper()
 	frame := func(to net.HardwareAddr, kind ethernet.EtherType, payload []byte) {
@@ -238,7 +237,7 @@ func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte
 	return frames
 }
 
-// datagram is a UDP datagram of nonsense to the gossip port, without a checksum.
+// datagram returns a UDP datagram with random payload to the gossip port, without a checksum.
 func datagram(t *testing.T, mac net.HardwareAddr, from, to netip.Addr, rng *rand.Rand) []byte {
 	t.Helper()
 	const ip, udp = 20, 8

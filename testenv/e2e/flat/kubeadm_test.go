@@ -13,10 +13,10 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestElectorateGrows lists one master, two and three: the first one is an
-// electorate of its own and has the VIP as soon as its apiserver is ready; the
-// others join one at a time, by a reload of those that are there before or after the
-// new one starts, and the VIP stays where it is throughout.
+// TestElectorateGrows lists one master, then two and three. The first is an electorate
+// of its own and has the VIP as soon as its apiserver is ready. The others join one at
+// a time; the running ones reload before or after the new one starts. The VIP does not
+// move.
 func TestElectorateGrows(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -86,11 +86,11 @@ func TestElectorateGrows(t *testing.T) {
 	load.GoesOn(t, 100)
 }
 
-// waitsFor waits until a master says that a change waits for another.
+// waitsFor waits until a master reports that a change waits for another master.
 func waitsFor(t *testing.T, f *site.Flat, master, other string) {
 	t.Helper()
 	f.Elects(t, master, func(e *admin.Election) error {
-		return site.ErrorIf(!strings.Contains(e.Change, other), "%s says %q of a change, want it to wait for %s", master, e.Change, other)
+		return site.ErrorIf(!strings.Contains(e.Change, other), "%s reports the change %q, want it to wait for %s", master, e.Change, other)
 	})
 }
 

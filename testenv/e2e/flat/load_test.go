@@ -10,14 +10,14 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestLeaseUnderLoad holds a lease of 200 ms, in real time on all masters, while
-// every core has more to do than it can: it must not be lost, and its holder
-// must answer all the time. It takes LEASE_LOAD_TIME, ten seconds by default.
+// TestLeaseUnderLoad holds a lease of 200 ms, with real-time priority on all masters,
+// while every core is overloaded: the lease must not be lost, and its holder must
+// answer all the time. It takes LEASE_LOAD_TIME, ten seconds by default.
 //
-// Three nodes share the processors of this machine. Where Go's sweeper waits for another thread of
-// its process it does so for a whole turn, and two of them can keep both processors from the third
-// node. Each node of its own has a processor left for the thread that is waited for; here the turns
-// of real time are made short instead.
+// Three nodes share the processors of this machine. Go's sweeper waits a whole turn
+// for another thread of its process, and two nodes can keep both processors from the
+// third. A node on its own machine has another processor for that thread; here the
+// test shortens the turns of real time instead.
 func TestLeaseUnderLoad(t *testing.T) {
 	const turn = "/proc/sys/kernel/sched_rr_timeslice_ms"
 	before := site.ReadFile(t, turn)
@@ -46,7 +46,7 @@ func TestLeaseUnderLoad(t *testing.T) {
 		}
 		after := status.Election.Leases[0]
 		if after.Holder != holder || after.Epoch != election.Leases[0].Epoch {
-			site.FailTiming(t, w.Stolen(from.Time), "after %v under load %s says that %s holds the lease, epoch %d; want %s, epoch %d",
+			site.FailTiming(t, w.Stolen(from.Time), "after %v under load %s reports that %s holds the lease, epoch %d; want %s, epoch %d",
 				measured, m, after.Holder, after.Epoch, holder, election.Leases[0].Epoch)
 		}
 	}

@@ -43,9 +43,9 @@ vrrp_instance control-plane {
 }
 `
 
-// TestMigrateFromKeepalived changes over as docs/migrating.md has it: Herald is
-// tried with spare addresses while keepalived has the VIP, and takes it when
-// keepalived has been stopped on its holder. At no time do two answer.
+// TestMigrateFromKeepalived follows docs/migrating.md: it tries Herald with spare
+// addresses while keepalived has the VIP, and lets it take over once keepalived has
+// been stopped on its holder. Two nodes never answer at the same time.
 func TestMigrateFromKeepalived(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -67,7 +67,7 @@ func TestMigrateFromKeepalived(t *testing.T) {
 		if !r.Complete() {
 			t.Fatalf("not complete: %v\n%s", r.Notes, r.Config)
 		}
-		// The lab's masters share the name of their host.
+		// The lab's masters share the host name of this machine.
 		final[m] = "nodeName: " + m + "\n" + string(r.Config)
 		site.Must(t, os.WriteFile(filepath.Join(f.Dir, m, "herald.yaml"), []byte(trial.Replace(final[m])), 0o644))
 	}
@@ -80,7 +80,7 @@ func TestMigrateFromKeepalived(t *testing.T) {
 		old[m], err = f.Node(m + "-speaker").Start(exec.Command("keepalived", "--dont-fork", "--log-console", "--use-file=/etc/herald/keepalived.conf",
 			"--pid=/etc/herald/a.pid", "--vrrp_pid=/etc/herald/b.pid", "--checkers_pid=/etc/herald/c.pid"))
 		site.Must(t, err)
-		f.Held(t, "m1") // before the next one starts: two keepaliveds that do not hear each other yet both answer
+		f.Held(t, "m1") // before the next one starts: two keepaliveds answer until they receive each other
 	}
 	for _, m := range site.FlatMasters() {
 		f.Ready(t, m) // with the spare addresses

@@ -13,8 +13,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestMastersComeAndGo begins a cluster on one master, which two others join, installs one of them anew, and takes the vote
-// of one that is gone. No configuration changes after the start, and the VIP never moves.
+// TestMastersComeAndGo starts a cluster with one master, which two others join,
+// reinstalls one of them, and removes the vote of a dead one. No configuration changes
+// after the start, and the VIP never moves.
 func TestMastersComeAndGo(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -46,7 +47,7 @@ func TestMastersComeAndGo(t *testing.T) {
 	site.MustRun(t, f.Node("m3-speaker"), "rm", "/var/lib/herald/electorate")
 	site.Must(t, site.Stop(t, f.Node("m3-speaker")))
 	site.Start(t, f.Node("m3-speaker"))
-	site.Eventually(t, site.Soon, func() error { // it is another member, and takes the place of the silent one
+	site.Eventually(t, site.Soon, func() error { // it is a new member, and replaces the silent one
 		n := f.Logged(t, "m1", "electorate is in force.* members=m1,m2,m3 ")
 		return site.ErrorIf(n != 2, "m1, m2 and m3 were made voters %d times, want twice", n)
 	})

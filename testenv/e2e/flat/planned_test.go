@@ -14,8 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestARPPlanned takes the VIP from its holder in every planned way, and costs
-// a client nothing.
+// TestARPPlanned takes the VIP from its holder in every planned way, without cost for a client.
 func TestARPPlanned(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -23,7 +22,7 @@ func TestARPPlanned(t *testing.T) {
 		f.Planned(t, m, func() error { return site.Stop(t, f.Node(m+"-speaker")) })
 		site.Start(t, f.Node(m+"-speaker"))
 		f.Ready(t, m)
-		f.Asked(t, int(site.Lease/(10*time.Millisecond))) // one that has started does not vote before
+		f.Asked(t, int(site.Lease/(10*time.Millisecond))) // a newly started member does not vote earlier
 	}
 	for _, change := range []struct {
 		name string
@@ -55,9 +54,9 @@ func TestARPPlanned(t *testing.T) {
 	}
 }
 
-// TestARPKeyRotation changes the key on all members, node by node, and nothing
-// moves. One with another key is out, and named once; so is a file with a key that
-// others may read.
+// TestARPKeyRotation changes the key on all members, node by node, and the VIP does
+// not move. A member with another key is excluded, and reported once; so is a key file
+// that others may read.
 func TestARPKeyRotation(t *testing.T) {
 	t.Parallel()
 	f := site.NewFlat(t)
@@ -71,7 +70,7 @@ func TestARPKeyRotation(t *testing.T) {
 			e, err := f.Election(t, m)
 			site.Must(t, err)
 			if said := strings.Contains(e.Exposed, "gossip.key has mode 0644"); said != want {
-				t.Errorf("%s says of its key %q", m, e.Exposed)
+				t.Errorf("%s reports about its key %q", m, e.Exposed)
 			}
 			if n := f.Logged(t, m, "THE KEY OF THE ELECTION IS EXPOSED"); n != 1 {
 				t.Errorf("%s warned %d times of its key, want once", m, n)
@@ -108,8 +107,8 @@ func TestARPKeyRotation(t *testing.T) {
 	}
 }
 
-// TestARPElectorate removes a member and adds it again by reload, and nothing
-// moves; a file that names two that are not there waits for them.
+// TestARPElectorate removes a member and adds it again by reload, and the VIP does not
+// move; a file that names two missing members waits for them.
 func TestARPElectorate(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -148,7 +147,7 @@ func TestARPElectorate(t *testing.T) {
 	})
 	f.Speaker(holder).Shows(t, func(status admin.Status) error {
 		e := status.Election
-		return site.ErrorIf(e == nil || !strings.HasSuffix(e.Change, ", m8, m9"), "of the change it says %+v", status.Election)
+		return site.ErrorIf(e == nil || !strings.HasSuffix(e.Change, ", m8, m9"), "the status of the change is %+v", status.Election)
 	})
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)

@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestARPReload changes by reload what decides where a VIP is: who is preferred,
-// and the link. Then all speakers are killed at once.
+// TestARPReload changes by reload the settings that decide where a VIP is: the
+// preferred node, and the link. Then it kills all speakers at once.
 func TestARPReload(t *testing.T) {
 	t.Parallel()
 	f, holder := site.StartFlat(t)
@@ -35,7 +35,7 @@ func TestARPReload(t *testing.T) {
 	f.Stays(t, better, from)
 	holder = better
 
-	// A link that is not there yet keeps a node from the VIP, until it is.
+	// A missing link excludes a node from the VIP, until the link appears.
 	const late = "\n  interface: late0"
 	f.Planned(t, holder, func() error {
 		policy(holder, "", late)
@@ -72,8 +72,8 @@ func TestARPReload(t *testing.T) {
 	f.Held(t)
 }
 
-// withdrawn waits until nothing of the VIP lingers on a master: packets that are on
-// their way to it are taken for a while after it has left, speaker or no speaker.
+// withdrawn waits until the VIP no longer lingers on a master: with or without a
+// speaker, it accepts packets for a while after the VIP has left.
 func withdrawn(t *testing.T, f *site.Flat, master string) {
 	t.Helper()
 	f.Speaker(master).Shows(t, func(status admin.Status) error {
@@ -86,8 +86,8 @@ func withdrawn(t *testing.T, f *site.Flat, master string) {
 	})
 }
 
-// TestARPManyVIPs has three masters share 200 VIPs, of which each is preferred for
-// one. When a speaker is killed the others take what it had.
+// TestARPManyVIPs shares 200 VIPs among three masters, each preferred for a third.
+// When a speaker is killed the others take its VIPs.
 func TestARPManyVIPs(t *testing.T) {
 	t.Parallel()
 	const many = 200

@@ -9,10 +9,10 @@ import (
 	"github.com/herald-vip/herald/testenv/soak"
 )
 
-// TestARPSoak lets speakers built with the race detector live through random
-// faults on one segment, several at a time, with an observer that wants never
-// to see two holders: thirty faults, or nightly five hundred. Who votes changes too: by lists,
-// and by masters that join and are installed anew.
+// TestARPSoak runs speakers built with the race detector through overlapping random
+// faults on one segment, and checks that an observer never sees two holders: thirty
+// faults, or nightly five hundred. The electorate changes too: by lists, and by
+// masters that join and are reinstalled.
 func TestARPSoak(t *testing.T) {
 	t.Parallel()
 	faults := 30
@@ -27,7 +27,7 @@ func TestARPSoak(t *testing.T) {
 				t.Errorf("%d faults, after which the holder changed %d times: too few to tell anything", len(report.Trace.Incidents), report.Holders)
 			}
 			if report.Looks["announced"] < faults || report.Looks["withdrawn"] < faults {
-				t.Errorf("kernels were compared with what their speakers say %v times only", report.Looks)
+				t.Errorf("kernels were compared with their speakers' status only %v times", report.Looks)
 			}
 		})
 	}

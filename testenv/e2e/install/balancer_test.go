@@ -12,8 +12,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// newBalancing is the flat lab with m1 as a worker, and m2 and m3 as masters that serve and
-// offer it.
+// newBalancing returns the flat lab with m1 as a worker, and m2 and m3 as masters that
+// serve and advertise it.
 func newBalancing(t *testing.T) *site.Flat {
 	t.Helper()
 	f := site.NewFlat(t)
@@ -30,7 +30,7 @@ func newBalancing(t *testing.T) *site.Flat {
 	return f
 }
 
-// leadsToMaster waits until a node's own clients are led to a master.
+// leadsToMaster waits until a node's own clients reach a master.
 func leadsToMaster(t *testing.T, n *lab.Node) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
@@ -40,8 +40,8 @@ func leadsToMaster(t *testing.T, n *lab.Node) {
 	})
 }
 
-// TestManifestRightsBalancer has a worker balance with just the capability of its manifest, and
-// where it cannot write to /proc/sys, as in a pod.
+// TestManifestRightsBalancer lets a worker balance with only the capability of its
+// manifest, and where it cannot write to /proc/sys, as in a pod.
 func TestManifestRightsBalancer(t *testing.T) {
 	f := newBalancing(t)
 	given := rights(t, filepath.Join(f.Dir, "m1", "herald.yaml"))
@@ -56,8 +56,8 @@ func TestManifestRightsBalancer(t *testing.T) {
 	leadsToMaster(t, f.Node("m1-speaker"))
 }
 
-// TestUnitBalancer runs the unit of a worker under a systemd, sandbox and all: it balances, and
-// goes on to while it is replaced.
+// TestUnitBalancer runs the unit of a worker under systemd, with its sandbox: it
+// balances, and continues to during its replacement.
 func TestUnitBalancer(t *testing.T) {
 	f := newBalancing(t)
 	d := bootSystemd(t, f.Node("m1-speaker"), unitOf(t, filepath.Join(f.Dir, "m1")))

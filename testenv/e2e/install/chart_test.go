@@ -16,8 +16,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestChartIsKustomize checks that helm and kustomize install the same, except the
-// labels by which Helm knows its objects, and the Namespace, which it makes itself.
+// TestChartIsKustomize checks that helm and kustomize install the same, except Helm's
+// own labels, and the Namespace, which Helm creates itself.
 func TestChartIsKustomize(t *testing.T) {
 	out, err := site.Installer(t, "helm", "lint", "--strict", site.Chart)
 	if err != nil {
@@ -46,8 +46,8 @@ func TestChartIsKustomize(t *testing.T) {
 	}
 }
 
-// TestChartFits checks that for every file the chart's pod is the one that `herald
-// manifest daemonset` makes for it.
+// TestChartFits checks for every file that the chart's pod matches the output of
+// `herald manifest daemonset`.
 func TestChartFits(t *testing.T) {
 	const (
 		bgp      = "speaker: {services: {}, bgp: {asn: 64512"
@@ -78,7 +78,7 @@ func TestChartFits(t *testing.T) {
 			site.Must(t, err)
 			made, err := manifests.Make(manifests.DaemonSet, manifests.Options{Config: c, Image: "herald:v0.1.0"})
 			site.Must(t, err)
-			if c.Services == nil { // so it is called after what it does, and ends a second sooner
+			if c.Services == nil { // so its name describes it, and it ends a second sooner
 				made = []byte(strings.NewReplacer("herald-worker", "herald", "Seconds: 20\n", "Seconds: 21\n").Replace(string(made)))
 			}
 			want := site.Pod(site.ObjectsIn(t, made)["DaemonSet/herald"].Tree)
@@ -120,7 +120,7 @@ podAnnotations: {c: d}
 	}
 }
 
-// TestChartRefuses checks that bad values are refused, with where and why.
+// TestChartRefuses checks that bad values are refused, with place and reason.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		"replicas: 3": "at '': additional properties 'replicas' not allowed",
@@ -147,8 +147,8 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestWorkers checks that the component keeps the pods of the overlay from the
-// control plane, as the chart's controlPlane: false does, and changes nothing else.
+// TestWorkers checks that the component keeps the overlay's pods off the control
+// plane, like the chart's controlPlane: false, and changes nothing else.
 func TestWorkers(t *testing.T) {
 	base, overlay := site.Kustomized(t, "services"), site.Kustomized(t, "services-example")
 	with := site.Pod(overlay["DaemonSet/herald"].Tree)

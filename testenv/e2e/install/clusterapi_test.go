@@ -20,14 +20,14 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// kinds are where the kinds of manifests/cluster-api are defined: the files of a module, with
-// its checksum, as go.sum would have it.
+// kinds are the definitions of the kinds in manifests/cluster-api: the files of a
+// module, with its checksum as in go.sum.
 type kinds struct {
 	sum   string
 	files []string
 }
 
-// clusterAPIModules are at the versions that docs/platforms/machines.md names. No code of them is compiled.
+// clusterAPIModules have the versions in docs/platforms/machines.md. Their code is not compiled.
 var clusterAPIModules = map[string]kinds{
 	"sigs.k8s.io/cluster-api@v1.14.2": {"h1:o3GFNaeNFAOEEMpDPfhCK+2CjmV6gtQ8yLEcUwCg7bA=", []string{
 		"cluster.x-k8s.io_clusters.yaml",
@@ -48,12 +48,12 @@ var clusterAPIModules = map[string]kinds{
 	}},
 }
 
-// definitions are the paths of the files in a module, each of which keeps them elsewhere.
+// definitions returns the paths of the files in a module; each module keeps them elsewhere.
 func definitions(t *testing.T, module string, of kinds) (files []string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
 	c.Dir = t.TempDir()                         // in no module
-	c.Env = append(os.Environ(), "GONOSUMDB=*") // which may not know it; the sum is checked here
+	c.Env = append(os.Environ(), "GONOSUMDB=*") // it may not know the module; the sum is checked here
 	out, err := c.Output()
 	var m struct{ Dir, Sum, Error string }
 	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Sum != of.sum {
@@ -66,13 +66,14 @@ func definitions(t *testing.T, module string, of kinds) (files []string) {
 		return err
 	}))
 	if len(files) != len(of.files) {
-		t.Fatalf("%s has %q, want one of each of %q", module, files, of.files)
+		t.Fatalf("%s has %q, want one file for each of %q", module, files, of.files)
 	}
 	return files
 }
 
-// TestClusterAPI has a kube-apiserver that knows the kinds of Cluster API and three
-// providers judge manifests/cluster-api, its words filled in as docs/platforms/machines.md says.
+// TestClusterAPI checks manifests/cluster-api with a kube-apiserver that knows the
+// kinds of Cluster API and three providers. It fills in the placeholders as
+// docs/platforms/machines.md does.
 func TestClusterAPI(t *testing.T) {
 	k := site.StartAPIServer(t)
 	page := site.ReadFile(t, "../../../docs/platforms/machines.md")
@@ -107,7 +108,7 @@ func TestClusterAPI(t *testing.T) {
 					if value, ok := words[word]; ok {
 						return value
 					}
-					return "prod" // the name of something that the user has
+					return "prod" // the name of an object of the user
 				})
 				testClusterObjects(t, k, []byte(text), field)
 			})
@@ -115,8 +116,7 @@ func TestClusterAPI(t *testing.T) {
 	}
 }
 
-// testClusterObjects shows that the server takes objects as they are, and not with this
-// field misspelt.
+// testClusterObjects checks that the server accepts the objects, but not with this field misspelt.
 func testClusterObjects(t *testing.T, k *site.APIServer, text []byte, field string) {
 	misspelt := 0
 	for name, object := range site.ObjectsIn(t, text) {
@@ -135,6 +135,6 @@ func testClusterObjects(t *testing.T, k *site.APIServer, text []byte, field stri
 		}
 	}
 	if misspelt != 1 {
-		t.Errorf("%s is a field of %d objects, want one", field, misspelt)
+		t.Errorf("%s is a field of %d objects, want a single object", field, misspelt)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 const servicesGuide = "../../../docs/services.md"
 
-// testGuide shows the API server the objects of docs/services.md.
+// testGuide applies the objects of docs/services.md to the API server.
 func testGuide(t *testing.T, k *site.APIServer) {
 	judged := map[string]int{}
 	for _, block := range site.Blocks(t, servicesGuide, "", "yaml") {
@@ -34,11 +34,12 @@ func testGuide(t *testing.T, k *site.APIServer) {
 	}
 }
 
-// TestServicesGuide has FRR read the router's part of docs/services.md, and helm the values.
+// TestServicesGuide checks the router's part of docs/services.md with FRR, and the values with
+// helm.
 func TestServicesGuide(t *testing.T) {
 	routers := site.Blocks(t, servicesGuide, "", "frr")
 	if len(routers) != 1 {
-		t.Fatalf("%d configurations of FRR, want one", len(routers))
+		t.Fatalf("%d configurations of FRR, want 1", len(routers))
 	}
 	file := filepath.Join(t.TempDir(), "frr.conf")
 	site.Must(t, os.WriteFile(file, []byte(routers[0]), 0o644))

@@ -14,8 +14,9 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// TestHAProxyAsksHerald has HAProxy balance with the file of docs/balancing.md, and Herald say
-// who is healthy: a master whose apiserver fails gets no more connections, nor one that drains.
+// TestHAProxyAsksHerald runs HAProxy with the file of docs/balancing.md; Herald
+// reports which masters are healthy. A master with a failed apiserver, or a draining
+// one, receives no more connections.
 func TestHAProxyAsksHerald(t *testing.T) {
 	f := site.NewFlat(t)
 	apiservers := make(map[string]*stub.Server)
@@ -30,13 +31,13 @@ func TestHAProxyAsksHerald(t *testing.T) {
 	}
 	file := site.ReadFile(t, "../../../manifests/external/haproxy.cfg")
 	site.Must(t, os.WriteFile(filepath.Join(f.Dir, "m3", "haproxy.cfg"), []byte(strings.ReplaceAll(file, " 10.0.1.", " 10.4.0.")), 0o600))
-	client := f.Node("m3-speaker") // on which Herald does not run
+	client := f.Node("m3-speaker") // it does not run Herald
 	site.Daemonise(t, client, "haproxy", "-db", "-f", "/etc/herald/haproxy.cfg")
 
 	get := http.Client{Transport: &http.Transport{DialContext: client.DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
 	inARow := func(want int) {
 		t.Helper()
-		const enough = 10 // of two servers each has had its turn
+		const enough = 10 // by then each of two servers has had its turn
 		site.Eventually(t, site.Soon, func() error {
 			for range enough {
 				if got := site.Ask(t.Context(), &get, "http://127.0.0.1:6443/readyz"); got != want {
@@ -50,7 +51,7 @@ func TestHAProxyAsksHerald(t *testing.T) {
 	apiservers["m1"].SetAll(stub.Answer{Status: http.StatusInternalServerError})
 	inARow(http.StatusOK) // from m2 alone
 	site.Must(t, f.Herald(t, "m2", "drain"))
-	inARow(0) // and nobody's
+	inARow(0) // and from none
 	site.Must(t, f.Herald(t, "m2", "undrain"))
 	inARow(http.StatusOK)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// twice runs a command two times where /etc and /usr/local/bin are the host's with memory above,
-// and copies what is written there to a folder.
+// twice runs a command two times with the host's /etc and /usr/local/bin under a layer
+// in memory, and copies the written files to a folder.
 const twice = `
 memory=$1 written=$2
 shift 2
@@ -40,9 +40,10 @@ cmp "$memory/before" "$memory/upper/etc/herald/herald.yaml"
 cp -R --preserve=mode "$memory/upper/." "$written"
 `
 
-// TestKubesprayRole has Ansible run the role for Kubespray with the variables beside it: it writes
-// just the program, the configuration, its secrets and the pod that herald prints for it, and a
-// second time nothing; a configuration that is not valid fails it, and the file stays.
+// TestKubesprayRole runs the role for Kubespray by Ansible with the variables beside
+// it. It writes just the program, the configuration, its secrets and herald's pod, and
+// the second time nothing. An invalid configuration fails the role, and the file
+// stays.
 func TestKubesprayRole(t *testing.T) {
 	const source = "../../../manifests/kubespray/"
 	playbook, err := filepath.Abs(source + "herald.yml")
@@ -68,7 +69,7 @@ func TestKubesprayRole(t *testing.T) {
 	}
 	changed := regexp.MustCompile(`(?m)^m1 .* changed=(\d+) `).FindAllSubmatch(out, -1)
 	if len(changed) != 3 || string(changed[0][1]) == "0" || string(changed[1][1]) != "0" {
-		t.Errorf("want three runs, and changes by the first one only:\n%s", out)
+		t.Errorf("want three runs, and changes only by the first:\n%s", out)
 	}
 
 	var variables struct {

@@ -18,17 +18,18 @@ const (
 	accounts   = "/api/v1/namespaces/kube-system/serviceaccounts"
 )
 
-// TestManifestsOnAPIServer shows a kube-apiserver the manifests, and the certificate
-// that docs/kubeadm.md has a health check get where there are no anonymous users.
+// TestManifestsOnAPIServer checks with a kube-apiserver the manifests, and the client
+// certificate for health checks of docs/kubeadm.md for clusters without anonymous
+// users.
 func TestManifestsOnAPIServer(t *testing.T) {
 	k := site.StartAPIServer(t, "--anonymous-auth=false")
 	t.Run("manifests", func(t *testing.T) { testManifests(t, k) })
 	t.Run("certificate of the check", func(t *testing.T) { testCertificate(t, k) })
 }
 
-// testManifests has every manifest judged, with strict validation of fields.
+// testManifests checks every manifest, with strict validation of fields.
 func testManifests(t *testing.T, k *site.APIServer) {
-	// A controller would make it; without it no pod is taken.
+	// A controller would create it; without it no pod is accepted.
 	k.Do(t, http.MethodPost, accounts, []byte("{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}"), nil)
 	k.Do(t, http.MethodPost, "/api/v1/namespaces", []byte("{apiVersion: v1, kind: Namespace, metadata: {name: herald-system}}"), nil)
 	accepted := func(name, collection string, object []byte) {
@@ -53,7 +54,7 @@ func testManifests(t *testing.T, k *site.APIServer) {
 	var pod []byte
 	for kind, collection := range map[manifests.Kind]string{
 		manifests.StaticPod: pods,
-		// With a services section it is where Herald's service account is.
+		// With a services section it is in the namespace of Herald's service account.
 		manifests.DaemonSet: "/apis/apps/v1/namespaces/herald-system/daemonsets",
 	} {
 		object, err := manifests.Make(kind, manifests.Options{Config: c, Image: "registry.example.com:5000/herald@sha256:" + strings.Repeat("0a", 32)})
@@ -72,8 +73,8 @@ func testManifests(t *testing.T, k *site.APIServer) {
 	}
 }
 
-// testCertificate shows what a client certificate of the cluster's CA is good for
-// whose user has no rights of its own: the check, and nothing else.
+// testCertificate checks the rights of a client certificate of the cluster's CA for a
+// user without rights of its own: only the check works.
 func testCertificate(t *testing.T, k *site.APIServer) {
 	for _, test := range []struct {
 		certificate, path string

@@ -21,14 +21,15 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// makeDebs has the program that makes releases pack herald as a version, and makes packages of others of that.
+// makeDebs packs herald as a version with the release program, and repacks the package
+// as other versions.
 func makeDebs(t *testing.T, version string, others ...string) (debs []string) {
 	t.Helper()
 	release, err := filepath.Abs(site.Part(t, "HERALD_RELEASE"))
 	site.Must(t, err)
 	herald, err := filepath.Abs(site.Part(t, "HERALD"))
 	site.Must(t, err)
-	// A node has a /tmp of its own.
+	// A node has its own /tmp.
 	dir, err := os.MkdirTemp("/var/tmp", "herald-debs-")
 	site.Must(t, err)
 	t.Cleanup(func() { site.Must(t, os.RemoveAll(dir)) })
@@ -56,14 +57,15 @@ func makeDebs(t *testing.T, version string, others ...string) (debs []string) {
 	return debs
 }
 
-// packaged is a node with a systemd that runs what its package manager has installed.
+// packaged is a node with a systemd that runs the installed packages.
 type packaged struct {
 	systemd
 	node    *lab.Node
 	address netip.Addr // as the router knows it
 }
 
-// dpkg has the package manager do something. The trigger of man-db would index the manual pages of the whole host.
+// dpkg runs the package manager. The trigger of man-db would index the manual pages of
+// the whole host.
 func (p packaged) dpkg(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
@@ -72,15 +74,15 @@ func (p packaged) dpkg(t *testing.T, args ...string) {
 	site.Must(t, err)
 }
 
-// files are all files and folders where packages and services put them, except what the package manager keeps of its own, and
-// others than Herald in /run.
+// files returns all files and folders where packages and services put them, except the
+// package manager's own, and other programs' in /run.
 func (p packaged) files(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(site.MustRun(t, p.node, "sh", "-c",
 		`find /etc /usr /var /opt -xdev \( -path /var/lib/dpkg -o -path /var/log \) -prune -o -print; ls -d /run/herald 2>/dev/null || true`))
 }
 
-// left are those files that were not there before.
+// left returns the files that are new since before.
 func (p packaged) left(t *testing.T, before []string) (left []string) {
 	t.Helper()
 	known := make(map[string]bool)
@@ -96,10 +98,12 @@ func (p packaged) left(t *testing.T, before []string) (left []string) {
 	return left
 }
 
-// TestPackage installs a deb on two nodes under a systemd each. Herald does not start before its file is edited. While the nodes
-// are upgraded one after the other, and then one is downgraded, the router always has a route. A file that the other version refuses
-// keeps Herald from being restarted. After the removal from one node nothing is left there but the file, after a purge nothing. On
-// the other one a Herald that no package has, such as that of a pod, has taken over by then, and keeps what it has.
+// TestPackage installs a deb on two nodes, each with a systemd. Herald does not start
+// before its file is edited. While the nodes are upgraded in turn, and then one is
+// downgraded, the router always has a route. If the other version refuses the file,
+// Herald is not restarted. A removal leaves only the file on the node, a purge
+// nothing. On the other node an unpackaged Herald, such as a pod's, has taken over by
+// then, and keeps its state.
 func TestPackage(t *testing.T) {
 	debs := makeDebs(t, "0.1.0", "0.2.0")
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500,
@@ -108,7 +112,7 @@ func TestPackage(t *testing.T) {
 	site.Serve(t, s.Node("far"), ":6443", stub.APIServer("far"))
 	site.MustRun(t, s.Node("s"), "sh", "-c", "umount /etc/herald && rmdir /etc/herald") // the site's; the package brings its own
 
-	// The balancer has a table in the kernel, and takes route_localnet.
+	// The balancer has a table in the kernel, and sets route_localnet.
 	conf := func(node, id, router, backend string) string {
 		conf := strings.NewReplacer("nodeName: s", "nodeName: "+node, "10.255.0.2", id).Replace(
 			site.SpeakerConf([]string{site.VIP4}, "peers: [{address: "+router+", asn: 64500}]"))
@@ -124,7 +128,7 @@ func TestPackage(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			got, err := site.Hops(s.Node("r1"), site.VIP4)
 			if err == nil && !slices.Equal(got, hops) {
-				err = fmt.Errorf("r1 has the VIP by %v, want %v", got, hops)
+				err = fmt.Errorf("r1 has the VIP's next hops %v, want %v", got, hops)
 			}
 			return err
 		})
@@ -140,7 +144,7 @@ func TestPackage(t *testing.T) {
 		p.dpkg(t, "--install", debs[0])
 		p.becomes(t, "UnitFileState", "disabled")
 		if _, err := p.ctl(t, "start"); err == nil {
-			t.Error("it starts with a file that nobody has edited")
+			t.Error("it starts with an unedited file")
 		}
 		_, err := p.ctl(t, "stop")
 		site.Must(t, err)
@@ -162,11 +166,11 @@ func TestPackage(t *testing.T) {
 			t.Errorf("%s has %s, want %s", step.node.node.Name(), got, step.want)
 		}
 		if child(t, step.node.pid, "herald") == pid {
-			t.Errorf("%s still runs what it ran before %s", step.node.node.Name(), step.want)
+			t.Errorf("%s still runs the process from before %s", step.node.node.Name(), step.want)
 		}
 		routed(nodes[0].address, nodes[1].address)
 	}
-	// This version refuses the file, so what ran runs on.
+	// This version refuses the file, so the running process stays.
 	far, pid := nodes[1], child(t, nodes[1].pid, "herald")
 	site.MustRun(t, far.node, "sh", "-c", "echo nonsense >>/etc/herald/herald.yaml")
 	far.dpkg(t, "--install", debs[0])
@@ -207,7 +211,7 @@ func TestPackage(t *testing.T) {
 	site.Daemonise(t, far.node, "/opt/herald", "run", "--config", "/opt/herald.yaml")
 	routed(far.address)
 	routes = site.WatchRoutes(t, s.Node("r1"))
-	balancer := func() string { // with the number of the table, which one made anew in its place has not
+	balancer := func() string { // with the handle of the table; a new table would have another
 		return kernel(far) + site.MustRun(t, far.node, "sh", "-c", "nft --handle list table inet herald_balancer | head -1")
 	}
 	has := balancer()

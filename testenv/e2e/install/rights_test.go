@@ -18,8 +18,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// rights are the capabilities that a manifest for this configuration gives, in
-// lower case.
+// rights returns the capabilities in the manifest for this configuration, in lower case.
 func rights(t *testing.T, file string) []string {
 	t.Helper()
 	pod, err := manifests.Make(manifests.StaticPod, manifests.Options{Config: parseConfig(t, file)})
@@ -31,7 +30,7 @@ func rights(t *testing.T, file string) []string {
 	return strings.Split(strings.ToLower(string(added[1])), ", ")
 }
 
-// parseConfig is the configuration of a file, without the files that it names.
+// parseConfig returns the configuration of a file, without the files that it names.
 func parseConfig(t *testing.T, file string) *config.Config {
 	t.Helper()
 	c, err := config.Parse(file, []byte(site.ReadFile(t, file)))
@@ -39,14 +38,14 @@ func parseConfig(t *testing.T, file string) *config.Config {
 	return c
 }
 
-// TestManifestRightsBGP runs speakers with just the capabilities that their
-// manifests give, and without each of them.
+// TestManifestRightsBGP runs speakers with only the capabilities of their manifests,
+// and without each of them.
 func TestManifestRightsBGP(t *testing.T) {
 	for _, test := range []struct {
 		name, frr, herald string
 		neighbor, peer    string
 		want              []string
-		lacking           map[string]string // what is said without a capability
+		lacking           map[string]string // the message without a capability
 	}{{
 		name:     "a peer",
 		frr:      " neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1\n neighbor 10.0.1.1 password secret\n neighbor 10.0.1.1 bfd",
@@ -94,7 +93,7 @@ func TestManifestRightsBGP(t *testing.T) {
 	}
 }
 
-// waitForWords waits until the speaker's log or status has words.
+// waitForWords waits until the speaker's log or status contains words.
 func waitForWords(t *testing.T, s site.Speaker, log, words string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -108,8 +107,8 @@ func waitForWords(t *testing.T, s site.Speaker, log, words string) {
 	})
 }
 
-// TestManifestRightsARP has three masters elect a holder with just the
-// capabilities of their manifests, and hand the VIP over.
+// TestManifestRightsARP lets three masters elect a holder with only the capabilities
+// of their manifests, and transfer the VIP.
 func TestManifestRightsARP(t *testing.T) {
 	f := site.NewFlat(t)
 	given := rights(t, filepath.Join(f.Dir, "m1", "herald.yaml"))
@@ -149,8 +148,8 @@ func TestManifestRightsARP(t *testing.T) {
 	load.None(t, began)
 }
 
-// takesNothing has m1, which is preferred, come without a right: it says what it lacks, and the
-// VIP stays where it is.
+// takesNothing starts m1, which is preferred, without a capability: it reports that,
+// and the VIP does not move.
 func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	holder := f.Held(t)
 	before, err := f.Election(t, holder)
@@ -160,7 +159,7 @@ func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	f.Speaker("m1").Shows(t, func(status admin.Status) error {
 		for _, v := range status.VIPs {
 			if want := "CAP_" + strings.ToUpper(lacking); v.State != admin.Blocked || !strings.Contains(v.Error, want) {
-				return fmt.Errorf("status says %s: %s; want it blocked, as %s is missing", v.Told(), v.Why(time.Now()), want)
+				return fmt.Errorf("status says %s: %s; want it blocked because %s is missing", v.Told(), v.Why(time.Now()), want)
 			}
 		}
 		return nil
@@ -174,8 +173,8 @@ func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	}
 }
 
-// TestManifestRightsRealtime shows what the capabilities for `realtime: true` are
-// for: with them it is, and without them it says what is missing and announces.
+// TestManifestRightsRealtime checks the capabilities for `realtime: true`: with them
+// Herald runs in real time; without them it reports the missing ones and announces.
 func TestManifestRightsRealtime(t *testing.T) {
 	s := site.NewSession(t, site.Files{"herald/herald.yaml": "realtime: true\n" + site.SpeakerConf([]string{site.VIP4}, `peers: [{address: 10.0.1.254, asn: 64500}]`)})
 	given := rights(t, filepath.Join(s.Config, "herald.yaml"))
@@ -194,8 +193,8 @@ func TestManifestRightsRealtime(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			site.StartConfined(t, s.Node("s"), test.capabilities)
 			s.Path(t, "r1", site.VIP4)
-			s.Shows(t, func(status admin.Status) error { // the router may still have the route of the one before
-				return site.ErrorIf(!strings.HasPrefix(status.Realtime, test.want), "status says %q of real time, want %q", status.Realtime, test.want)
+			s.Shows(t, func(status admin.Status) error { // the router may still have the previous speaker's route
+				return site.ErrorIf(!strings.HasPrefix(status.Realtime, test.want), "status reports %q about real time, want %q", status.Realtime, test.want)
 			})
 		})
 	}

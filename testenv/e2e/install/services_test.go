@@ -12,8 +12,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestServicesOnAPIServer shows a kube-apiserver what installs Herald for Services,
-// and what comes of MetalLB's resources; and tries the rights that this gives.
+// TestServicesOnAPIServer checks with a kube-apiserver the objects that install Herald
+// for Services, and the migration of MetalLB's resources; and it tests the rights
+// given.
 func TestServicesOnAPIServer(t *testing.T) {
 	k := site.StartAPIServer(t)
 	for path, object := range site.AccountObjects(t) {
@@ -25,7 +26,7 @@ func TestServicesOnAPIServer(t *testing.T) {
 	t.Run("guide", func(t *testing.T) { testGuide(t, k) })
 }
 
-// testServicesManifests has every object judged, with strict validation of fields.
+// testServicesManifests checks every object, with strict validation of fields.
 func testServicesManifests(t *testing.T, k *site.APIServer) {
 	for source, all := range map[string]site.Objects{
 		"services": site.Kustomized(t, "services"), "services-example": site.Kustomized(t, "services-example"),
@@ -33,7 +34,7 @@ func testServicesManifests(t *testing.T, k *site.APIServer) {
 		"helm, other": site.Rendered(t, "{controlPlane: false, podLabels: {a: b}, speaker: {services: {}, realtime: true}, image: {pullSecrets: [{name: a}]}}"),
 	} {
 		for what, o := range all {
-			// What is there already is judged under another name.
+			// Existing objects are checked under another name.
 			name := o.Tree["metadata"].(map[string]any)["name"].(string)
 			object := bytes.Replace(append(bytes.Clone(o.Text), '\n'), []byte("\n  name: "+name+"\n"), []byte("\n  name: another\n"), 1)
 			if status, answer := k.Judge(t, site.ObjectPath(t, o.Tree), object); status != http.StatusCreated {
@@ -47,7 +48,7 @@ func testServicesManifests(t *testing.T, k *site.APIServer) {
 	}
 }
 
-// testRights tries what the service account may do, and some of what it may not.
+// testRights tests the service account's rights, and some that it must not have.
 func testRights(t *testing.T, k *site.APIServer) {
 	k.Pki.IssueAccount(t)
 	account := k.As(t, "services")
@@ -111,8 +112,8 @@ func testRights(t *testing.T, k *site.APIServer) {
 	}
 }
 
-// testFromMetalLB has the API server judge every object that the tests of package metallb have
-// herald migrate metallb make, except those that are to be completed by hand.
+// testFromMetalLB checks with the API server every output of "herald migrate metallb"
+// in the tests of package metallb, except objects that users must complete.
 func testFromMetalLB(t *testing.T, k *site.APIServer) {
 	files, err := filepath.Glob("../../../migrate/metallb/testdata/*.herald")
 	site.Must(t, err)

@@ -16,14 +16,14 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// topology is one that users are told to deploy.
+// topology is a topology that the documentation deploys.
 type topology struct {
 	file   string
 	client string
 	vips   []string
-	// answering is how many of the three masters answer for the VIP at once.
+	// answering is how many of the three masters answer for the VIP at the same time.
 	answering int
-	// rack is what loses power when a master's rack does.
+	// rack returns the nodes that lose power with a master's rack.
 	rack func(master string) []string
 }
 
@@ -38,8 +38,8 @@ func topologies() []topology {
 	}
 }
 
-// TestTopologies boots every topology of docs/containerlab.md as it is, and
-// takes the power from one rack.
+// TestTopologies boots every topology of docs/containerlab.md unchanged, and takes the
+// power from one rack.
 func TestTopologies(t *testing.T) {
 	for _, top := range topologies() {
 		t.Run(top.file, func(t *testing.T) {
@@ -59,11 +59,11 @@ func TestTopologies(t *testing.T) {
 	}
 }
 
-// answered waits until that many masters, and none of the lost ones, answer the
-// client for each address of the VIP, and returns who they are.
+// answered waits until that many masters answer the client for each address of the
+// VIP, without the lost ones, and returns their names.
 func (top topology) answered(t *testing.T, l *lab.Lab, want int, lost ...string) []string {
 	t.Helper()
-	const connections = 50 // to meet each of three masters
+	const connections = 50 // enough to reach each of three masters
 	var who []string
 	site.Eventually(t, site.Soon, func() error {
 		met := make(map[string]map[string]bool)
@@ -86,7 +86,7 @@ func (top topology) answered(t *testing.T, l *lab.Lab, want int, lost ...string)
 	return who
 }
 
-// servedBy is the name of the stub apiserver that answers a new connection from the node.
+// servedBy returns the name of the stub apiserver that answers a new connection from the node.
 func servedBy(ctx context.Context, n *lab.Node, vip string) (string, error) {
 	client := http.Client{
 		Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true},

@@ -22,7 +22,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// unitOf is the unit for the configuration in a folder.
+// unitOf returns the unit for the configuration in a folder.
 func unitOf(t *testing.T, folder string) []byte {
 	t.Helper()
 	unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(folder, "herald.yaml"))})
@@ -30,10 +30,10 @@ func unitOf(t *testing.T, folder string) []byte {
 	return unit
 }
 
-// TestUnitVerified has systemd-analyze judge units: nothing is wrong with them, and
-// what is open to them is little.
+// TestUnitVerified checks units with systemd-analyze: they are valid, and their exposure is low.
 func TestUnitVerified(t *testing.T) {
-	// Of 100; a service without any sandbox has 96. What runs commands as other users, and opens /dev/net/tun, is exposed to more.
+	// Out of 100; a service without any sandbox has 96. Units that run commands as other
+	// users, and open /dev/net/tun, are more exposed.
 	const usual, every = 30, 31
 	binary, err := filepath.Abs(site.Part(t, "HERALD"))
 	site.Must(t, err)
@@ -66,13 +66,13 @@ func TestUnitVerified(t *testing.T) {
 	}
 }
 
-// systemd is one that runs in a node, with no unit but herald's.
+// systemd is a systemd in a node with only herald's unit.
 type systemd struct {
 	pid int // on the host
 }
 
-// bootSystemd runs a systemd of the node's own as the first process of a PID
-// namespace, and the unit, if there is one yet. Only what that writes to its standard output goes elsewhere than
+// bootSystemd runs a systemd for the node as the first process of a PID namespace, and
+// starts the unit if it is not empty. Its standard output goes to another place than
 // on a host, since there is no journal.
 func bootSystemd(t *testing.T, n *lab.Node, unit []byte) systemd {
 	t.Helper()
@@ -111,7 +111,7 @@ func bootSystemd(t *testing.T, n *lab.Node, unit []byte) systemd {
 	return s
 }
 
-// child waits until a process has one of that name, and returns its PID on the host.
+// child waits until a process has a child of that name, and returns its PID on the host.
 func child(t *testing.T, parent int, name string) (pid int) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -161,8 +161,9 @@ func (s systemd) becomes(t *testing.T, property, want string) {
 	})
 }
 
-// TestUnit runs the unit under a systemd, sandbox and all: it announces, reloads,
-// refuses a bad file, is restarted when it stands still, remembers a drain, and drains when stopped.
+// TestUnit runs the unit under systemd, with its sandbox: it announces, reloads,
+// refuses a bad file, is restarted when it hangs, remembers a drain, and drains when
+// stopped.
 func TestUnit(t *testing.T) {
 	s := site.NewSession(t, site.Files{"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4}, `peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}]`)})
 	site.Boot(t, s.Lab, "r1")
@@ -220,8 +221,8 @@ func TestUnit(t *testing.T) {
 	d.becomes(t, "Result", "success")
 }
 
-// TestUnitStopsFirst has a systemd stop Herald and unbound at once, as at a reboot: with the drop-in of docs/anycast.md unbound is there until
-// Herald has drained.
+// TestUnitStopsFirst makes systemd stop Herald and unbound at once, as at a reboot:
+// with the drop-in of docs/anycast.md unbound stays until Herald has drained.
 func TestUnitStopsFirst(t *testing.T) {
 	const guide = "../../../docs/anycast.md"
 	s := site.NewSession(t, site.Files{"herald/herald.yaml": site.Blocks(t, guide, "Herald", "yaml")[0] + "nodeName: s\n"})
@@ -248,8 +249,8 @@ func TestUnitStopsFirst(t *testing.T) {
 	}
 }
 
-// TestUnitARP elects a holder of three services, in real time and with the fence,
-// and has it stopped.
+// TestUnitARP elects a holder among three services, in real time and with the lease
+// filter, and stops it.
 func TestUnitARP(t *testing.T) {
 	f := site.NewFlat(t)
 	services := make(map[string]systemd)
@@ -265,7 +266,7 @@ func TestUnitARP(t *testing.T) {
 	status, err := f.Speaker(holder).Status(t)
 	site.Must(t, err)
 	if status.Election.Fence != admin.FenceOn || status.Realtime != admin.RealtimeOn {
-		t.Errorf("%s has the fence %q and real time %q, want both on", holder, status.Election.Fence, status.Realtime)
+		t.Errorf("%s has the lease filter %q and real time %q, want both on", holder, status.Election.Fence, status.Realtime)
 	}
 	f.Planned(t, holder, func() error {
 		_, err := services[holder].ctl(t, "stop")

@@ -12,8 +12,9 @@ import (
 
 const balancingGuide = "../../../docs/balancing.md"
 
-// TestBalanced is a cluster without a VIP, whose endpoint is 127.0.0.1:9443 on each node, by Herald as a service; a client
-// on the worker connects to it all the time. At the end its worker changes to a balancer of the site's own, and back.
+// TestBalanced builds a cluster without a VIP. Its endpoint is 127.0.0.1:9443 on each
+// node, by Herald as a service; a client on the worker connects to it all the time. At
+// the end the worker changes to an external balancer, and back.
 func TestBalanced(t *testing.T) {
 	const endpoint = "127.0.0.1:9443"
 	c := newCluster(t, "127.0.0.1", takesVIP(t))
@@ -64,7 +65,7 @@ func TestBalanced(t *testing.T) {
 	})
 	c.happens(t, "Herald restarted on the worker", 0, func(t *testing.T) { c.sh(t, "w1", "systemctl restart herald") })
 
-	// The site's balancer is a HAProxy on the router, with the file that users are given.
+	// The external balancer is a HAProxy on the router, with the documented file.
 	const external = "10.0.1.254:6443"
 	site.Daemonise(t, c.Node("r1"), "sh", "-c", `printf %s "$1" >/run/haproxy.cfg && exec haproxy -db -f /run/haproxy.cfg`, "sh", haproxy(t))
 	since := c.transition(t, "w1")
@@ -94,7 +95,7 @@ func TestBalanced(t *testing.T) {
 	}
 }
 
-// balances is the file of a machine: the guide's, with the checks that a master has.
+// balances returns the file of a machine: the guide's, with a master's checks.
 func balances(t *testing.T, machine string) string {
 	t.Helper()
 	conf := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\n" + block(t, balancingGuide, "Files on each node", "yaml")
@@ -105,7 +106,7 @@ func balances(t *testing.T, machine string) string {
 	return conf + "metrics: {listen: \"0.0.0.0:9474\"}\nchecks:\n" + checks
 }
 
-// moves changes the API server's address in a worker's kubeconfig, as the guide says.
+// moves changes the API server's address in a worker's kubeconfig, as in the guide.
 func (c *cluster) moves(t *testing.T, from, to string) {
 	t.Helper()
 	c.sh(t, "w1", fmt.Sprintf("sed -i 's!https://%s!https://%s!' /etc/kubernetes/kubelet.conf\nsystemctl restart kubelet", from, to))
@@ -120,7 +121,7 @@ func (c *cluster) loads(t *testing.T, machine, config string) {
 	c.sh(t, machine, "pkill -HUP -x herald")
 }
 
-// transition is when a node's readiness last changed.
+// transition returns when a node's readiness last changed.
 func (c *cluster) transition(t *testing.T, node string) string {
 	t.Helper()
 	out, err := c.kubectl(t, "m1", "get node "+node+` -o jsonpath='{.status.conditions[?(@.type=="Ready")].lastTransitionTime}'`)
@@ -128,7 +129,7 @@ func (c *cluster) transition(t *testing.T, node string) string {
 	return out
 }
 
-// haproxy is the file that users are given, without a registry, asking for the balancer of this test.
+// haproxy returns the documented file without a registry, adapted to this test's balancer.
 func haproxy(t *testing.T) string {
 	t.Helper()
 	conf, _, _ := strings.Cut(site.ReadFile(t, "../../../manifests/external/haproxy.cfg"), "frontend images")

@@ -27,19 +27,21 @@ import (
 
 const (
 	guide = "../../../docs/kubeadm.md"
-	// version is that of the cluster, next the one that it is upgraded to: the same source, stamped otherwise.
+	// version is the cluster's version, next the version of its upgrade: the same source
+	// with another version string.
 	version, next = "v1.36.3", "v1.36.4"
-	// ready is how long a cluster of real parts may take for anything, on two cores.
+	// ready bounds the wait for any event in a cluster of real parts on two cores.
 	ready = 5 * time.Minute
 )
 
-// addresses are those of the machines.
+// addresses returns the addresses of the machines.
 func addresses() map[string]string {
 	return map[string]string{"m1": "10.0.1.1", "m2": "10.0.1.2", "m3": "10.0.1.3", "w1": "10.0.1.9"}
 }
 
-// ofTheLab is what the guide's kubeadm.yaml lacks on these machines: control groups of version 1, no right to
-// lower the OOM killer's scores, no name server, one table of connections for all.
+// ofTheLab adapts the guide's kubeadm.yaml to these machines: control groups of
+// version 1, no right to lower the OOM killer's scores, no name server, one conntrack
+// table for all.
 const ofTheLab = `kubernetesVersion: ` + version + `
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -55,7 +57,8 @@ oomScoreAdj: 0
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// cluster is the machines of testdata/kubeadm.clab.yml. A new one has programs and images, and no Kubernetes.
+// cluster holds the machines of testdata/kubeadm.clab.yml. A new one has programs and
+// images, and no Kubernetes.
 type cluster struct {
 	*lab.Lab
 	vip   string
@@ -63,19 +66,20 @@ type cluster struct {
 	// joining fills the guide's placeholders.
 	joining *strings.Replacer
 	client  *site.Client
-	// routes are those of the router, from the beginning of an event on; nil if they are not watched.
+	// routes follows the router's routes, from the beginning of an event on; nil if they are not
+	// watched.
 	routes *site.RouteWatcher
 	events []event
 }
 
-// event is what happened to the cluster, and to a client meanwhile.
+// event is an event of the cluster, with the client's results meanwhile.
 type event struct {
 	name                string
 	took                time.Duration
 	connections, failed int
 }
 
-// takesVIP is the router's file that users are given, with a slower BFD.
+// takesVIP returns the documented router file with a slower BFD.
 func takesVIP(t *testing.T) string {
 	t.Helper()
 	conf := site.ReadFile(t, "../../../manifests/routers/frr.conf")
@@ -102,7 +106,8 @@ func newCluster(t *testing.T, vip, frr string) *cluster {
 	return c
 }
 
-// connect has a client on a node connect to an API server's address all the time; it is the one that events are judged by.
+// connect makes a client on a node connect to an API server's address all the time;
+// events are judged by its results.
 func (c *cluster) connect(t *testing.T, from, address string) {
 	t.Helper()
 	c.client = site.Connect(t, &probe.Prober{
@@ -144,7 +149,7 @@ func (c *cluster) machine(n clab.Node) (lab.Program, error) {
 	return p, nil
 }
 
-// sh runs a script on a machine, in /root, and returns what it printed.
+// sh runs a script on a machine, in /root, and returns its output.
 func (c *cluster) sh(t *testing.T, machine, script string) string {
 	t.Helper()
 	out, err := c.try(t, machine, script)
@@ -154,8 +159,9 @@ func (c *cluster) sh(t *testing.T, machine, script string) string {
 	return out
 }
 
-// reboot reboots a drained machine. At shutdown etcd is told to end, and hands its leadership over before it does: without a
-// leader no API server is ready. The rest ends as it is.
+// reboot reboots a drained machine. At shutdown etcd ends in the proper way and first
+// transfers its leadership: without a leader no API server is ready. All other
+// processes end abruptly.
 func (c *cluster) reboot(t *testing.T, machine string) {
 	t.Helper()
 	c.sh(t, machine, "systemctl stop kubelet\npkill -TERM -x etcd\nwhile pgrep -x etcd; do sleep 0.1; done")
@@ -170,7 +176,7 @@ func (c *cluster) try(t *testing.T, machine, script string) (string, error) {
 	return c.Node(machine).Run(ctx, "sh", "-euc", "cd /root; export KUBECONFIG=/etc/kubernetes/admin.conf\n"+script)
 }
 
-// block is the first block below a heading of a guide.
+// block returns the first block below a heading of a guide.
 func block(t *testing.T, guide, heading, language string) string {
 	t.Helper()
 	blocks := site.Blocks(t, guide, heading, language)
@@ -180,7 +186,7 @@ func block(t *testing.T, guide, heading, language string) string {
 	return blocks[0]
 }
 
-// replace replaces what has to be in the text of a guide.
+// replace replaces a text that must occur in a guide.
 func replace(t *testing.T, text, old, new string) string {
 	t.Helper()
 	if !strings.Contains(text, old) {
@@ -189,7 +195,7 @@ func replace(t *testing.T, text, old, new string) string {
 	return strings.ReplaceAll(text, old, new)
 }
 
-// everywhere runs a script on several machines at once.
+// everywhere runs a script on several machines in parallel.
 func (c *cluster) everywhere(t *testing.T, script string, machines ...string) {
 	t.Helper()
 	var g errgroup.Group
@@ -205,7 +211,7 @@ func (c *cluster) load(t *testing.T, version string, machines ...string) {
 	c.everywhere(t, "ctr -n k8s.io images import /opt/kubernetes/"+version+"/image.tar", machines...)
 }
 
-// prepare does what the guide says of the files on each master, for a static pod.
+// prepare follows the guide for the files of each master, for a static pod.
 func (c *cluster) prepare(t *testing.T, machine, config string) {
 	t.Helper()
 	c.write(t, machine, "etc/herald/herald.yaml", config)
@@ -213,7 +219,7 @@ func (c *cluster) prepare(t *testing.T, machine, config string) {
 	c.sh(t, machine, block(t, guide, "Files on each master", "sh"))
 }
 
-// start makes the first master by a guide, in whose file it replaces what it is told to.
+// start makes the first master by a guide, with replacements in the guide's file.
 func (c *cluster) start(t *testing.T, guide string, replace ...string) {
 	t.Helper()
 	const heading = "The first master"
@@ -223,32 +229,32 @@ func (c *cluster) start(t *testing.T, guide string, replace ...string) {
 	for placeholder, flag := range map[string]string{"KEY": "certificate-key", "TOKEN": "token", "HASH": "discovery-token-ca-cert-hash"} {
 		m := regexp.MustCompile("--" + flag + ` (\S+)`).FindStringSubmatch(out)
 		if m == nil {
-			t.Fatalf("kubeadm init says no --%s:\n%s", flag, out)
+			t.Fatalf("kubeadm init does not print --%s:\n%s", flag, out)
 		}
 		pairs = append(pairs, placeholder, m[1])
 	}
 	c.joining = strings.NewReplacer(append(pairs, "10.99.0.10", c.vip)...)
 }
 
-// join has a master join, by the guide.
+// join makes a master join, by the guide.
 func (c *cluster) join(t *testing.T, machine string) {
 	t.Helper()
 	c.sh(t, machine, c.joining.Replace(block(t, guide, "The other masters", "sh")))
 }
 
-// work has a machine join as a worker.
+// work makes a machine join as a worker.
 func (c *cluster) work(t *testing.T, machine string) {
 	t.Helper()
 	c.sh(t, machine, c.joining.Replace("kubeadm join 10.99.0.10:6443 --token TOKEN --discovery-token-ca-cert-hash HASH"))
 }
 
-// kubectl asks the API server that a master's admin.conf names, which is any of them.
+// kubectl uses the API server in a master's admin.conf, which may be any of them.
 func (c *cluster) kubectl(t *testing.T, master, args string) (string, error) {
 	t.Helper()
 	return c.try(t, master, "kubectl --request-timeout=10s "+args)
 }
 
-// nodesReady waits until these nodes, and no others, are in the cluster and ready.
+// nodesReady waits until exactly these nodes are in the cluster and ready.
 func (c *cluster) nodesReady(t *testing.T, nodes ...string) {
 	t.Helper()
 	var want []string
@@ -282,7 +288,7 @@ func (c *cluster) hops(t *testing.T, machines ...string) {
 	})
 }
 
-// reached waits until each of the machines has counted connections of the client from now on.
+// reached waits until each of the machines has counted new connections of the client.
 func (c *cluster) reached(t *testing.T, machines ...string) {
 	t.Helper()
 	before := make(map[string]uint64)
@@ -299,7 +305,7 @@ func (c *cluster) reached(t *testing.T, machines ...string) {
 	}
 }
 
-// arrivals is how many connections a machine has counted.
+// arrivals returns how many connections a machine has counted.
 func (c *cluster) arrivals(t *testing.T, machine string) (uint64, error) {
 	status, err := site.Speaker{Node: c.Node(machine)}.Status(t)
 	if err != nil {
@@ -311,13 +317,13 @@ func (c *cluster) arrivals(t *testing.T, machine string) (uint64, error) {
 	return 0, fmt.Errorf("%s does not count", machine)
 }
 
-// address is that of a machine.
+// address returns the address of a machine.
 func (c *cluster) address(t *testing.T, machine string) string {
 	t.Helper()
 	return site.ReadFile(t, filepath.Join(c.disks, machine, "address"))
 }
 
-// servers are the addresses of the API server in the kubeconfigs of a machine.
+// servers returns the addresses of the API server in the kubeconfigs of a machine.
 func (c *cluster) servers(t *testing.T, machine string) map[string]string {
 	t.Helper()
 	servers := make(map[string]string)
@@ -328,7 +334,7 @@ func (c *cluster) servers(t *testing.T, machine string) map[string]string {
 	return servers
 }
 
-// wantServers compares them with what they should be.
+// wantServers compares them with the expected ones.
 func (c *cluster) wantServers(t *testing.T, machine string, want map[string]string) {
 	t.Helper()
 	if got := c.servers(t, machine); !maps.Equal(got, want) {
@@ -336,8 +342,9 @@ func (c *cluster) wantServers(t *testing.T, machine string, want map[string]stri
 	}
 }
 
-// happens runs one event, during and after which no more than so many of a client's connections may fail, or any
-// number if it is negative. What comes after it needs it.
+// happens runs one event. During it and afterwards at most this many client
+// connections may fail, or any number if most is negative. Later events need it to
+// succeed.
 func (c *cluster) happens(t *testing.T, name string, most int, run func(*testing.T)) {
 	t.Helper()
 	ok := t.Run(name, func(t *testing.T) {
@@ -361,7 +368,7 @@ func (c *cluster) happens(t *testing.T, name string, most int, run func(*testing
 	}
 }
 
-// table is the events in the form of a document.
+// table returns the events as a table for a document.
 func (c *cluster) table() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 1, ' ', 0)

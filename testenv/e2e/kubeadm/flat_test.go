@@ -13,8 +13,9 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// TestFlat is a cluster whose VIP is held by ARP, its masters static pods that join: the first votes alone, the third one's
-// vote makes three, and from then on the VIP outlives any of them.
+// TestFlat builds a cluster with a VIP held by ARP. Its masters are static pods that
+// join: the first votes alone, the third one's vote makes three, and from then on the
+// VIP survives the loss of any of them.
 func TestFlat(t *testing.T) {
 	const vip = "10.0.1.100"
 	c := newCluster(t, vip, takesVIP(t))
@@ -74,7 +75,8 @@ func TestFlat(t *testing.T) {
 	})
 }
 
-// votes waits until a master says that exactly these vote, and that it hears them.
+// votes waits until a master reports that exactly these members vote, and that it receives from
+// them.
 func (c *cluster) votes(t *testing.T, master string, want ...string) {
 	t.Helper()
 	site.Eventually(t, ready, func() error {
@@ -92,11 +94,11 @@ func (c *cluster) votes(t *testing.T, master string, want ...string) {
 			}
 		}
 		slices.Sort(got)
-		return site.ErrorIf(!slices.Equal(got, want), "%s says that %v vote, want %v", master, got, want)
+		return site.ErrorIf(!slices.Equal(got, want), "%s reports the voters %v, want %v", master, got, want)
 	})
 }
 
-// generation is that of the configuration in force on a machine.
+// generation returns the generation of the configuration in force on a machine.
 func (c *cluster) generation(t *testing.T, machine string) int {
 	t.Helper()
 	status, err := site.Speaker{Node: c.Node(machine)}.Status(t)

@@ -11,15 +11,16 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// overBGP is the file of a master whose router is r1: the guide's, for one peer.
+// overBGP returns the file of a master behind the router r1: the guide's, for one peer.
 func overBGP(t *testing.T) string {
 	t.Helper()
 	return "apiVersion: herald.dev/v1alpha1\nkind: Speaker\n" + block(t, guide, "Files on each master", "yaml") +
 		"bgp:\n  asn: 64512\n  peers:\n  - {address: 10.0.1.254, asn: 64500, bfd: {interval: 200ms}}\n"
 }
 
-// TestRouted is the life of a cluster whose VIP is announced over BGP by static pods: from before `kubeadm init` to a
-// master that is replaced, a client connecting all the time.
+// TestRouted is the life of a cluster with a VIP announced over BGP by static pods:
+// from before `kubeadm init` to the replacement of a master, with a client connecting
+// all the time.
 func TestRouted(t *testing.T) {
 	const vip = "10.99.0.10"
 	c := newCluster(t, vip, takesVIP(t))
@@ -53,7 +54,8 @@ func TestRouted(t *testing.T) {
 
 	routes := site.WatchRoutes(t, c.Node("r1"))
 	c.routes = routes
-	// leaves waits until the router's route has been without a machine since the last mark, and is back.
+	// leaves waits until the router's route has been without a machine since the last mark, and is
+	// back.
 	leaves := func(t *testing.T, machine string) {
 		t.Helper()
 		hop := netip.MustParseAddr(c.address(t, machine))
@@ -68,7 +70,7 @@ func TestRouted(t *testing.T) {
 		c.sh(t, "m2", "pkill -KILL -x kube-apiserver")
 		leaves(t, "m2")
 	})
-	c.happens(t, "etcd killed", 20, func(t *testing.T) { // which may be back before the API server says that it misses it
+	c.happens(t, "etcd killed", 20, func(t *testing.T) { // it may be back before the API server reports it missing
 		c.sh(t, "m3", "pkill -KILL -x etcd")
 		c.client.GoesOn(t, 1500)
 		c.hops(t, masters...)
@@ -108,7 +110,7 @@ func TestRouted(t *testing.T) {
 		site.PowerOn(t, c.Node("m2"))
 		site.PowerOn(t, c.Node("m3"))
 		c.hops(t, masters...)
-		// Without one that has not caught up yet, the next one to go would take the quorum along.
+		// If a member has not caught up yet, the loss of another would end the quorum.
 		etcdctl := strings.Split(site.Blocks(t, guide, "Remove a master", "sh")[1], "\n")[1]
 		c.until(t, "m1", etcdctl+"\n$etcdctl endpoint health --cluster")
 	})
@@ -165,7 +167,7 @@ func TestRouted(t *testing.T) {
 			if i == 0 {
 				commands = replace(t, commands, "kubeadm upgrade node", "kubeadm upgrade apply "+next+" --yes")
 			}
-			commands = replace(t, commands, "apt-get install -y kubeadm=VERSION", "/lab/install "+next) // which has the kubelet, too
+			commands = replace(t, commands, "apt-get install -y kubeadm=VERSION", "/lab/install "+next) // it contains the kubelet, too
 			c.sh(t, m, replace(t, commands, "apt-get install -y kubelet=VERSION\n", ""))
 			c.hops(t, masters...)
 			c.until(t, "m1", `[ "$(kubectl get node `+m+` -o jsonpath='{.status.nodeInfo.kubeletVersion}')" = `+next+` ]`)
@@ -192,8 +194,8 @@ func TestRouted(t *testing.T) {
 	c.nodesReady(t, "m1", "m2", "m3", "w1")
 }
 
-// restart restarts a drained master's API server: its manifest is taken away, changed and put back, and the master is
-// undrained when it is ready.
+// restart restarts a drained master's API server: it takes its manifest away, changes
+// it and puts it back, and undrains the master when the API server is ready.
 func (c *cluster) restart(t *testing.T, master, change string) {
 	t.Helper()
 	c.sh(t, master, "mv /etc/kubernetes/manifests/kube-apiserver.yaml /etc/kubernetes/")
@@ -204,7 +206,7 @@ func (c *cluster) restart(t *testing.T, master, change string) {
 	c.hops(t, "m1", "m2", "m3")
 }
 
-// tagged is a command that gives Herald's image another tag.
+// tagged returns a command that gives Herald's image another tag.
 func tagged(tag string) string {
 	return "ctr -n k8s.io images tag docker.io/library/herald:$(herald version | cut -d' ' -f2) docker.io/library/herald:" + tag + "\n"
 }
@@ -215,7 +217,7 @@ func (c *cluster) until(t *testing.T, machine, script string) {
 	site.Eventually(t, ready, func() error { _, err := c.try(t, machine, script); return err })
 }
 
-// logMemory says how much memory the masters' control groups have.
+// logMemory logs the memory of the masters' control groups.
 func (c *cluster) logMemory(t *testing.T, masters []string) {
 	t.Helper()
 	for _, m := range masters {

@@ -11,7 +11,7 @@ import (
 
 const servicesGuide = "../../../docs/services.md"
 
-// shop is what the Service of the guide has behind it.
+// shop is the Deployment behind the guide's Service.
 const shop = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: shop}
@@ -32,8 +32,8 @@ spec:
         readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
 `
 
-// TestServices is Herald as a DaemonSet, as the guide installs it, and a Service that a client behind the router
-// reaches through kube-proxy.
+// TestServices installs Herald as a DaemonSet by the guide. A client behind the router
+// reaches a Service through kube-proxy.
 func TestServices(t *testing.T) {
 	const vip = "198.51.100.1"
 	c := newCluster(t, "10.0.1.1", "no zebra nexthop kernel enable\n"+block(t, servicesGuide, "Over BGP", "frr"))
@@ -64,7 +64,7 @@ kubectl -n kube-system rollout status daemonset kube-proxy`)
 			for _, w := range workers {
 				c.until(t, w, `[ "$(curl -sf http://127.0.0.1:10249/proxyMode)" = `+mode+` ]`)
 			}
-			c.client.GoesOn(t, 200) // until the rules of the last one are there
+			c.client.GoesOn(t, 200) // until the rules of the last node are there
 		})
 		c.happens(t, "reached by "+mode, 0, func(t *testing.T) { c.client.GoesOn(t, 500) })
 		c.happens(t, "externalTrafficPolicy Local by "+mode, 0, func(t *testing.T) {
@@ -83,9 +83,9 @@ kubectl -n kube-system rollout status daemonset kube-proxy`)
 		c.happens(t, "node back, all pods replaced by "+mode, 0, func(t *testing.T) {
 			site.PowerOn(t, c.Node("w1"))
 			c.sh(t, "m1", "kubectl uncordon w1\nkubectl rollout restart deployment shop\nkubectl rollout status deployment shop")
-			c.until(t, "m1", `[ "$(kubectl get pods -l app=shop --no-headers | wc -l)" = 3 ]`) // those that were replaced have ended
+			c.until(t, "m1", `[ "$(kubectl get pods -l app=shop --no-headers | wc -l)" = 3 ]`) // the replaced pods have ended
 			c.hops(t, workers...)
-			c.client.GoesOn(t, 200) // and each kube-proxy, which writes rules once a second at most, has heard of it
+			c.client.GoesOn(t, 200) // and each kube-proxy, which writes rules at most once per second, has followed
 		})
 		c.happens(t, "externalTrafficPolicy Cluster by "+mode, 0, func(t *testing.T) {
 			c.sh(t, "m1", `kubectl patch service shop -p '{"spec": {"externalTrafficPolicy": "Cluster"}}'`)

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// userDataFiles are all there are.
+// userDataFiles returns all user-data files.
 func userDataFiles(t *testing.T) []string {
 	t.Helper()
 	list, err := filepath.Glob(cloudInit + "*.yaml")
@@ -28,8 +28,8 @@ func userDataFiles(t *testing.T) []string {
 	return list
 }
 
-// TestUserData has cloud-init check every user-data, and looks at who may read
-// the keys in it, and when files are written whose owners come with a package.
+// TestUserData checks every user-data with cloud-init, and checks the permissions of
+// keys. Files with an owner from a package must be written after its installation.
 func TestUserData(t *testing.T) {
 	for _, file := range userDataFiles(t) {
 		name := filepath.Base(file)
@@ -53,7 +53,7 @@ func TestUserData(t *testing.T) {
 	}
 }
 
-// TestForgottenKey takes the user-data as it is: Herald does not start with the
+// TestForgottenKey uses the user-data unchanged: Herald does not start with the
 // placeholder for a key.
 func TestForgottenKey(t *testing.T) {
 	const key = "/etc/herald/gossip.key"
@@ -68,8 +68,8 @@ func TestForgottenKey(t *testing.T) {
 	}
 }
 
-// TestHeraldFetch runs the user-data's script on a machine without the binary:
-// none but the one with the right sum is ever in its place.
+// TestHeraldFetch runs the user-data's script on a machine without the binary: only a
+// binary with the right sum is ever installed.
 func TestHeraldFetch(t *testing.T) {
 	const binary, script = "/usr/local/bin/herald", "/usr/local/sbin/herald-fetch"
 	words := masterWords(t)

@@ -18,12 +18,12 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// machines is the lab of machines.clab.yml, with kubeadm's part played by the
-// test: nothing of a master is there before init.
+// machines is the lab of machines.clab.yml. The test plays kubeadm's part: before init
+// a master lacks all of kubeadm's files.
 type machines struct {
 	*site.Cluster
 	pki *site.PKI
-	// apiservers are by the name of their master.
+	// apiservers maps the masters' names to their apiservers.
 	apiservers map[string]*apiserver
 }
 
@@ -33,8 +33,8 @@ type apiserver struct {
 	stop func()
 }
 
-// newMachines makes machines without power of two images, of which that of the masters may tell
-// them apart.
+// newMachines makes machines without power, of two images. The masters' image may
+// depend on the master.
 func newMachines(t *testing.T, masters, r1 lab.Image) *machines {
 	t.Helper()
 	l := site.StartTopology(t, machinesFile, nil, map[string]lab.Image{"master": masters, "router": r1})
@@ -52,10 +52,10 @@ func newMachines(t *testing.T, masters, r1 lab.Image) *machines {
 	return m
 }
 
-// r1 is the router.
+// r1 returns the router.
 func (s *machines) r1() site.Router { return s.Routers[0] }
 
-// named are the masters with these names, in their order.
+// named returns the masters with these names, in their order.
 func (s *machines) named(names ...string) (list []site.Master) {
 	for _, name := range names {
 		if i := slices.IndexFunc(s.Masters, func(m site.Master) bool { return m.String() == name }); i >= 0 {
@@ -65,8 +65,8 @@ func (s *machines) named(names ...string) (list []site.Master) {
 	return list
 }
 
-// kubeadm does to a master what `kubeadm init` and `join` do, as far as Herald
-// sees it: there is a CA, and an apiserver that is not ready yet.
+// kubeadm has the effects of `kubeadm init` and `join` on a master that Herald sees: a
+// CA, and an apiserver that is not ready yet.
 func (s *machines) kubeadm(t *testing.T, m site.Master) {
 	t.Helper()
 	const write = `mkdir -p /etc/kubernetes/pki && printf %s "$1" > /etc/kubernetes/pki/ca.crt`
@@ -77,18 +77,18 @@ func (s *machines) kubeadm(t *testing.T, m site.Master) {
 	s.apiservers[m.String()] = a
 }
 
-// ready has the master's apiserver be well from now on.
+// ready makes the master's apiserver healthy.
 func (s *machines) ready(m site.Master) { s.apiservers[m.String()].SetAll(stub.Answer{}) }
 
-// loses has a master lose its power, its apiserver too.
+// loses cuts the power of a master, its apiserver too.
 func (s *machines) loses(t *testing.T, m site.Master) {
 	t.Helper()
 	site.Must(t, m.Base().PowerOff())
 	s.apiservers[m.String()].stop()
 }
 
-// withdrawn waits until every master's speaker says that its check of the
-// apiserver fails for this reason, and checks that it announces nothing.
+// withdrawn waits until every master's speaker reports that its check of the apiserver
+// fails for this reason, and checks that it announces nothing.
 func (s *machines) withdrawn(t *testing.T, reason string) {
 	t.Helper()
 	for _, m := range s.Masters {
@@ -106,7 +106,7 @@ func (s *machines) withdrawn(t *testing.T, reason string) {
 	}
 }
 
-// serves waits until a ready apiserver answers for the VIP, as a machine sees it.
+// serves waits until a ready apiserver answers for the VIP, as seen from a machine.
 func (s *machines) serves(t *testing.T, from *lab.Node) {
 	t.Helper()
 	transport := &http.Transport{DialContext: from.DialContext, TLSClientConfig: s.pki.Client(t), DisableKeepAlives: true}
@@ -119,8 +119,7 @@ func (s *machines) serves(t *testing.T, from *lab.Node) {
 	}
 }
 
-// redirected is how many packets the router has answered by telling the sender of
-// a shorter way, since it has power.
+// redirected returns how many ICMP redirects the router has sent since it has power.
 func (s *machines) redirected(t *testing.T) int {
 	t.Helper()
 	out := site.MustRun(t, s.r1().Node, "cat", "/proc/net/snmp")

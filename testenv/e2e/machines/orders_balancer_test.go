@@ -13,9 +13,9 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// TestBootOrdersBehindBalancer boots two masters and a worker, m3, as their user-data has it, the
-// worker first, between and last: 127.0.0.1:9443 refuses until an apiserver is ready, and leads to
-// those that are from then on.
+// TestBootOrdersBehindBalancer boots two masters and a worker, m3, with their
+// user-data, the worker first, in between and last. 127.0.0.1:9443 refuses connections
+// until an apiserver is ready, and then leads to the ready ones.
 func TestBootOrdersBehindBalancer(t *testing.T) {
 	masters := readUserData(t, "master-local.yaml", masterWords(t)).image(t)
 	worker := readUserData(t, "worker.yaml", masterWords(t)).image(t)
@@ -28,7 +28,7 @@ func TestBootOrdersBehindBalancer(t *testing.T) {
 	s := newMachines(t, either, masters)
 	for _, order := range []string{"m3 m1 m2", "m1 m3 m2", "m2 m1 m3"} {
 		if !t.Run(order, func(t *testing.T) { s.testBalancedOrder(t, strings.Fields(order)) }) {
-			return // the machines are in no known state
+			return // the state of the machines is unknown
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (s *machines) testBalancedOrder(t *testing.T, order []string) {
 	s.apiservers["m2"].stop()
 }
 
-// behind is what a machine is answered behind its balancer; 0 is nothing.
+// behind returns the HTTP status that a machine gets through its balancer; 0 for none.
 func (s *machines) behind(t *testing.T, m site.Master) int {
 	t.Helper()
 	config := s.pki.Client(t)
@@ -72,7 +72,7 @@ func (s *machines) behind(t *testing.T, m site.Master) int {
 	return site.Ask(t.Context(), &client, "https://127.0.0.1:9443/readyz")
 }
 
-// served waits until all are led to an apiserver that is ready.
+// served waits until all machines reach a ready apiserver.
 func (s *machines) served(t *testing.T, all ...site.Master) {
 	t.Helper()
 	for _, m := range all {

@@ -13,10 +13,10 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// TestARPBootOrdersBeforeInit gives three masters of a flat layer 2, set up by
-// cloud-init's user-data, their power in three of the six orders, nightly in all. Nobody answers
-// for the VIP while no apiserver is ready. The first that is has it, the others
-// change nothing, and when it loses its power another one takes over.
+// TestARPBootOrdersBeforeInit powers on three masters of a flat layer 2, set up by
+// cloud-init's user-data, in three of the six orders (nightly, in all). No master
+// answers for the VIP before an apiserver is ready. The first ready one has it, the
+// others change nothing, and when it loses power another takes over.
 func TestARPBootOrdersBeforeInit(t *testing.T) {
 	s := newMachines(t, readUserData(t, "master-arp.yaml", masterWords(t)).image(t), readUserData(t, "router.yaml", nil).image(t))
 	f := &site.Flat{Lab: s.Lab}
@@ -24,12 +24,12 @@ func TestARPBootOrdersBeforeInit(t *testing.T) {
 		[]netip.Addr{site.IP("10.0.1.100"), site.IP("fd00:1::100")}, site.IP("10.0.1.128"), site.IP("fd00:1::80")))
 	for _, order := range site.Orders(site.FlatMasters()...) {
 		if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testARPOrder(t, f, order) }) {
-			return // the machines are in no known state
+			return // the state of the machines is unknown
 		}
 	}
 }
 
-// lease is that of the user-data, the default.
+// lease is the lease in the user-data, the default.
 const lease = 600 * time.Millisecond
 
 func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
@@ -65,13 +65,13 @@ func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
 
 	s.loses(t, masters[0])
 	f.Held(t, order[1:]...)
-	f.Asked(t, 50) // the one who answers has yet to announce it
+	f.Asked(t, 50) // the answering master has yet to announce it
 	s.loses(t, masters[1])
 	s.loses(t, masters[2])
 }
 
-// votes says that a master hears all the others, that all of them vote, and that
-// nobody stands for the VIP or holds it.
+// votes returns an error unless a master receives from all others, all of them vote,
+// and none campaigns for the VIP or holds it.
 func votes(t *testing.T, f *site.Flat, master string) error {
 	status, err := f.Speaker(master).Status(t)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestBootOrders gives three masters and a router, set up by cloud-init's
-// user-data, their power in four of the 24 orders, nightly in all. Nothing is announced while
-// there is no apiserver, or one that is not ready. As each becomes ready its
-// master is announced, and who joins reaches the others by the VIP. A master that
-// loses its power leaves the router by itself. The apiservers are stubs here;
-// TestControlPlane has some of the orders with the real ones.
+// TestBootOrders powers on three masters and a router, set up by cloud-init's
+// user-data, in four of the 24 orders (nightly, in all). No route is announced before
+// an apiserver is ready. As each becomes ready its master is announced, and a joining
+// master reaches the others by the VIP. The router drops the route of a master that
+// loses power. The apiservers are stubs here; TestControlPlane has some of the orders
+// with real ones.
 func TestBootOrders(t *testing.T) {
 	orders := site.Orders("m1", "m2", "m3", "r1")
 	const labs = 2
@@ -27,7 +27,7 @@ func TestBootOrders(t *testing.T) {
 			s := newMachines(t, readUserData(t, "master-bgp.yaml", masterWords(t)).image(t), readUserData(t, "router.yaml", nil).image(t))
 			for _, order := range some {
 				if !t.Run(strings.Join(order, " "), func(t *testing.T) { s.testOrder(t, order) }) {
-					return // the machines are in no known state
+					return // the state of the machines is unknown
 				}
 			}
 		})
@@ -62,7 +62,7 @@ func (s *machines) testOrder(t *testing.T, order []string) {
 		if i == 0 {
 			s.serves(t, masters[1].Base())
 			if n := s.redirected(t); n > 0 {
-				t.Errorf("%s was told %d times to go to %s straight, where it would go on going", masters[1], n, m)
+				t.Errorf("%s received %d redirects straight to %s, where its packets would continue to go", masters[1], n, m)
 			}
 			s.serves(t, s.Node("c1"))
 		}

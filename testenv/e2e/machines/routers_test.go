@@ -18,21 +18,21 @@ import (
 
 const heraldYAML = "/etc/herald/herald.yaml"
 
-// routerConfig is one of the configurations of manifests/routers, and what the
-// masters' has to be for it.
+// routerConfig is one of the configurations of manifests/routers, with the matching
+// settings of the masters.
 type routerConfig struct {
 	name, file string
 	upstream   upstream
-	// comment and heraldComment are words of the comments to turn into
-	// configuration, in the router's file and in the masters'.
+	// comment and heraldComment are words in the comments to turn into configuration, in
+	// the router's file and in the masters'.
 	comment, heraldComment string
 	// peers replaces the peers of the masters.
 	peers string
-	// singleHop has the masters speak BFD for a neighbour on the link.
+	// singleHop makes the masters speak BFD for a neighbour on the link.
 	singleHop bool
 	// neighbour is the router's name for a master, a format of its number.
 	neighbour string
-	// deep has the configuration tested in depth.
+	// deep selects the detailed tests of the configuration.
 	deep bool
 }
 
@@ -53,7 +53,8 @@ var routerConfigs = []routerConfig{
 	{name: "BIRD RFC 8950", file: "bird-rfc8950.conf", upstream: bird{}, neighbour: "m%d", peers: overIPv6, deep: true},
 }
 
-// masterData is the user-data of the masters, with one VIP more that the router does not know.
+// masterData returns the user-data of the masters, with an additional VIP that the
+// router does not know.
 func (c routerConfig) masterData(t *testing.T) userData {
 	t.Helper()
 	u := readUserData(t, "master-bgp.yaml", masterWords(t))
@@ -76,7 +77,7 @@ func (c routerConfig) masterData(t *testing.T) userData {
 	return u
 }
 
-// neighbours are the router's name for a master, in each of its sessions.
+// neighbours returns the router's names for a master, in each of its sessions.
 func (c routerConfig) neighbours(m site.Master) []string {
 	name := fmt.Sprintf(c.neighbour, m.Number)
 	switch {
@@ -88,12 +89,12 @@ func (c routerConfig) neighbours(m site.Master) []string {
 	return []string{name, fmt.Sprintf("fd00:1::%d", m.Number)}
 }
 
-// TestRouterConfig runs every configuration of manifests/routers, with the
-// masters of the user-data: the VIP has three next hops, another address none,
-// nothing is sent back, and the path is watched by BFD. In depth: a power loss is
-// found by BFD, a flap of the router's own link takes no master out of the kernel's
-// route, and GRACEFUL_SHUTDOWN moves connections to others. BFD has 300 ms instead of 50,
-// so that no machine is too busy for it.
+// TestRouterConfig runs every configuration of manifests/routers with the masters of
+// the user-data. The VIP has three next hops, another address none, the router sends
+// no routes back, and BFD monitors the path. The detailed tests check that BFD detects
+// a power loss and that GRACEFUL_SHUTDOWN moves connections to others. A flap of the
+// router's own link must keep all masters in the kernel's route. BFD has 300 ms
+// instead of 50, for busy machines.
 func TestRouterConfig(t *testing.T) {
 	for _, c := range routerConfigs {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestRouterConfig(t *testing.T) {
 	}
 }
 
-// bootAll brings the router and all masters up, with apiservers that are ready.
+// bootAll boots the router and all masters, with ready apiservers.
 func (s *machines) bootAll(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"r1", "m1", "m2", "m3"} {
@@ -128,8 +129,8 @@ func (s *machines) bootAll(t *testing.T) {
 	}
 }
 
-// spreadsOver waits until the router's kernel has this many next hops for the
-// VIP, and still has them a while later: routes that change pass through others.
+// spreadsOver waits until the router's kernel has this many next hops for the VIP, and
+// still has them a while later: a changing route passes through intermediate states.
 func (s *machines) spreadsOver(t *testing.T, want int) {
 	t.Helper()
 	const looks = 10 // longer than Herald takes to change a route
@@ -150,7 +151,7 @@ func (s *machines) spreadsOver(t *testing.T, want int) {
 	})
 }
 
-// accepts checks what the router takes and what it sends.
+// accepts checks the routes that the router accepts and sends.
 func (c routerConfig) accepts(t *testing.T, s *machines) {
 	t.Helper()
 	stray := []string{"10.99.0.11", "fd00:99::11"}
@@ -201,7 +202,8 @@ func (c routerConfig) powerLoss(t *testing.T, s *machines) {
 	s.spreadsOver(t, 3)
 }
 
-// linkFlap takes the carrier of the router's own link to a master, or to all of them, and gives it back.
+// linkFlap takes the carrier of the router's own link to a master, or to all of them,
+// and gives it back.
 func (c routerConfig) linkFlap(t *testing.T, s *machines) {
 	t.Helper()
 	to, left := "lan", 0
@@ -217,7 +219,8 @@ func (c routerConfig) linkFlap(t *testing.T, s *machines) {
 	s.serves(t, s.Node("c1"))
 }
 
-// gracefulShutdown has a master ask for others to be used. FRR's routes are replaced in place meanwhile.
+// gracefulShutdown makes a master announce GRACEFUL_SHUTDOWN. FRR replaces its routes
+// in place meanwhile.
 func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 	t.Helper()
 	m := s.Masters[0]
@@ -229,10 +232,10 @@ func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 	m.Shows(t, func(status admin.Status) error {
 		for _, p := range status.Peers {
 			if p.State != "established" || len(p.Advertised) == 0 {
-				return fmt.Errorf("%s sends %s nothing", m, p.Name)
+				return fmt.Errorf("%s sends no routes to %s", m, p.Name)
 			}
 		}
-		for _, vip := range []string{site.VIP4, site.VIP6} { // Herald sends the worst MED besides, which would do for these routers
+		for _, vip := range []string{site.VIP4, site.VIP6} { // Herald also sends the worst MED, which alone would suffice for these routers
 			table, err := c.upstream.table(t, s.r1().Node, vip)
 			if err != nil {
 				return err
@@ -253,8 +256,8 @@ func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 }
 
 // TestRouterLimit has a list of VIPs that is too wide, and a master that announces
-// more than the router's limit of 16: that master loses its sessions, and
-// says why.
+// more than the router's limit of 16 routes: that master loses its sessions, and
+// reports why.
 func TestRouterLimit(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
@@ -282,10 +285,11 @@ func TestRouterLimit(t *testing.T) {
 			m.Shows(t, func(status admin.Status) error {
 				for _, p := range status.Peers {
 					if p.State == "established" {
-						return fmt.Errorf("%s says of %s: %s: %q", m, p.Name, p.State, p.Reason)
+						return fmt.Errorf("%s reports peer %s as %s: %q", m, p.Name, p.State, p.Reason)
 					}
 				}
-				// The router says it once, and of the session that it ends while it is written to perhaps never: then it refuses each attempt.
+				// The router logs it once. For a session that it ends while writing, it may not
+				// log it; then it refuses each attempt.
 				said := strings.Contains(site.ReadFile(t, m.Speaker().Log()), "maximum number of prefixes reached")
 				return site.ErrorIf(!said, "%s does not say why", m)
 			})
@@ -295,7 +299,7 @@ func TestRouterLimit(t *testing.T) {
 	}
 }
 
-// config is a master's configuration.
+// config returns a master's configuration.
 func (s *machines) config(t *testing.T, m site.Master) string {
 	t.Helper()
 	return site.MustRun(t, m.Speaker(), "cat", heraldYAML)
@@ -305,7 +309,7 @@ func (s *machines) config(t *testing.T, m site.Master) string {
 func (s *machines) configure(t *testing.T, m site.Master, text string) {
 	t.Helper()
 	if text == s.config(t, m) {
-		t.Fatal("the configuration is to change, and does not")
+		t.Fatal("the configuration does not change")
 	}
 	site.MustRun(t, m.Speaker(), "sh", "-c", `printf %s "$1" > `+heraldYAML, "sh", text)
 	site.Must(t, m.Speaker().Daemon("herald").Signal(unix.SIGHUP))

@@ -15,19 +15,19 @@ import (
 
 // upstream is a router with one of the configurations of manifests/routers.
 type upstream interface {
-	// image is the router, with this configuration.
+	// image returns the router's image with this configuration.
 	image(t *testing.T, conf string) lab.Image
-	// reset is why the router last lost its session with a neighbour, in its own words.
+	// reset returns the router's own reason for the last loss of its session with a neighbour.
 	reset(t *testing.T, n *lab.Node, neighbour string) string
-	// sent is how many routes a neighbour has been sent.
+	// sent returns how many routes a neighbour has been sent.
 	sent(t *testing.T, n *lab.Node, neighbour string) int
-	// table is what the router has of a VIP, with all attributes.
+	// table returns the router's routes to a VIP, with all attributes.
 	table(t *testing.T, n *lab.Node, vip string) (string, error)
-	// commands show what the router has, for a test that failed.
+	// commands returns the commands that show the router's state after a failed test.
 	commands() [][]string
 }
 
-// showOnFailure prints what the router has, if the test fails.
+// showOnFailure prints the router's state if the test fails.
 func showOnFailure(t *testing.T, u upstream, n *lab.Node) {
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -48,7 +48,7 @@ func readRouter(t *testing.T, name string) string {
 	return site.ReadFile(t, routers+name)
 }
 
-// uncomment turns comments that have this word into configuration. There must be some.
+// uncomment turns comments that contain this word into configuration. It fails if there are none.
 func uncomment(t *testing.T, text, word string) string {
 	t.Helper()
 	comment := regexp.MustCompile(`(?m)^( *)[!#] (.*\b` + regexp.QuoteMeta(word) + `\b.*[^:])$`)
@@ -58,8 +58,7 @@ func uncomment(t *testing.T, text, word string) string {
 	return comment.ReplaceAllString(text, "$1$2")
 }
 
-// frr is FRR, as the user-data of a router sets it up. Its neighbours are named
-// by address or interface.
+// frr is FRR, as set up by a router's user-data. Its neighbours are named by address or interface.
 type frr struct{}
 
 func (frr) image(t *testing.T, conf string) lab.Image {
@@ -96,7 +95,7 @@ func (frr) commands() [][]string {
 	}
 }
 
-// bird is BIRD 2, with the sysctls of the other. Its neighbours are named by protocol.
+// bird is BIRD 2, with the same sysctls. Its neighbours are named by protocol.
 type bird struct{}
 
 func (bird) image(t *testing.T, conf string) lab.Image {
@@ -117,7 +116,7 @@ func (b bird) sent(t *testing.T, n *lab.Node, neighbour string) (total int) {
 	t.Helper()
 	list := regexp.MustCompile(`(\d+) exported`).FindAllStringSubmatch(b.reset(t, n, neighbour), -1)
 	if len(list) == 0 {
-		t.Fatalf("birdc does not say what it has sent to %s", neighbour)
+		t.Fatalf("birdc does not report the routes sent to %s", neighbour)
 	}
 	for _, match := range list {
 		count, err := strconv.Atoi(match[1])
@@ -136,7 +135,7 @@ func (bird) commands() [][]string {
 	return [][]string{{"birdc", "show", "protocols", "all"}, {"birdc", "show", "route", "all"}, {"birdc", "show", "bfd", "sessions"}}
 }
 
-// ways is over how many next hops the kernel routes to a VIP, of whichever family they are.
+// ways returns the number of next hops of the kernel's route to a VIP, of any family.
 func ways(n *lab.Node, vip string) (int, error) {
 	list, err := site.KernelRoutes(n, vip)
 	if err != nil || len(list) == 0 {

@@ -21,15 +21,15 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Where to find what is tested here.
+// The files under test.
 const (
 	cloudInit = "../../../manifests/cloud-init/"
 	routers   = "../../../manifests/routers/"
-	// machinesFile is the topology that their images are for.
+	// machinesFile is the topology for their images.
 	machinesFile = "testdata/machines.clab.yml"
 )
 
-// userData is what cloud-init makes a machine of: the modules that ours use.
+// userData holds the cloud-init modules that these files use.
 type userData struct {
 	Packages []string
 	Files    []userFile `yaml:"write_files"`
@@ -39,17 +39,17 @@ type userData struct {
 // userFile is one entry of write_files.
 type userFile struct {
 	Path, Content string
-	// Owner is user:group, and Permissions octal; 0644 and root if they are not given.
+	// Owner is user:group, and Permissions octal; by default root and 0644.
 	Owner, Permissions string
-	// Defer has the file written after the packages are installed.
+	// Defer makes cloud-init write the file after the packages are installed.
 	Defer bool
 }
 
-// fill puts in what the user-data leaves to its reader, as a sed script would.
+// fill replaces the placeholders of the user-data, as a sed script would.
 type fill map[string]string
 
-// readUserData reads one of the files of manifests/cloud-init as cloud-init
-// does, its words in @ replaced. A word that nothing is given for is an error.
+// readUserData reads one of the files of manifests/cloud-init as cloud-init does, with
+// its placeholders in @ replaced. A placeholder without a value is an error.
 func readUserData(t *testing.T, name string, words fill) userData {
 	t.Helper()
 	text := site.ReadFile(t, cloudInit+name)
@@ -61,7 +61,7 @@ func readUserData(t *testing.T, name string, words fill) userData {
 	return u
 }
 
-// masterWords are those of a master that has this herald in its image.
+// masterWords returns the values for a master that has this herald in its image.
 func masterWords(t *testing.T) fill {
 	t.Helper()
 	sum := sha256.Sum256([]byte(site.ReadFile(t, site.Part(t, "HERALD"))))
@@ -72,7 +72,7 @@ func masterWords(t *testing.T) fill {
 	}
 }
 
-// file is the content of the file with this path.
+// file returns the content of the file with this path.
 func (u userData) file(t *testing.T, path string) string {
 	t.Helper()
 	i := slices.IndexFunc(u.Files, func(f userFile) bool { return f.Path == path })
@@ -82,7 +82,7 @@ func (u userData) file(t *testing.T, path string) string {
 	return u.Files[i].Content
 }
 
-// replace puts new in the place of old, which must be there, in a file.
+// replace replaces old, which must occur, in a file.
 func (u userData) replace(t *testing.T, path, old, new string) userData {
 	t.Helper()
 	if !strings.Contains(u.file(t, path), old) {
@@ -145,9 +145,9 @@ func chown(path, owner string) error {
 	return os.Chown(path, uid, gid)
 }
 
-// image is a machine that the user-data has set up, as the lab boots it: the
-// files are written anew at every boot, then the commands run in order. What
-// systemd would do of them is done by the program of the unit.
+// image returns the image of a machine set up by the user-data: at every boot it
+// writes the files anew, and then runs the commands in order. For systemd's part it
+// runs the unit's program.
 func (u userData) image(t *testing.T) lab.Image {
 	t.Helper()
 	const seed = "/run/user-data"
@@ -176,7 +176,8 @@ func (u userData) image(t *testing.T) lab.Image {
 	}
 }
 
-// unit is what a call of systemctl starts: nothing, a router, or herald as its unit says.
+// unit returns the program that a call of systemctl starts: none, a router, or herald as in its
+// unit.
 func (u userData) unit(n clab.Node, dir string, systemctl []string) (lab.Program, error) {
 	switch strings.Join(systemctl[1:], " ") {
 	case "daemon-reload", "enable frr.service":
@@ -199,10 +200,10 @@ func (u userData) unit(n clab.Node, dir string, systemctl []string) (lab.Program
 		p.Daemons = []lab.Daemon{{Name: "herald", Argv: start[0]}}
 		return p, nil
 	}
-	return lab.Program{}, fmt.Errorf("the lab does not know what %q does", systemctl)
+	return lab.Program{}, fmt.Errorf("the lab does not support the command %q", systemctl)
 }
 
-// directives are the commands of a directive in a unit and its drop-ins.
+// directives returns the commands of a directive in a unit and its drop-ins.
 func (u userData) directives(unit, key string) (list [][]string) {
 	path := "/etc/systemd/system/" + unit
 	for _, f := range u.Files {

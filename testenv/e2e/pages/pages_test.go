@@ -1,5 +1,5 @@
-// Package pages compares documents with the tests, programs and files that they speak of.
-// It needs no lab.
+// Package pages compares documents with the tests, programs and files that they
+// mention. It needs no lab.
 package pages
 
 import (
@@ -25,7 +25,7 @@ func read(t *testing.T, path string) []byte {
 	return must.Get[[]byte](t)(os.ReadFile(filepath.Join(root, path)))
 }
 
-// sources calls a function with each Go file that is a test, or each that is none.
+// sources calls take with each Go file, either the tests or the others.
 func sources(t *testing.T, tests bool, take func(folder string, source []byte)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -43,7 +43,7 @@ func sources(t *testing.T, tests bool, take func(folder string, source []byte)) 
 	must.Do(t, err)
 }
 
-// namedTests has a page's rows name tests.
+// namedTests checks the tests that a page's rows name.
 type namedTests struct {
 	folders map[string][]string // by test
 }
@@ -59,8 +59,8 @@ func newNamedTests(t *testing.T) namedTests {
 	return n
 }
 
-// check checks that each test that the last cell of a row names is where it says, below testenv/e2e if it does not, and returns
-// how many it names.
+// check checks that each test in the last cell of a row exists in its folder, by
+// default below testenv/e2e, and returns the number of tests.
 func (n namedTests) check(t *testing.T, row string) (named int) {
 	t.Helper()
 	cells := cellsOf(row)
@@ -79,7 +79,7 @@ func (n namedTests) check(t *testing.T, row string) (named int) {
 	return named
 }
 
-// cellsOf are the cells of a table's row, without the spaces around them.
+// cellsOf returns the cells of a table's row, without the spaces around them.
 func cellsOf(row string) []string {
 	cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
 	for i := range cells {
@@ -88,8 +88,8 @@ func cellsOf(row string) []string {
 	return cells
 }
 
-// TestFaultsPage checks that docs/faults.md names no test that does not exist where it
-// says, and that each of its rows names one.
+// TestFaultsPage checks that each test that docs/faults.md names exists where the page
+// says, and that each row names one.
 func TestFaultsPage(t *testing.T) {
 	tests, rows := newNamedTests(t), 0
 	for line := range strings.Lines(string(read(t, "docs/faults.md"))) {
@@ -106,8 +106,8 @@ func TestFaultsPage(t *testing.T) {
 	}
 }
 
-// TestComparisonPage checks the same of the tables of docs/comparison.md that say what they are shown by: a row names none only if
-// Herald does not have what it is about.
+// TestComparisonPage checks the same of the tables of docs/comparison.md that have a
+// column of evidence: a row may name no test only if Herald lacks the feature.
 func TestComparisonPage(t *testing.T) {
 	tests, rows, shown := newNamedTests(t), 0, false
 	for line := range strings.Lines(string(read(t, "docs/comparison.md"))) {
@@ -129,8 +129,8 @@ func TestComparisonPage(t *testing.T) {
 	}
 }
 
-// TestConformancePage checks that the section of testenv/e2e/README.md on Kubernetes' own tests names no test that does
-// not exist, and leaves none out.
+// TestConformancePage checks that the section of testenv/e2e/README.md on Kubernetes'
+// own tests names all of them, and only existing ones.
 func TestConformancePage(t *testing.T) {
 	var tests []string
 	declared := regexp.MustCompile(`(?m)^func (TestLoadBalancer\w*)\(|^\t+t\.Run\("([^"]+)", b\.test`)
@@ -145,7 +145,7 @@ func TestConformancePage(t *testing.T) {
 	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
 		tests = append(tests, "type and ports change, "+protocol)
 	}
-	others := []string{ // that are no tests
+	others := []string{ // names that are no tests
 		"VIP", "Proxy", "requireEndpoints", "services/status", "spec.externalIPs", "sudo make e2e", "herald status",
 		"manifests/kustomize/services", "type and ports change", services.Excluded,
 	}

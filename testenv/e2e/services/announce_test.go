@@ -20,11 +20,11 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// served is a site whose speaker announces Services of a real API server, too.
+// served is a site with a speaker that also announces Services of a real API server.
 type served struct {
 	*site.Session
 	kube *site.APIServer
-	// uplink is the way from the speaker to the API server.
+	// uplink is the connection from the speaker to the API server.
 	uplink *relay
 }
 
@@ -35,14 +35,14 @@ const (
 	passwordOfPeer = "sesame"
 )
 
-// newServed makes a site whose speaker has a VIP of its own and a session with r1,
+// newServed makes a site with a speaker that has its own VIP and a session with r1,
 // and learns of r2 from the API. Its API server cannot be reached yet.
 func newServed(t *testing.T) *served {
 	t.Helper()
 	return newServedAs(t, site.StartAPIServer(t), "admin", "services: {kubeconfig: /etc/herald/kubeconfig}\n")
 }
 
-// newServedAs is newServed with that server, whose user the speaker is, and that services section.
+// newServedAs is newServed with another server, user of the speaker and services section.
 func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served {
 	t.Helper()
 	conf := site.SpeakerConf([]string{site.VIP4}, `peers:
@@ -62,7 +62,7 @@ func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served 
 	return s
 }
 
-// relay carries connections from an address in a node to the same address outside.
+// relay forwards connections from an address in a node to the same address outside.
 type relay struct {
 	node    *lab.Node
 	address string
@@ -78,7 +78,7 @@ func newRelay(t *testing.T, n *lab.Node, address string) *relay {
 	return r
 }
 
-// start lets connections through, from then on.
+// start forwards connections from then on.
 func (r *relay) start(t *testing.T) {
 	t.Helper()
 	var l net.Listener
@@ -101,7 +101,7 @@ func (r *relay) start(t *testing.T) {
 			r.mu.Unlock()
 			for from, to := range map[net.Conn]net.Conn{inner: outer, outer: inner} {
 				running.Go(func() {
-					_, _ = io.Copy(to, from) // either end may go at any time
+					_, _ = io.Copy(to, from) // either end may close at any time
 					to.Close()
 					from.Close()
 				})
@@ -127,17 +127,18 @@ func (s *served) endpoint(t *testing.T, ready bool) {
 		`{"endpoints": [{"addresses": ["10.244.0.1"], "nodeName": "s", "conditions": {"ready": %t, "serving": %[1]t}}]}`, ready), nil)
 }
 
-// plugin waits until `kubectl herald` says something: what nodes tell the API is up to five seconds late.
+// plugin waits until the output of `kubectl herald` contains says: nodes report to the
+// API up to five seconds late.
 func (s *served) plugin(t *testing.T, says string, args ...string) {
 	t.Helper()
 	command := "exec -a kubectl-herald herald --kubeconfig /etc/herald/kubeconfig --system kube-system " + strings.Join(args, " ")
 	site.Eventually(t, site.Soon, func() error {
 		out, err := site.Run(t, s.Node("s"), "bash", "-c", command)
-		return site.ErrorIf(err != nil || !strings.Contains(out, says), "kubectl herald %v says, with %v:\n%s", args, err, out)
+		return site.ErrorIf(err != nil || !strings.Contains(out, says), "kubectl herald %v printed, with %v:\n%s", args, err, out)
 	})
 }
 
-// create makes all that is to be announced.
+// create creates all objects to announce.
 func (s *served) create(t *testing.T) {
 	t.Helper()
 	for path, object := range map[string]string{
@@ -156,8 +157,8 @@ func (s *served) create(t *testing.T) {
 	s.endpoint(t, true)
 }
 
-// TestServiceVIP has a speaker announce a Service beside a VIP of its own, through
-// the absences of the API and what else happens to it.
+// TestServiceVIP makes a speaker announce a Service beside its own VIP, through
+// outages of the API and other events.
 func TestServiceVIP(t *testing.T) {
 	s := newServed(t)
 	routes := site.WatchRoutes(t, s.Node("r1"))
@@ -167,7 +168,7 @@ func TestServiceVIP(t *testing.T) {
 		s.Path(t, "r1", site.VIP4)
 		s.Shows(t, func(status admin.Status) error {
 			v := status.Services
-			return site.ErrorIf(v == nil || v.Synced || len(v.Kubernetes.Troubles) == 0, "nothing can have been heard from the API: %+v", v)
+			return site.ErrorIf(v == nil || v.Synced || len(v.Kubernetes.Troubles) == 0, "the API was unreachable: %+v", v)
 		})
 	})
 
@@ -175,14 +176,14 @@ func TestServiceVIP(t *testing.T) {
 	s.uplink.start(t)
 	t.Run("a Service is announced once the API is there", func(t *testing.T) {
 		if p := s.Path(t, "r1", serviceAddress); p.Communities != "64512:7" {
-			t.Errorf("the route has the communities %q, want those of the pool", p.Communities)
+			t.Errorf("the route has the communities %q, want the pool's", p.Communities)
 		}
 		s.plugin(t, "default/web is announced", "why", "default/web")
 		s.plugin(t, serviceAddress+" is of Service default/web", "who", serviceAddress)
 		s.plugin(t, "control-plane", "status")
 		s.plugin(t, "established", "peers")
 	})
-	t.Run("a BGPPeer waits for its Secret, and nothing else does", func(t *testing.T) {
+	t.Run("only a BGPPeer waits for its Secret", func(t *testing.T) {
 		s.Shows(t, func(status admin.Status) error {
 			return site.ErrorIf(len(status.Services.LeftOut) != 1 || status.Services.LeftOut[0].Reason != "passwordSecretRef: there is no Secret kube-system/rack-b",
 				"left out: %+v", status.Services.LeftOut)
@@ -228,14 +229,14 @@ func TestServiceVIP(t *testing.T) {
 }
 
 // testAbsence kills the API server for long enough that all requests have failed
-// again and again, breaks and mends the VIP meanwhile, and starts the server again.
+// repeatedly, breaks and mends the VIP meanwhile, and starts the server again.
 func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
 	t.Helper()
 	routes.Mark()
 	s.kube.StopServer(t)
 	var before uint64
 	s.Shows(t, func(status admin.Status) error {
-		const kinds = 5 // that are watched, beside the Secret
+		const kinds = 5 // the watched kinds, besides the Secret
 		before = status.Services.Kubernetes.Failed
 		return site.ErrorIf(len(status.Services.Kubernetes.Troubles) < kinds, "troubles: %+v", status.Services.Kubernetes.Troubles)
 	})
@@ -256,7 +257,7 @@ func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
 	s.Shows(t, func(status admin.Status) error {
 		return site.ErrorIf(len(status.Services.Kubernetes.Troubles) > 0, "troubles: %+v", status.Services.Kubernetes.Troubles)
 	})
-	// A change after its return shows that everything from before it was heard.
+	// A change after its return proves that all earlier changes were received.
 	s.kube.Do(t, http.MethodPatch, site.HeraldPath("addresspools")+"/public", []byte(`{"spec": {"bgp": {"med": 7}}}`), nil)
 	site.Eventually(t, site.Soon, func() error {
 		if p := s.Path(t, "r1", serviceAddress); p.MED != 7 {

@@ -25,8 +25,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// flat is a cluster of five nodes, two of them without a vote, with Services whose addresses
-// one node each answers for, and an observer who judges to the end who does.
+// flat is a cluster of five nodes, two of them without a vote. One node answers for
+// each Service address, and an observer judges that to the end.
 type flat struct {
 	*services.Lab
 	vips    []netip.Addr
@@ -34,11 +34,11 @@ type flat struct {
 	witness *witness.Witness
 }
 
-// newFlat boots the cluster, creates so many Services and waits until each has a holder.
+// newFlat boots the cluster, creates this many Services and waits until each has a holder.
 func newFlat(t *testing.T, many int) *flat {
 	t.Helper()
 	f := &flat{Lab: startCluster(t, services.Options{Nodes: 5, Dir: t.TempDir()}, func(_, file string) string {
-		return strings.Replace(file, "election:\n", "election:\n  lease: 3s\n", 1) // which no machine is too busy to renew
+		return strings.Replace(file, "election:\n", "election:\n  lease: 3s\n", 1) // long enough to renew on a busy machine
 	})}
 	for _, n := range f.Members() {
 		f.acquainted(t, n)
@@ -52,15 +52,15 @@ func newFlat(t *testing.T, many int) *flat {
 		site.Must(t, err)
 		f.vips = append(f.vips, vip)
 	}
-	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may take packets to a Service
+	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may accept packets to a Service
 	judge.Observe(t, holders.On(f.Lab.Lab, f.Members(), f.vips, netip.MustParseAddr("10.5.0.128")))
 	f.seen, f.witness = judge.Seen, site.StartWitness(t)
 	f.held(t, f.Members()...)
 	return f
 }
 
-// acquainted waits until a node has heard of all others: what it is given before, it
-// may take although another would have come first.
+// acquainted waits until a node knows all others: earlier, it may take addresses that
+// others rank first for.
 func (f *flat) acquainted(t *testing.T, node string) {
 	t.Helper()
 	site.Speaker{Node: f.Speaker(node)}.Shows(t, func(s admin.Status) error {
@@ -77,7 +77,7 @@ func (f *flat) acquainted(t *testing.T, node string) {
 	})
 }
 
-// holders are the nodes that answer now, in the order of the addresses; empty for nobody.
+// holders returns the answering nodes, in the order of the addresses; empty for none.
 func (f *flat) holders() (list []string) {
 	for _, vip := range f.vips {
 		n, _ := f.seen.Holder(vip)
@@ -86,7 +86,7 @@ func (f *flat) holders() (list []string) {
 	return list
 }
 
-// held waits until each address is answered for by one of these nodes, and returns by which.
+// held waits until one of these nodes answers for each address, and returns these nodes.
 func (f *flat) held(t *testing.T, nodes ...string) (list []string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -97,12 +97,12 @@ func (f *flat) held(t *testing.T, nodes ...string) (list []string) {
 	return list
 }
 
-// without are the members without one.
+// without returns the other members.
 func (f *flat) without(node string) []string {
 	return slices.DeleteFunc(f.Members(), func(n string) bool { return n == node })
 }
 
-// busiest is the node that answers for most addresses.
+// busiest returns the node that answers for most addresses.
 func (f *flat) busiest(t *testing.T) string {
 	t.Helper()
 	count := make(map[string]int)
@@ -115,8 +115,9 @@ func (f *flat) busiest(t *testing.T) string {
 	return best
 }
 
-// leaves has something happen to a node, and wants its addresses to go to others, and all else
-// to stay. It returns how long the longest of them was answered for by nobody.
+// leaves takes a node out of service by do, and checks that its addresses go to
+// others, and all other addresses stay. It returns the longest time that one of them
+// had no answer.
 func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration {
 	t.Helper()
 	began, before, from := time.Now(), f.held(t, f.Members()...), f.seen.Clock()
@@ -124,7 +125,7 @@ func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration 
 	after := f.held(t, f.without(node)...)
 	for i, n := range before {
 		if n != node && after[i] != n {
-			site.FailTiming(t, f.witness.Starved(began), "%s went from %s to %s, though nothing happened to %s", f.vips[i], n, after[i], n)
+			site.FailTiming(t, f.witness.Starved(began), "%s went from %s to %s, although no fault hit %s", f.vips[i], n, after[i], n)
 		}
 	}
 	var longest time.Duration
@@ -139,8 +140,8 @@ func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration 
 	return longest
 }
 
-// load connects to all addresses from c2, each every 20 ms, until none, which wants no
-// connection to have failed.
+// load connects to all addresses from c2, each every 20 ms, until none is called,
+// which checks that no connection failed.
 func (f *flat) load(t *testing.T) (none func()) {
 	t.Helper()
 	var probers []*probe.Prober
@@ -167,12 +168,13 @@ func (f *flat) herald(t *testing.T, node string, args ...string) {
 	site.MustRun(t, f.Speaker(node), append([]string{"herald"}, args...)...)
 }
 
-// TestServiceARP follows the addresses of Services over the nodes of a flat layer 2, as nodes are
-// drained, excluded, frozen, cut off and lose their power: never do two answer for one.
+// TestServiceARP follows the addresses of Services over the nodes of a flat layer 2,
+// as nodes are drained, excluded, frozen, cut off and lose their power. Two nodes
+// never answer for one address.
 func TestServiceARP(t *testing.T) {
 	f := newFlat(t, 6)
 	ctx := t.Context()
-	t.Run("spread", func(t *testing.T) { // over which nodes depends on which hears of a Service first
+	t.Run("spread", func(t *testing.T) { // the nodes depend on which of them learns of a Service first
 		if nodes := slices.Compact(slices.Sorted(slices.Values(f.holders()))); len(nodes) < 2 {
 			t.Errorf("%d addresses are all with %q", len(f.vips), nodes)
 		}
@@ -241,7 +243,8 @@ func TestServiceARP(t *testing.T) {
 	})
 }
 
-// testApart: the two addresses of a Service are on different nodes, also after these have left one by one.
+// testApart: the two addresses of a Service are on different nodes, also after these
+// have left one by one.
 func (f *flat) testApart(t *testing.T) {
 	ctx := t.Context()
 	site.Must(t, f.API.Patch(ctx, pools+"/"+services.PoolARP, json.RawMessage(`{"spec": {"addresses": ["`+services.ByARP+`", "fd00:5::100-fd00:5::1ff"]}}`)))
@@ -259,7 +262,7 @@ func (f *flat) testApart(t *testing.T) {
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"fd00:5::1"}}},
 		}))
 	}
-	var pairs [][2]string // who has the addresses of each
+	var pairs [][2]string // the holders of each Service's addresses
 	apart := func(nodes ...string) {
 		t.Helper()
 		site.Eventually(t, site.Soon, func() error {

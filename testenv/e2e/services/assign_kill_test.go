@@ -18,14 +18,13 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// register hears of every version of every Service, and remembers which addresses
-// each has ever had.
+// register watches every version of every Service, and remembers the addresses that each ever had.
 type register struct {
 	mu  sync.Mutex
 	had map[string]map[string]bool // by Service
 }
 
-// watchAddresses starts a register, which is there until the test is over.
+// watchAddresses starts a register, which lasts until the end of the test.
 func watchAddresses(t *testing.T, k *site.APIServer) *register {
 	t.Helper()
 	w := &register{had: make(map[string]map[string]bool)}
@@ -48,14 +47,14 @@ func watchAddresses(t *testing.T, k *site.APIServer) *register {
 	return w
 }
 
-// count is how many Services have had an address.
+// count returns how many Services have had an address.
 func (w *register) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.had)
 }
 
-// one checks that each of n Services has had one address, and only it.
+// one checks that each of n Services has had exactly one address.
 func (w *register) one(t *testing.T, n int) {
 	t.Helper()
 	w.mu.Lock()
@@ -77,7 +76,7 @@ func (w *register) one(t *testing.T, n int) {
 	}
 }
 
-// create makes a Service that asks for nothing. It may be called from any goroutine.
+// create makes a Service without requests. It may be called from any goroutine.
 func create(t *testing.T, k *site.APIServer, name string) {
 	body := fmt.Appendf(nil, "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}}", name)
 	if err := k.API.Create(t.Context(), servicesPath, body); err != nil {
@@ -85,8 +84,8 @@ func create(t *testing.T, k *site.APIServer, name string) {
 	}
 }
 
-// TestAssignerKilled has three processes stand for writer, and kills the assigner again
-// and again while 500 Services are created.
+// TestAssignerKilled runs three candidate processes, and repeatedly kills the assigner
+// while 500 Services are created.
 func TestAssignerKilled(t *testing.T) {
 	const services, kills = 500, 4
 	k := site.StartAPIServer(t)
@@ -127,7 +126,7 @@ func TestAssignerKilled(t *testing.T) {
 	w.one(t, services)
 	poolBecomes(t, k, "main", fmt.Sprintf("%d/1024", services))
 
-	// One that is asked to stop gives the Lease back.
+	// A stopped assigner releases the Lease.
 	var name string
 	site.Eventually(t, 2*site.Soon, func() error {
 		holds, identity, err := holder(k)
@@ -154,8 +153,7 @@ func TestAssignerKilled(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has a assigner find many Services that wait, and counts what each
-// costs.
+// TestManyAtOnce starts an assigner with many waiting Services, and counts the cost of each.
 func TestManyAtOnce(t *testing.T) {
 	const services = 1000
 	k := site.StartAPIServer(t)
@@ -192,9 +190,9 @@ func TestManyAtOnce(t *testing.T) {
 	var events corev1.EventList // Herald's: the API server writes some of its own
 	k.Do(t, http.MethodGet, "/api/v1/events?fieldSelector=source=herald", nil, &events)
 	if len(events.Items) > 0 {
-		t.Errorf("events though each Service got what it asks for: %v", events.Items)
+		t.Errorf("events although each Service got its addresses: %v", events.Items)
 	}
 	createBalancer(t, k, "refused", "herald.dev/pool: none", "")
 	becomes(t, k, "refused", "NoPool")
-	t.Run("nothing is sent while nothing changes", func(t *testing.T) { testIdle(t, k) })
+	t.Run("no requests without changes", func(t *testing.T) { testIdle(t, k) })
 }

@@ -23,7 +23,7 @@ import (
 const (
 	servicesPath = "/api/v1/namespaces/default/services"
 	leasePath    = "/apis/coordination.k8s.io/v1/namespaces/default/leases/" + assign.LeaseName
-	// assignerVariable has the test binary run as a assigner with that kubeconfig.
+	// assignerVariable makes the test binary run as an assigner with that kubeconfig.
 	assignerVariable = "HERALD_E2E_ASSIGNER"
 	assignerName     = "HERALD_E2E_ASSIGNER_NAME"
 )
@@ -32,24 +32,25 @@ func assignOptions(identity string) assign.Options {
 	return assign.Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Namespace: "default", Identity: identity}
 }
 
-// startAssigner has an Assigner work until the test is over.
+// startAssigner runs an Assigner until the test is over.
 func startAssigner(t *testing.T, k *site.APIServer) *assign.Assigner {
 	t.Helper()
 	a := assign.New(site.Log(t), k.Connect(t), assignOptions("n1"))
 	site.Meanwhile(t, a.Run)
 	site.Eventually(t, site.Soon, func() error {
-		return site.ErrorIf(!a.Status().Writes, "nobody is the assigner")
+		return site.ErrorIf(!a.Status().Writes, "there is no assigner")
 	})
 	return a
 }
 
-// assignerProcess starts a process of its own that stands for assigner.
+// assignerProcess starts a separate process that is a candidate for assigner.
 func assignerProcess(t *testing.T, k *site.APIServer, name string) *exec.Cmd {
 	t.Helper()
 	return k.Start(t, name, "/usr/bin/env", assignerVariable+"="+k.Kubeconfig, assignerName+"="+name, os.Args[0])
 }
 
-// holder is who the assigner is by the Lease: its node, and an identity that no other process has.
+// holder returns the assigner named in the Lease: its node, and the unique identity of its
+// process.
 func holder(k *site.APIServer) (name, identity string, err error) {
 	var lease struct {
 		Spec struct{ HolderIdentity string }
@@ -59,18 +60,18 @@ func holder(k *site.APIServer) (name, identity string, err error) {
 	}
 	name, _, _ = strings.Cut(lease.Spec.HolderIdentity, "_")
 	if name == "" {
-		return "", "", fmt.Errorf("nobody is the assigner")
+		return "", "", fmt.Errorf("there is no assigner")
 	}
 	return name, lease.Spec.HolderIdentity, nil
 }
 
-// pool creates an AddressPool with a specification in YAML.
+// createPool creates an AddressPool with a specification in YAML.
 func createPool(t *testing.T, k *site.APIServer, name, spec string) {
 	t.Helper()
 	k.Apply(t, site.HeraldPath("addresspools"), fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: %s}, spec: %s}", name, spec))
 }
 
-// balancer creates a Service of type LoadBalancer with annotations and more of its
+// createBalancer creates a Service of type LoadBalancer with annotations and further
 // specification in YAML.
 func createBalancer(t *testing.T, k *site.APIServer, name, annotations, spec string) {
 	t.Helper()
@@ -83,7 +84,7 @@ func createBalancer(t *testing.T, k *site.APIServer, name, annotations, spec str
 	k.Apply(t, servicesPath, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, annotations: {%s}}, spec: {type: LoadBalancer%s}}", name, annotations, spec))
 }
 
-// state is the addresses of a Service and the reason of Herald's condition.
+// state returns the addresses of a Service and the reason of Herald's condition.
 func state(s *corev1.Service) string {
 	var words []string
 	for _, i := range s.Status.LoadBalancer.Ingress {
@@ -128,7 +129,7 @@ func poolBecomes(t *testing.T, k *site.APIServer, name, usage string, conflicts 
 	})
 }
 
-// eventsOf are the events about a Service, in alphabetical order.
+// eventsOf returns the events about a Service, in alphabetical order.
 func eventsOf(t *testing.T, k *site.APIServer, name string) []string {
 	t.Helper()
 	var list corev1.EventList
@@ -141,8 +142,8 @@ func eventsOf(t *testing.T, k *site.APIServer, name string) []string {
 	return said
 }
 
-// requests are how many the server has had so far, by verb and resource, except
-// watches and what is about itself.
+// requests returns the server's request counts so far, by verb and resource, except
+// watches and the server's own.
 func requests(t *testing.T, k *site.APIServer) map[string]int {
 	t.Helper()
 	_, text, err := k.API.Ask(t.Context(), http.MethodGet, "/metrics", nil)

@@ -13,9 +13,10 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestAssign has an assigner on a real API server give Services addresses of pools that
-// select them, tell once of what it cannot give, count, and go through an absence of
-// the server. TestLoadBalancer and the tests of package assign have what may be asked for.
+// TestAssign runs an assigner on a real API server. It gives Services addresses of
+// pools that select them, reports each refusal once, counts, and survives an outage of
+// the server. TestLoadBalancer and the tests of package assign cover the possible
+// requests.
 func TestAssign(t *testing.T) {
 	k := site.StartAPIServer(t)
 	createPool(t, k, "main", "{addresses: [10.0.0.0/24, 'fd00::/64'], avoidBuggyIPs: true}")
@@ -50,13 +51,13 @@ func TestAssign(t *testing.T) {
 		return nil
 	})
 	if got := eventsOf(t, k, "first"); got != nil {
-		t.Errorf("events %q of a Service that got what it asked for", got)
+		t.Errorf("events %q of a Service that got its addresses", got)
 	}
 	t.Run("the server comes back", func(t *testing.T) { testServerBack(t, k) })
 }
 
-// testServerBack has the server go and come back. Its counts begin anew: of all
-// Services only the one is written that is new.
+// testServerBack stops the server and starts it again. Its counts begin anew: of all
+// Services only the new one is written.
 func testServerBack(t *testing.T, k *site.APIServer) {
 	k.StopServer(t)
 	k.StartServer(t)
@@ -66,7 +67,7 @@ func testServerBack(t *testing.T, k *site.APIServer) {
 	site.Eventually(t, site.Soon, func() error { // the server counts a request once it has answered it
 		n := requests(t, k)["PATCH services"]
 		if n > 1 {
-			t.Fatalf("%d writes of a Service's status for the one that is new", n)
+			t.Fatalf("%d writes of a Service's status for one new Service", n)
 		}
 		return site.ErrorIf(n < 1, "no write of a Service's status is counted")
 	})
@@ -74,7 +75,7 @@ func testServerBack(t *testing.T, k *site.APIServer) {
 
 // testIdle counts requests while the assigner renews its Lease a few times.
 func testIdle(t *testing.T, k *site.APIServer) {
-	leasePasses(t, k, 1) // what is under way comes to its end
+	leasePasses(t, k, 1) // pending requests complete
 	before := requests(t, k)
 	leasePasses(t, k, 3)
 	for what, n := range requests(t, k) {

@@ -1,12 +1,13 @@
 package services
 
-// crdCase is an object and what is wrong with it, each mistake as its field and
-// the sentence about it, in order; nothing if it is good.
+// crdCase is an object with its expected mistakes, each a field and the sentence about
+// it, in order; none for a valid object.
 type crdCase struct {
 	name string
 	spec string
 	want []string
-	// notInFile is whether a node's file has no such thing, or has it otherwise.
+	// notInFile excludes the case from files of nodes, which lack the field or have it in another
+	// form.
 	notInFile bool
 }
 
@@ -35,7 +36,7 @@ func poolCases() []crdCase {
 		{name: "nothing", spec: `{}`, want: []string{"spec.addresses: Required value"}},
 		{name: "no address", spec: `{addresses: []}`, want: []string{"spec.addresses: Invalid value: 0: spec.addresses in body should have at least 1 items"}},
 
-		// What an address is.
+		// The form of an address.
 		{name: "range", spec: `{addresses: [10.2.0.10-10.2.0.50]}`},
 		{name: "range of one", spec: `{addresses: [10.2.0.10-10.2.0.10, "fd00::5-fd00::5"]}`},
 		{name: "range over octets", spec: `{addresses: [10.2.0.200-10.2.1.100, 9.255.255.255-10.0.0.0]}`},
@@ -121,7 +122,7 @@ func poolCases() []crdCase {
 		{name: "no peer", spec: `{addresses: [10.1.0.0/24], bgp: {peers: []}}`, want: []string{
 			"spec.bgp.peers: Invalid value: 0: spec.bgp.peers in body should have at least 1 items"}},
 
-		// Whom they are for.
+		// The Services that they are for.
 		{name: "namespace", spec: `{addresses: [10.1.0.0/24], namespaces: [Web]}`, want: []string{
 			"spec.namespaces[0]: want the name of a namespace: lower-case letters and digits, with '-' between"}},
 		{name: "operator", spec: `{addresses: [10.1.0.0/24], serviceSelectors: [{matchExpressions: [{key: a, operator: Is, values: [b]}]}]}`, want: []string{
@@ -261,7 +262,7 @@ func peerCases() []crdCase {
 	}
 }
 
-// What the names of objects of tenants are refused with.
+// The refusals of the names of tenants' objects.
 const (
 	badTenantName = "<nil>: want a name of 56 lower-case letters, digits and '-' at most: it becomes that of a namespace, after tenant-"
 	badNodesName  = "<nil>: want the name nodes"

@@ -14,10 +14,10 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-// sameRouter is what is said of a peer that becomes another.
+// sameRouter is the refusal of a change of a peer's router.
 const sameRouter = "spec: address, interface and defaultGateway stay as they are: create a BGPPeer for the other router, then delete this one"
 
-// sentences are the messages of all rules of the CRDs.
+// sentences returns the messages of all rules of the CRDs.
 func sentences(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -51,8 +51,8 @@ func sentences(t *testing.T) []string {
 	return slices.Compact(found)
 }
 
-// TestEveryRule checks that each rule of the CRDs refuses something in the cases that
-// TestCRDs shows a kube-apiserver.
+// TestEveryRule checks that each rule of the CRDs refuses an object in the cases that
+// TestCRDs submits to a kube-apiserver.
 func TestEveryRule(t *testing.T) {
 	wanted := []string{sameRouter, badTenantName, badNodesName}
 	for _, test := range slices.Concat(poolCases(), peerCases(), tenantCases()) {
@@ -60,13 +60,13 @@ func TestEveryRule(t *testing.T) {
 	}
 	for _, sentence := range sentences(t) {
 		if !slices.ContainsFunc(wanted, func(mistake string) bool { return strings.HasSuffix(mistake, ": "+sentence) }) {
-			t.Errorf("nothing is refused with %q", sentence)
+			t.Errorf("no case is refused with %q", sentence)
 		}
 	}
 }
 
-// TestPeersInAFile has package config judge the peers of peerCases in a file: what the
-// kube-apiserver takes, it does.
+// TestPeersInAFile checks the peers of peerCases in a file with package config: it
+// accepts the same ones as the kube-apiserver.
 func TestPeersInAFile(t *testing.T) {
 	const file = `apiVersion: herald.dev/v1alpha1
 kind: Speaker

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// testDefaults shows what is filled in, as the types read it.
+// testDefaults checks the default values, as the types read them.
 func (a *crdAPI) testDefaults(t *testing.T) {
 	const try = "?dryRun=All&fieldValidation=Strict"
 	var pool v1alpha1.AddressPool
@@ -39,13 +39,13 @@ func (a *crdAPI) testDefaults(t *testing.T) {
 	}, peer.Spec); diff != "" {
 		t.Errorf("peer (-want +got):\n%s", diff)
 	}
-	// A client of these types leaves to the server what it does not set.
+	// A client of these types leaves unset fields to the server.
 	least := v1alpha1.BGPPeerSpec{Address: "10.0.1.254", ASN: 64500, BFD: &v1alpha1.BFD{}}
 	for _, spec := range []v1alpha1.BGPPeerSpec{least, peer.Spec} {
 		written, err := json.Marshal(spec)
 		site.Must(t, err)
 		if got := a.mistakes(t, "bgppeers", site.HeraldObject("BGPPeer", string(written))); got != nil {
-			t.Errorf("what the types write is refused: %q\n%s", got, written)
+			t.Errorf("the server refuses the object that the types write: %q\n%s", got, written)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (a *crdAPI) keep(t *testing.T, resource string, object []byte) {
 	t.Cleanup(func() { a.Do(t, http.MethodDelete, site.HeraldPath(resource)+"/a", nil, nil) })
 }
 
-// testStatus shows that who writes the spec cannot write the status, and the other way about.
+// testStatus checks that a writer of the spec cannot write the status, and vice versa.
 func (a *crdAPI) testStatus(t *testing.T) {
 	a.keep(t, "addresspools", site.HeraldObject("AddressPool", "{addresses: [10.1.0.0/24]}"))
 	path := site.HeraldPath("addresspools") + "/a"
@@ -88,7 +88,7 @@ func (a *crdAPI) testStatus(t *testing.T) {
 	}
 }
 
-// testOtherRouter shows that a peer may change in everything but the router it is.
+// testOtherRouter checks that everything in a peer may change except its router.
 func (a *crdAPI) testOtherRouter(t *testing.T) {
 	a.keep(t, "bgppeers", site.HeraldObject("BGPPeer", "{address: 10.0.1.254, asn: 64500}"))
 	path := site.HeraldPath("bgppeers") + "/a"
@@ -113,7 +113,7 @@ func (a *crdAPI) testOtherRouter(t *testing.T) {
 	}
 }
 
-// testColumns shows what kubectl get prints.
+// testColumns checks the output of kubectl get.
 func (a *crdAPI) testColumns(t *testing.T) {
 	a.keep(t, "addresspools", site.HeraldObject("AddressPool", "{addresses: [10.1.0.0/24, 10.2.0.10-10.2.0.50], autoAssign: false}"))
 	a.keep(t, "bgppeers", site.HeraldObject("BGPPeer", "{interface: eth1, asn: 64500, bfd: {}}"))
@@ -124,7 +124,7 @@ func (a *crdAPI) testColumns(t *testing.T) {
 		table, err := a.API.Table(t.Context(), site.HeraldPath(resource))
 		site.Must(t, err)
 		if len(table.Rows) != 1 {
-			t.Fatalf("%s has %d rows, want one", resource, len(table.Rows))
+			t.Fatalf("%s has %d rows, want 1", resource, len(table.Rows))
 		}
 		var got []string
 		for i, column := range table.ColumnDefinitions {

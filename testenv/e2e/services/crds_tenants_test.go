@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// testTenants has the server judge tenants, and the names of what is theirs.
+// testTenants submits tenants, and the names of their objects, to the server.
 func (a *crdAPI) testTenants(t *testing.T) {
 	a.testCases(t, "tenants", "Tenant", tenantCases())
 	named := func(name, object string) []byte {

@@ -22,7 +22,7 @@ type crdAPI struct {
 	sentences []string
 }
 
-// TestCRDs shows a kube-apiserver the CRDs, and then objects, good and bad.
+// TestCRDs submits the CRDs to a kube-apiserver, and then objects, good and bad.
 func TestCRDs(t *testing.T) {
 	a := &crdAPI{site.StartAPIServer(t), sentences(t)}
 	t.Run("pools", func(t *testing.T) { a.testCases(t, "addresspools", "AddressPool", poolCases()) })
@@ -37,7 +37,7 @@ func TestCRDs(t *testing.T) {
 	t.Run("columns", a.testColumns)
 }
 
-// refusal is what the server answers about a bad object.
+// refusal is the server's answer about a bad object.
 type refusal struct {
 	Message string
 	Details struct {
@@ -45,8 +45,8 @@ type refusal struct {
 	}
 }
 
-// mistakes are what the server says is wrong with an object, each as its field
-// and the sentence about it; none if it takes the object.
+// mistakes returns the server's complaints about an object, each as a field and the
+// sentence about it; none if it accepts the object.
 func (a *crdAPI) mistakes(t *testing.T, resource string, object []byte) []string {
 	t.Helper()
 	status, answer := a.Judge(t, site.HeraldPath(resource), object)
@@ -66,7 +66,7 @@ func (a *crdAPI) mistakesIn(t *testing.T, answer string) []string {
 	var mistakes []string
 	for _, cause := range r.Details.Causes {
 		if strings.Contains(cause.Message, "some validation rules were not checked") {
-			continue // the type of a field is wrong, which is reported, too
+			continue // a field has a wrong type, which is also reported
 		}
 		sentence := cause.Message
 		for _, s := range a.sentences {
@@ -80,7 +80,7 @@ func (a *crdAPI) mistakesIn(t *testing.T, answer string) []string {
 	return mistakes
 }
 
-// testCases has the server judge each of the cases.
+// testCases submits each of the cases to the server.
 func (a *crdAPI) testCases(t *testing.T, resource, kind string, cases []crdCase) {
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func (a *crdAPI) testCases(t *testing.T, resource, kind string, cases []crdCase)
 	}
 }
 
-// testFullPool shows that the dearest pool there may be stays within the server's budget.
+// testFullPool checks that the most expensive pool stays within the server's budget.
 func (a *crdAPI) testFullPool(t *testing.T) {
 	var ranges []string
 	for i := range 50 {
@@ -110,7 +110,7 @@ func (a *crdAPI) testFullPool(t *testing.T) {
 	}
 }
 
-// testUnknownField shows that a typo is refused by name.
+// testUnknownField checks that a typo is refused by name.
 func (a *crdAPI) testUnknownField(t *testing.T) {
 	for _, test := range []struct{ resource, kind, spec, field string }{
 		{"addresspools", "AddressPool", "{addresses: [10.1.0.0/24], autoAsign: true}", "spec.autoAsign"},
@@ -124,7 +124,7 @@ func (a *crdAPI) testUnknownField(t *testing.T) {
 	}
 }
 
-// testExample has the server judge the example of docs/resources.md.
+// testExample submits the example of docs/resources.md to the server.
 func (a *crdAPI) testExample(t *testing.T) {
 	example := site.ReadFile(t, "../../../api/v1alpha1/example.yaml")
 	for object := range strings.SplitSeq(example, "\n---\n") {

@@ -22,11 +22,13 @@ import (
 
 const (
 	gateways       = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
-	gatewayService = "envoy-web" // as Contour calls that of the Gateway web
+	gatewayService = "envoy-web" // Contour's name for the Service of the Gateway web
 )
 
-// contour is Herald, and beside the API server Contour: one process that makes a Service of each Gateway of the class contour, and
-// one that serves the Gateway web, as in a pod of the Deployment that the former makes, and tells its status. There is no Envoy.
+// contour is Herald with Contour beside the API server, in two processes. The first
+// makes a Service of each Gateway of the class contour. The second serves the Gateway
+// web, as in a pod of the Deployment that the first makes, and reports its status.
+// There is no Envoy.
 type contour struct {
 	services.Herald
 	binary   string
@@ -44,8 +46,8 @@ func newContour(t *testing.T) *contour {
 	return c
 }
 
-// Controller is both of Contour's processes. The second does without the kinds of routes that its version knows from others of
-// Gateway API's versions.
+// Controller returns both of Contour's processes. The second omits the kinds of routes
+// that its version knows from other versions of Gateway API.
 func (c *contour) Controller(*services.Lab) lab.Image {
 	return func(n clab.Node) (lab.Program, error) {
 		p, err := lab.Binary(c.binary, "gateway-provisioner", "--no-incluster", "--kubeconfig=/etc/herald/kubeconfig")(n)
@@ -62,7 +64,7 @@ func (c *contour) Controller(*services.Lab) lab.Image {
 	}
 }
 
-// Install has the API server know the kinds of Gateway API and of Contour, too.
+// Install also creates the kinds of Gateway API and of Contour.
 func (c *contour) Install(ctx context.Context, l *services.Lab) error {
 	for document := range strings.SplitSeq(strings.TrimPrefix(c.own, "---\n"), "\n---\n") {
 		if err := l.API.Create(ctx, services.Definitions, []byte(document)); err != nil {
@@ -75,7 +77,7 @@ func (c *contour) Install(ctx context.Context, l *services.Lab) error {
 	return c.Herald.Install(ctx, l)
 }
 
-// gateway is what the tests here look at of a Gateway.
+// gateway holds the fields of a Gateway that the tests here read.
 type gateway struct {
 	Status struct {
 		Addresses  []struct{ Type, Value string }
@@ -83,8 +85,8 @@ type gateway struct {
 	}
 }
 
-// gatewayHas waits until the Gateway web has just this address by its status, and is programmed, or is not for that reason; any
-// will do if it is empty.
+// gatewayHas waits until the Gateway web has just this address in its status, and is
+// programmed, or is not for that reason. An empty reason accepts both.
 func (b *balancers) gatewayHas(t *testing.T, address netip.Addr, reason string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -98,8 +100,9 @@ func (b *balancers) gatewayHas(t *testing.T, address netip.Addr, reason string) 
 	})
 }
 
-// TestGateway has Contour make the Service of a Gateway, which is given the addresses that the Gateway asks for: what else the
-// controllers of Gateways write is docs/gateway-api.md's.
+// TestGateway lets Contour make the Service of a Gateway, which receives the addresses
+// that the Gateway requests. docs/gateway-api.md describes the objects of other
+// controllers.
 func TestGateway(t *testing.T) {
 	b := startBalancersAs(t, newContour(t))
 	site.Must(t, b.API.Create(t.Context(), "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
@@ -125,17 +128,17 @@ func TestGateway(t *testing.T) {
 			t.Errorf("Contour has written the loadBalancerIP %q", got)
 		}
 		b.gatewayHas(t, asked, "")
-		// Contour sees that this is the address asked for only when the Gateway is changed again.
+		// Contour notices that this is the requested address only when the Gateway is changed again.
 		b.patch(t, gateways+"/web", `{"spec": {"infrastructure": {"labels": {"again": "yes"}}}}`)
 		b.gatewayHas(t, asked, "Programmed")
 		b.leads(t, given)
 		b.leads(t, asked, "n1")
 		b.connects(t, asked, services.Port)
 	})
-	t.Run("one that no pool has", func(t *testing.T) {
+	t.Run("an address outside all pools", func(t *testing.T) {
 		b.patch(t, gateways+"/web", `{"spec": {"addresses": [{"type": "IPAddress", "value": "192.0.2.1"}]}}`)
 		b.awaits(t, gatewayService, "AddressNotInPool")
-		b.gatewayHas(t, asked, "AddressNotAssigned") // which it had
+		b.gatewayHas(t, asked, "AddressNotAssigned") // it had this one
 		b.leads(t, asked, "n1")
 	})
 	t.Run("by an annotation of its infrastructure", func(t *testing.T) {
@@ -155,7 +158,7 @@ func TestGateway(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), gateways+"/web"))
 		b.leads(t, netip.MustParseAddr("10.99.7.8"))
 	})
-	t.Run("what other controllers write", func(t *testing.T) { b.testGatewayServices(t) })
+	t.Run("Services of other controllers", func(t *testing.T) { b.testGatewayServices(t) })
 }
 
 // testGatewayServices: Services as other controllers make them of a Gateway with spec.addresses.
@@ -166,9 +169,10 @@ func (b *balancers) testGatewayServices(t *testing.T) {
 	}
 	b.create(t, balancer("istio", dual, func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.99.7.9" }), "n1")
 	if got := b.assigned(t, "istio", 2); got[0] != netip.MustParseAddr("10.99.7.9") || !got[1].Is6() {
-		t.Errorf("istio has %v, want the address asked for, and one of the other family", got)
+		t.Errorf("istio has %v, want the requested address and another of the other family", got)
 	}
-	// Envoy Gateway and NGINX Gateway Fabric make them external IPs, of which Herald is not asked for any.
+	// Envoy Gateway and NGINX Gateway Fabric make them external IPs, without requesting any from
+	// Herald.
 	external := netip.MustParseAddr("10.99.7.10")
 	b.create(t, balancer("external", local, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{external.String()} }), "n1")
 	if got := b.address(t, "external"); got == external {

@@ -16,8 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestKube has statuses written to a real API server as Herald does, also on top of what is
-// not the newest.
+// TestKube writes statuses to a real API server as Herald does, also over outdated versions.
 func TestKube(t *testing.T) {
 	k := site.StartAPIServer(t)
 	c := k.Connect(t)
@@ -41,7 +40,7 @@ func TestKube(t *testing.T) {
 	is, err = c.WriteServiceStatus(t.Context(), is, corev1.ServiceStatus{})
 	site.Must(t, err)
 	if len(is.Status.Conditions)+len(is.Status.LoadBalancer.Ingress) != 0 {
-		t.Errorf("the status is %+v, want none", is.Status)
+		t.Errorf("the status is %+v, want it empty", is.Status)
 	}
 	k.Do(t, http.MethodDelete, servicesPath+"/w", nil, nil)
 	if _, err := c.WriteServiceStatus(t.Context(), is, status); !apierrors.IsNotFound(err) {

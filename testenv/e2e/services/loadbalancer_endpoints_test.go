@@ -13,8 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// testLocal: with externalTrafficPolicy Local the route leads to the nodes with
-// endpoints, and only there.
+// testLocal: with externalTrafficPolicy Local the route leads only to the nodes with endpoints.
 func (b *balancers) testLocal(t *testing.T) {
 	b.create(t, balancer("local", local))
 	vip := b.address(t, "local")
@@ -64,8 +63,9 @@ func (b *balancers) testPolicyChanges(t *testing.T) {
 	}
 }
 
-// testTerminating: a node whose last endpoint terminates leaves while that one serves, and
-// nodes with such endpoints are fallen back to while none is ready anywhere (KEP-1669).
+// testTerminating: a node with only a terminating endpoint leaves while other
+// endpoints serve. Nodes with such endpoints are the fallback while no endpoint is
+// ready (KEP-1669).
 func (b *balancers) testTerminating(t *testing.T) {
 	ctx := t.Context()
 	vip := b.led(t, balancer("ends", local), "n1", "n2")
@@ -80,7 +80,7 @@ func (b *balancers) testTerminating(t *testing.T) {
 	site.Must(t, b.RemoveEndpoint(ctx, "ends", "n2"))
 	b.leads(t, vip)
 
-	// Under the policy Cluster kube-proxy sees to that on every node, as long as there is one that serves.
+	// Under the policy Cluster kube-proxy does that on every node, as long as an endpoint serves.
 	anywhere := b.led(t, balancer("ends-cluster"), "n1")
 	b.routes.Mark()
 	site.Must(t, b.SetEndpoint(ctx, "ends-cluster", "n1", services.Draining()))
@@ -94,8 +94,7 @@ func (b *balancers) testTerminating(t *testing.T) {
 	b.leads(t, anywhere, b.Members()...)
 }
 
-// testSource: a node sees the client's own address, since nothing between the two
-// translates it.
+// testSource: a node sees the client's own address, since no hop between them translates it.
 func (b *balancers) testSource(t *testing.T) {
 	vip := b.led(t, balancer("source", local), "n1")
 	c, err := b.Node("c1").DialContext(t.Context(), "tcp", fmt.Sprintf("%s:%d", vip, services.Port))
@@ -107,7 +106,7 @@ func (b *balancers) testSource(t *testing.T) {
 	}
 }
 
-// testNodes: a node that is to have no traffic announces nothing, and others go on.
+// testNodes: a node that is excluded from traffic announces no address, and others continue.
 func (b *balancers) testNodes(t *testing.T) {
 	ctx := t.Context()
 	vip := b.led(t, balancer("elsewhere"), "n1")
@@ -126,7 +125,7 @@ func (b *balancers) testNodes(t *testing.T) {
 	unavailable(corev1.ConditionFalse)
 	b.leads(t, vip, b.Members()...)
 
-	// A cordoned node goes on, unless excludeCordoned says otherwise.
+	// A cordoned node continues, unless excludeCordoned is set.
 	b.routes.Mark()
 	for _, cordoned := range []string{"true", "null"} {
 		b.patch(t, services.Nodes+"/n1", `{"spec": {"unschedulable": `+cordoned+`}}`)

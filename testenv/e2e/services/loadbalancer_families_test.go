@@ -15,12 +15,12 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// families has a Service be of these, by this policy.
+// families returns an edit that sets these families and this policy.
 func families(policy corev1.IPFamilyPolicy, list ...corev1.IPFamily) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &policy, list }
 }
 
-// familiesOf are those of addresses, in order.
+// familiesOf returns the families of addresses, in order.
 func familiesOf(list []netip.Addr) (out []corev1.IPFamily) {
 	for _, a := range list {
 		if a.Is4() {
@@ -63,13 +63,13 @@ func (b *balancers) testFamilies(t *testing.T) {
 			}
 		})
 	}
-	// With a pool of one family only, one is enough for a Service that prefers both, and
-	// not for one that requires them.
+	// With a pool of one family only, one address is enough for a Service that prefers
+	// both families, but not for one requiring them.
 	b.create(t, balancer("preferring", families(corev1.IPFamilyPolicyPreferDualStack), annotated("pool", services.PoolARP)), "n1")
 	b.assigned(t, "preferring", 1)
 	b.create(t, balancer("requiring", families(corev1.IPFamilyPolicyRequireDualStack), annotated("pool", services.PoolARP)), "n1")
 	if got := addressesOf(b.awaits(t, "requiring", "NoPool")); len(got) > 0 {
-		t.Errorf("it has %v, which is not what it requires", got)
+		t.Errorf("it has the addresses %v, want both families", got)
 	}
 }
 
@@ -79,7 +79,7 @@ func (b *balancers) testFamiliesChange(t *testing.T) {
 	b.slice(t, "grows-ipv6", "grows", discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"fd00:5::1"}})
 	b.create(t, balancer("grows", families(corev1.IPFamilyPolicySingleStack, v4)), "n1")
 	first := b.address(t, "grows")
-	b.settled(t) // a Service that had the address before is withdrawn
+	b.settled(t) // the earlier Service with this address is withdrawn
 	b.leads(t, first, b.Members()...)
 	b.routes.Mark()
 	for range 2 {
@@ -105,8 +105,8 @@ func (b *balancers) testFamiliesChange(t *testing.T) {
 	b.unmoved(t, first)
 }
 
-// announced waits until exactly these nodes announce an address, by what their speakers
-// say: the router of this cluster has no IPv6.
+// announced waits until exactly these nodes announce an address, by their speakers'
+// status: the router of this cluster has no IPv6.
 func (b *balancers) announced(t *testing.T, address netip.Addr, nodes ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -115,15 +115,15 @@ func (b *balancers) announced(t *testing.T, address netip.Addr, nodes ...string)
 			if err != nil {
 				return err
 			}
-			if has := slices.Contains(got, address); has != slices.Contains(nodes, node) {
-				return fmt.Errorf("%s announces %s: %t", node, address, has)
+			if announces := slices.Contains(got, address); announces != slices.Contains(nodes, node) {
+				return fmt.Errorf("%s announces %s: %t", node, address, announces)
 			}
 		}
 		return nil
 	})
 }
 
-// announcedBy are the addresses of Services that a node announces by BGP, as it says.
+// announcedBy returns the Services' addresses that a node announces by BGP, from its status.
 func (b *balancers) announcedBy(t *testing.T, node string) (list []netip.Addr, err error) {
 	t.Helper()
 	all, err := b.admin(node).Services(t.Context())

@@ -25,7 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// Where the API server keeps things that only these tests look at.
+// Paths of the API server that only these tests use.
 const (
 	pools     = "/apis/herald.dev/v1alpha1/addresspools"
 	bgpPool   = pools + "/" + services.PoolBGP
@@ -34,18 +34,18 @@ const (
 	condition = "herald.dev/AddressAssigned"
 )
 
-// balancers is the cluster of package services, with the herald binary that has the
-// race detector on all three nodes, and the rights of manifests/kustomize/services. Its
-// pool for BGP has addresses of both families, and is given out of without being asked
-// for.
+// balancers is the cluster of package services with the race detector in herald on all
+// three nodes, and the rights of manifests/kustomize/services. Its BGP pool has
+// addresses of both families, and serves Services that name no pool.
 type balancers struct {
 	*services.Lab
 	routes *site.RouteWatcher // of the router
 	dir    string
 }
 
-// startCluster starts a cluster whose Heralds have the race detector, and files that edit
-// changes. In the options there may be an announcer, which the Heralds are part of.
+// startCluster starts a cluster of Heralds with the race detector, and with
+// configuration files changed by edit. The options may contain an announcer that
+// embeds the Heralds.
 func startCluster(t *testing.T, o services.Options, edit func(node, file string) string) *services.Lab {
 	t.Helper()
 	herald := services.Herald{Binary: site.Part(t, "HERALD_RACE"), CRDs: "../../../manifests/crds", Edit: edit}
@@ -82,7 +82,7 @@ func startBalancersAs(t *testing.T, a services.Announcer) *balancers {
 	return b
 }
 
-// restrict has a node speak to the API server as Herald's service account, and show its page.
+// restrict makes a node use the API server as Herald's service account, and serve its status page.
 func (b *balancers) restrict(t *testing.T, node, file string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, node, "kubeconfig")
@@ -95,7 +95,7 @@ func (b *balancers) restrict(t *testing.T, node, file string) string {
 	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1) + "metrics: {listen: \"127.0.0.1:9474\"}\n"
 }
 
-// grant gives that account its rights, all of them or those of some kinds.
+// grant gives that account its rights, all of them or only for some kinds.
 func (b *balancers) grant(t *testing.T, kinds ...string) {
 	t.Helper()
 	for _, name := range []string{"namespace", "rbac"} {
@@ -122,7 +122,7 @@ func (b *balancers) healthy(t *testing.T) {
 	}
 }
 
-// admin is the control socket of a node's speaker.
+// admin returns a client for the control socket of a node's speaker.
 func (b *balancers) admin(node string) *admin.Client {
 	return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", b.Speaker(node).Daemon("herald").Pid()))
 }
@@ -133,7 +133,7 @@ func (b *balancers) patch(t *testing.T, path, text string) {
 	site.Must(t, b.API.Patch(t.Context(), path, json.RawMessage(text)))
 }
 
-// balancer is a Service of type LoadBalancer with one TCP port, changed by edits.
+// balancer returns a Service of type LoadBalancer with one TCP port, changed by edits.
 func balancer(name string, edits ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -171,8 +171,9 @@ func annotated(name, value string) func(*corev1.Service) {
 	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, "herald.dev/"+name, value) }
 }
 
-// create creates a Service, with ready endpoints on these nodes, and has it deleted when
-// the test is over, with its routes: the next test may be given its address.
+// create creates a Service, with ready endpoints on these nodes. At the end of the
+// test it deletes the Service and waits for its routes to go: the next test may get
+// its address.
 func (b *balancers) create(t *testing.T, s *corev1.Service, nodes ...string) {
 	t.Helper()
 	site.Must(t, b.Create(t.Context(), services.Service{
@@ -196,8 +197,8 @@ func (b *balancers) create(t *testing.T, s *corev1.Service, nodes ...string) {
 	})
 }
 
-// led is create of a Service that is to be announced, and waits until it is: with the policy
-// Local by the nodes with endpoints, else by all. It returns the address.
+// led creates a Service, waits until it is announced, and returns its address. With
+// the policy Local the nodes with endpoints announce it, else all nodes.
 func (b *balancers) led(t *testing.T, s *corev1.Service, nodes ...string) netip.Addr {
 	t.Helper()
 	b.create(t, s, nodes...)
@@ -217,7 +218,7 @@ func (b *balancers) get(t *testing.T, name string) *corev1.Service {
 	return s
 }
 
-// update changes a Service, even if others do so meanwhile.
+// update changes a Service, despite concurrent changes.
 func (b *balancers) update(t *testing.T, name string, edits ...func(*corev1.Service)) *corev1.Service {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -235,7 +236,7 @@ func (b *balancers) update(t *testing.T, name string, edits ...func(*corev1.Serv
 	return b.get(t, name)
 }
 
-// addressesOf are those that a Service has by its status.
+// addressesOf returns the addresses in a Service's status.
 func addressesOf(s *corev1.Service) (list []netip.Addr) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if a, err := netip.ParseAddr(i.IP); err == nil {
@@ -245,8 +246,8 @@ func addressesOf(s *corev1.Service) (list []netip.Addr) {
 	return list
 }
 
-// assigned waits until a Service has that many addresses, and Herald says that these
-// are what it asks for.
+// assigned waits until a Service has that many addresses, and Herald's condition
+// confirms that these are the requested ones.
 func (b *balancers) assigned(t *testing.T, name string, count int) []netip.Addr {
 	t.Helper()
 	s := b.awaits(t, name, "Assigned")
@@ -262,13 +263,13 @@ func (b *balancers) assigned(t *testing.T, name string, count int) []netip.Addr 
 	return addrs
 }
 
-// address is the one address that a Service is assigned.
+// address returns the only address that a Service is assigned.
 func (b *balancers) address(t *testing.T, name string) netip.Addr {
 	t.Helper()
 	return b.assigned(t, name, 1)[0]
 }
 
-// has waits until a Service has just these addresses by its status.
+// has waits until a Service has just these addresses in its status.
 func (b *balancers) has(t *testing.T, name string, want ...netip.Addr) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -285,7 +286,7 @@ func (b *balancers) keeps(t *testing.T, name string, had netip.Addr) {
 	}
 }
 
-// keepsStatus checks that its status still has that address, whatever Herald says of it.
+// keepsStatus checks that its status still has that address, regardless of Herald's condition.
 func (b *balancers) keepsStatus(t *testing.T, name string, had netip.Addr) {
 	t.Helper()
 	if got := addressesOf(b.get(t, name)); !slices.Equal(got, []netip.Addr{had}) {
@@ -305,7 +306,7 @@ func (b *balancers) awaits(t *testing.T, name, reason string) (s *corev1.Service
 	return s
 }
 
-// conditionOf is Herald's, nil if there is none.
+// conditionOf returns Herald's condition, nil if there is none.
 func conditionOf(s *corev1.Service) *metav1.Condition {
 	for i, c := range s.Status.Conditions {
 		if c.Type == condition {
@@ -331,7 +332,7 @@ func (b *balancers) leads(t *testing.T, address netip.Addr, nodes ...string) {
 	site.Eventually(t, site.Soon, func() error { return b.check(address, nodes...) })
 }
 
-// check is whether it does.
+// check returns an error if it does not.
 func (b *balancers) check(address netip.Addr, nodes ...string) error {
 	got, err := site.Hops(b.Node("r1"), address.String())
 	if err != nil {
@@ -370,12 +371,12 @@ func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
 	})
 }
 
-// writes counts the announcer's requests that the API server has noted and that
-// change anything but the writer's Lease and what is said of who announces what, by verb and resource.
+// writes counts the announcer's write requests in the API server's audit log, by verb
+// and resource. It omits the writer's Lease and the reports of announcing nodes.
 func (b *balancers) writes(t *testing.T) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
-	wrote := make(map[string]string) // by Service, all but who announces it
+	wrote := make(map[string]string) // status by Service, without the announcing nodes
 	for line := range strings.Lines(site.ReadFile(t, filepath.Join(b.dir, "api", "audit.log"))) {
 		var e struct {
 			Verb          string
@@ -383,7 +384,7 @@ func (b *balancers) writes(t *testing.T) map[string]int {
 			RequestObject corev1.Service
 		}
 		if json.Unmarshal([]byte(line), &e) != nil {
-			continue // the last one may be in the making
+			continue // the last line may be incomplete
 		}
 		if slices.Contains([]string{"get", "list", "watch"}, e.Verb) || slices.Contains([]string{"leases", "nodestatuses", "events"}, e.ObjectRef.Resource) {
 			continue
@@ -400,8 +401,8 @@ func (b *balancers) writes(t *testing.T) map[string]int {
 	return counts
 }
 
-// settled waits until no address is on its way: a second without a write. It
-// returns the writes up to now.
+// settled waits for a second without a write, so that no address is on its way. It
+// returns the writes so far.
 func (b *balancers) settled(t *testing.T) map[string]int {
 	t.Helper()
 	const calm = time.Second
@@ -415,20 +416,19 @@ func (b *balancers) settled(t *testing.T) map[string]int {
 	return last
 }
 
-// auditor looks at all Services all the time: each list is what the API server had at
-// one moment.
+// auditor polls all Services: each list is the API server's state at one moment.
 type auditor struct {
 	looks int
 	bad   []string
 }
 
-// watch begins to, until the test is over, and fails it if two Services have been on one
-// address that they did not agree to share.
+// watch polls until the test is over. It fails the test if two Services have shared an
+// address without having agreed to.
 func (b *balancers) watch(t *testing.T) {
 	w := &auditor{}
 	t.Cleanup(func() {
 		if w.looks == 0 {
-			t.Error("the auditor has seen nothing")
+			t.Error("the auditor has seen no Service")
 		}
 		for _, bad := range w.bad {
 			t.Error(bad)
@@ -451,7 +451,7 @@ func (b *balancers) watch(t *testing.T) {
 	})
 }
 
-// forged is the annotation of a Service that a test gives an address of somebody else's.
+// forged is the annotation of a Service that a test gives another Service's address.
 const forged = "test/forged"
 
 func (w *auditor) look(list []corev1.Service) {

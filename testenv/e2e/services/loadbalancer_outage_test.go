@@ -16,8 +16,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// TestLoadBalancerOutages takes away, one after the other, what Herald works with:
-// processes, the API server, its memory, its kinds, the right to ask it.
+// TestLoadBalancerOutages takes away, one after the other, Herald's needs: processes,
+// the API server and its data, the kinds, the rights.
 func TestLoadBalancerOutages(t *testing.T) {
 	b := startBalancers(t)
 	t.Run("speakers restart", b.testRestarts)
@@ -55,8 +55,7 @@ func (b *balancers) still(t *testing.T, addrs map[string]netip.Addr) {
 	}
 }
 
-// testRestarts: with its speakers restarted, all at once in the end, nothing that is
-// written of a Service changes.
+// testRestarts: restarts of the speakers, finally all at once, change no Service.
 func (b *balancers) testRestarts(t *testing.T) {
 	addrs := b.some(t, "restarts")
 	before := b.settled(t)["patch services"]
@@ -76,14 +75,14 @@ func (b *balancers) testRestarts(t *testing.T) {
 		b.leads(t, vip, b.Members()...)
 		b.keeps(t, name, vip)
 	}
-	b.create(t, balancer("afterwards"), "n1") // there is a writer again, which has read all
+	b.create(t, balancer("afterwards"), "n1") // there is a writer again, which has read everything
 	b.address(t, "afterwards")
 	if wrote := b.settled(t)["patch services"] - before; wrote != 1 {
-		t.Errorf("%d writes about Services, want that about the new one", wrote)
+		t.Errorf("%d writes about Services, want 1 about the new one", wrote)
 	}
 }
 
-// apiServer is the programs of the API server; etcd comes first.
+// apiServer returns the nodes of the API server; etcd comes first.
 func (b *balancers) apiServer() []*lab.Node {
 	return []*lab.Node{b.Node("api-etcd"), b.Node("api-apiserver")}
 }
@@ -94,8 +93,8 @@ func (b *balancers) answering(t *testing.T) {
 	site.Eventually(t, 2*site.Soon, func() error { return b.API.Get(t.Context(), "/readyz", nil) })
 }
 
-// testAPIServerAway: nothing moves while the API server is away, nor when it is back; then
-// what was asked for meanwhile is done.
+// testAPIServerAway: nothing moves during an outage of the API server or afterwards;
+// then it handles the requests made meanwhile.
 func (b *balancers) testAPIServerAway(t *testing.T) {
 	addrs := b.some(t, "away")
 	server := b.Node("api-apiserver")
@@ -108,13 +107,13 @@ func (b *balancers) testAPIServerAway(t *testing.T) {
 	b.still(t, addrs)
 }
 
-// testRightsWithdrawn: who may not ask any more changes nothing, and says so; with the
-// rights it goes on.
+// testRightsWithdrawn: a speaker without rights changes nothing, and reports that; it
+// continues when it has the rights again.
 func (b *balancers) testRightsWithdrawn(t *testing.T) {
 	addrs := b.some(t, "forbidden")
 	const binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/herald"
 	site.Must(t, b.API.Delete(t.Context(), binding))
-	site.Kill(t, b.Node("api-apiserver")) // watches have to be asked for again
+	site.Kill(t, b.Node("api-apiserver")) // watches have to be requested again
 	site.Start(t, b.Node("api-apiserver"))
 	b.answering(t)
 	b.create(t, balancer("unheard"), "n1")
@@ -125,7 +124,7 @@ func (b *balancers) testRightsWithdrawn(t *testing.T) {
 				return err
 			}
 			said := fmt.Sprint(status.Services.Kubernetes.Troubles)
-			return site.ErrorIf(!strings.Contains(said, "forbidden"), "%s says of the API: %s", node, said)
+			return site.ErrorIf(!strings.Contains(said, "forbidden"), "%s reports about the API: %s", node, said)
 		})
 	}
 	b.left(t, "unheard")
@@ -136,8 +135,8 @@ func (b *balancers) testRightsWithdrawn(t *testing.T) {
 	b.still(t, addrs)
 }
 
-// testStrangersLease: a Lease that somebody with another clock, or none, has taken is taken
-// back when it has not been renewed for long enough by the own clock.
+// testStrangersLease: a Lease taken by a stranger with another clock, or none, is
+// taken back when it has not been renewed for long enough by the local clock.
 func (b *balancers) testStrangersLease(t *testing.T) {
 	addrs := b.some(t, "stranger")
 	for _, spec := range []string{
@@ -157,15 +156,15 @@ func (b *balancers) testStrangersLease(t *testing.T) {
 	b.still(t, addrs)
 }
 
-// testPoolsEdited: a Service keeps the address it has when pools change around it. Out of
-// every pool it is not announced, and nobody else is given it.
+// testPoolsEdited: a Service keeps its address when pools change around it. Outside
+// every pool the address is not announced, and no other Service gets it.
 func (b *balancers) testPoolsEdited(t *testing.T) {
 	addrs := b.some(t, "pools")
 	vip := addrs["pools-asked"]
 	all := `["` + services.ByBGP + `", "` + byBGP6 + `"]`
 	addresses := func(list string) { t.Helper(); b.patch(t, bgpPool, `{"spec": {"addresses": `+list+`}}`) }
 
-	// A pool that overlaps is refused, and what is announced stays.
+	// An overlapping pool is refused, and announced addresses stay.
 	site.Must(t, b.API.Create(t.Context(), pools, []byte(`{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: overlaps}, spec: {addresses: [10.99.5.0/24], bgp: {}}}`)))
 	b.settled(t)
 	b.still(t, addrs)
@@ -184,7 +183,7 @@ func (b *balancers) testPoolsEdited(t *testing.T) {
 	b.awaits(t, "heir", "AddressConflict")
 	site.Must(t, b.Remove(t.Context(), "heir"))
 
-	// Not announced at all, then gone, then another of the same addresses.
+	// First not announced, then deleted, then replaced by another with the same addresses.
 	b.patch(t, bgpPool, `{"spec": {"bgp": null, "arp": {}}}`)
 	b.leads(t, vip)
 	b.patch(t, bgpPool, `{"spec": {"bgp": {}, "arp": null}}`)
@@ -199,7 +198,7 @@ func (b *balancers) testPoolsEdited(t *testing.T) {
 }
 
 // testKindsDeleted: with the kind itself all pools are deleted. When both are back the
-// Services are announced again, with the addresses that they had.
+// Services are announced again, with their former addresses.
 func (b *balancers) testKindsDeleted(t *testing.T) {
 	addrs := b.some(t, "kinds")
 	definition := services.Definitions + "/addresspools.herald.dev"
@@ -223,9 +222,9 @@ func (b *balancers) testKindsDeleted(t *testing.T) {
 	}
 }
 
-// testEtcdRestored: an API server that has forgotten, as after etcd was restored from a
-// backup, is believed: what it does not know is withdrawn, what it does is announced, and
-// no address is of two Services.
+// testEtcdRestored: Herald believes an API server that has forgotten objects, as after
+// etcd was restored from a backup. Unknown Services are withdrawn, known ones
+// announced, and no two Services have the same address.
 func (b *balancers) testEtcdRestored(t *testing.T) {
 	etcd, server := b.apiServer()[0], b.apiServer()[1]
 	stop := func() { t.Helper(); site.Kill(t, server); site.Kill(t, etcd) }

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// testDeleted: a Service that is gone leaves no route, and its address is free.
+// testDeleted: a deleted Service leaves no route, and its address is free.
 func (b *balancers) testDeleted(t *testing.T) {
 	vip := b.led(t, balancer("goes", annotated("addresses", "10.99.8.8")), "n1", "n2")
 	site.Must(t, b.Remove(t.Context(), "goes"))
@@ -24,9 +24,9 @@ func (b *balancers) testDeleted(t *testing.T) {
 	b.led(t, balancer("heir", annotated("addresses", "10.99.8.8")), "n1")
 }
 
-// testFinalizer: Herald adds no finalizer, since it has nothing to clean up outside the
-// cluster. A Service that somebody else's holds is announced no more from when it was
-// deleted, and keeps its address until it is gone.
+// testFinalizer: Herald adds no finalizer, since it has nothing to clean up outside
+// the cluster. A deleted Service with a foreign finalizer is announced no more, but
+// keeps its address until it is gone.
 func (b *balancers) testFinalizer(t *testing.T) {
 	const cleanup = "service.kubernetes.io/load-balancer-cleanup"
 	b.create(t, balancer("plain"), "n1")
@@ -52,8 +52,7 @@ func (b *balancers) testFinalizer(t *testing.T) {
 	b.leads(t, vip, b.Members()...)
 }
 
-// testStatus: conditions of others are kept, and a status that somebody has spoilt is
-// put back, with the same address.
+// testStatus: foreign conditions are kept, and a spoilt status is restored, with the same address.
 func (b *balancers) testStatus(t *testing.T) {
 	const (
 		vip    = "10.99.8.1"
@@ -77,7 +76,7 @@ func (b *balancers) testStatus(t *testing.T) {
 					return fmt.Errorf("it has %+v, want %s", got, vip)
 				}
 				theirs := slices.ContainsFunc(s.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Example" })
-				return site.ErrorIf(!theirs || conditionOf(s) == nil, "the conditions are %+v, want the other's and Herald's", s.Status.Conditions)
+				return site.ErrorIf(!theirs || conditionOf(s) == nil, "the conditions are %+v, want the foreign one and Herald's", s.Status.Conditions)
 			})
 			b.leads(t, netip.MustParseAddr(vip), b.Members()...)
 			b.leads(t, netip.MustParseAddr("10.99.9.9"))
@@ -86,7 +85,7 @@ func (b *balancers) testStatus(t *testing.T) {
 	b.settled(t)
 }
 
-// testCollection: Services are deleted together, and those that stay are not touched.
+// testCollection: Services are deleted together, and the remaining ones are not touched.
 func (b *balancers) testCollection(t *testing.T) {
 	doomed := func(s *corev1.Service) { s.Labels = map[string]string{"doomed": "yes"} }
 	b.create(t, balancer("doomed-1", doomed), "n1")

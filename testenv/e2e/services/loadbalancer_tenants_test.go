@@ -19,9 +19,9 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// TestLoadBalancerTenants has tenants who are clumsy, or worse, write what the API
-// server lets them write. None of it costs the others their route: a Service of theirs
-// is there all the while.
+// TestLoadBalancerTenants has clumsy or hostile tenants write everything that the API
+// server lets them write. The others keep their routes: one of their Services is
+// reachable throughout.
 func TestLoadBalancerTenants(t *testing.T) {
 	b := startBalancers(t)
 	vip := b.led(t, balancer("bystander", local), "n1", "n3")
@@ -43,8 +43,8 @@ func TestLoadBalancerTenants(t *testing.T) {
 	}
 }
 
-// testAbsurd: what a Service cannot have is refused in a condition, once, in a sentence
-// of bearable length.
+// testAbsurd: impossible requests are refused in a condition, once, in a sentence of limited
+// length.
 func (b *balancers) testAbsurd(t *testing.T) {
 	const most = 1024
 	legacy := func(address string) func(*corev1.Service) {
@@ -109,8 +109,7 @@ func (b *balancers) testAbsurd(t *testing.T) {
 	b.settled(t)
 }
 
-// testManyPorts: Services with thousands of ports, which share an address as long as none
-// of the ports is of both.
+// testManyPorts: Services with thousands of ports share an address if they have no port in common.
 func (b *balancers) testManyPorts(t *testing.T) {
 	const many = 2000
 	ports := func(first, step int32) func(*corev1.Service) {
@@ -134,8 +133,8 @@ func (b *balancers) testManyPorts(t *testing.T) {
 	b.settled(t)
 }
 
-// testWanted: of many that want one address one has it, and when that is gone another
-// does; nobody writes more than it takes to say so.
+// testWanted: of many Services that request one address one gets it, and after its
+// deletion another does; the writes are no more than necessary.
 func (b *balancers) testWanted(t *testing.T) {
 	const many = 20
 	want := netip.MustParseAddr("10.99.4.4")
@@ -174,7 +173,7 @@ func (b *balancers) testWanted(t *testing.T) {
 		b.leads(t, want, b.Members()...)
 		site.Must(t, b.API.Delete(t.Context(), services.Services+"/"+winner))
 	}
-	// Four have had it, one after the other, and each of the others is told who does.
+	// Four have had it in turn, and each of the others has been told the current owner.
 	if wrote := b.settled(t)["patch services"] - before; wrote > 5*many {
 		t.Errorf("%d writes about %d Services", wrote, many)
 	}
@@ -182,8 +181,8 @@ func (b *balancers) testWanted(t *testing.T) {
 	b.leads(t, want)
 }
 
-// testThief: a user who writes another's address into the status of a Service gets no traffic
-// with it, and the status is put back.
+// testThief: a user who writes another's address into the status of a Service gets no
+// traffic with it, and the status is restored.
 func (b *balancers) testThief(t *testing.T) {
 	vip := b.led(t, balancer("owner", local), "n1")
 	own := b.led(t, balancer("thief", local), "n2")
@@ -198,7 +197,7 @@ func (b *balancers) testThief(t *testing.T) {
 	b.unmoved(t, vip)
 }
 
-// slice makes a slice of a Service, which is there until the test is over.
+// slice makes a slice of a Service, for the duration of the test.
 func (b *balancers) slice(t *testing.T, name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
 	t.Helper()
 	s := &discoveryv1.EndpointSlice{
@@ -214,8 +213,7 @@ func (b *balancers) slice(t *testing.T, name, service string, kind discoveryv1.A
 	})
 }
 
-// testSlices: slices that make no sense are nobody's endpoints, and those that make sense
-// twice are there until both are gone.
+// testSlices: nonsensical slices yield no endpoints, and duplicate ones count until both are gone.
 func (b *balancers) testSlices(t *testing.T) {
 	vip := b.led(t, balancer("sliced", local), "n1")
 	b.routes.Mark()
@@ -259,8 +257,8 @@ func (b *balancers) testSlices(t *testing.T) {
 	b.leads(t, vip)
 }
 
-// testRestless: a Service that changes its mind a hundred times ends as it says last, and
-// what Herald writes is bounded by what changed.
+// testRestless: a Service that changes a hundred times ends in its last state, and the
+// number of Herald's writes is bounded by the changes.
 func (b *balancers) testRestless(t *testing.T) {
 	const times = 100
 	b.create(t, balancer("restless"), "n1")

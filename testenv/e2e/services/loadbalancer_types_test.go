@@ -15,8 +15,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// TestLoadBalancer re-expresses what Kubernetes tests of Services of type LoadBalancer,
-// as far as it is not kube-proxy's: testenv/e2e/README.md has the list.
+// TestLoadBalancer repeats Kubernetes' own tests of Services of type LoadBalancer,
+// except kube-proxy's part: testenv/e2e/README.md has the list.
 func TestLoadBalancer(t *testing.T) {
 	b := startBalancers(t)
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
@@ -40,8 +40,8 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("nodes that are left out", b.testNodes)
 }
 
-// testLifecycle has a Service become a load balancer, change its ports, lose its
-// endpoints, and become an inner one again.
+// testLifecycle makes a Service a load balancer, changes its ports, removes its
+// endpoints, and makes it an internal one again.
 func (b *balancers) testLifecycle(t *testing.T, protocol corev1.Protocol) {
 	ports := func(number, node int32) func(*corev1.Service) {
 		return func(s *corev1.Service) {
@@ -83,11 +83,12 @@ func (b *balancers) testLifecycle(t *testing.T, protocol corev1.Protocol) {
 	b.left(t, "changes")
 	b.leads(t, vip)
 	if after := b.settled(t); after["patch services"]+after["update services"] > before["patch services"]+before["update services"]+1 {
-		t.Errorf("more than one write to take back what was written: %v, before %v", after, before)
+		t.Errorf("more than one write to clear the status: %v, before %v", after, before)
 	}
 }
 
-// testClasses: Services of Herald's class and of none are Herald's, those of another are not.
+// testClasses: Services of Herald's class and without a class are Herald's, Services
+// of another class are not.
 func (b *balancers) testClasses(t *testing.T) {
 	b.create(t, balancer("ours", ofClass(myClass)), "n1")
 	b.create(t, balancer("classless"), "n1")
@@ -98,7 +99,7 @@ func (b *balancers) testClasses(t *testing.T) {
 	b.settled(t)
 	b.left(t, "foreign")
 
-	// A class is for life, but a Service may have another one when it is of the type anew.
+	// A class cannot change, but a Service may have another when it becomes a load balancer again.
 	s := b.get(t, "ours")
 	ofClass("example.com/internal-vip")(s)
 	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -116,8 +117,8 @@ func (b *balancers) testClasses(t *testing.T) {
 	b.leads(t, b.address(t, "ours"), b.Members()...)
 }
 
-// testForeignStatus: the status of a Service of another class is its own
-// implementation's, and its address nobody else's.
+// testForeignStatus: the status of a Service of another class belongs to that class's
+// implementation, and no other Service gets its address.
 func (b *balancers) testForeignStatus(t *testing.T) {
 	b.create(t, balancer("foreign", ofClass("example.com/internal-vip")), "n1")
 	b.patch(t, services.Services+"/foreign/status", `{"metadata": {"annotations": {"patched": "true"}},
@@ -158,7 +159,7 @@ func (b *balancers) testNodePorts(t *testing.T) {
 	b.unmoved(t, vip)
 }
 
-// testMixedProtocols: one port number may be of several protocols, of one Service or of
+// testMixedProtocols: one port number may have several protocols, in one Service or in
 // several that share an address.
 func (b *balancers) testMixedProtocols(t *testing.T) {
 	of := func(protocols ...corev1.Protocol) func(*corev1.Service) {
@@ -177,7 +178,7 @@ func (b *balancers) testMixedProtocols(t *testing.T) {
 	b.keeps(t, "udp", vip)
 	b.create(t, balancer("tcp2", of(corev1.ProtocolTCP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
 	b.awaits(t, "tcp2", "AddressConflict")
-	// A shared address stays while one of those who have it is left.
+	// A shared address stays until its last owner is gone.
 	b.leads(t, vip, b.Members()...)
 	b.routes.Mark()
 	site.Must(t, b.Remove(t.Context(), "tcp"))
@@ -206,7 +207,7 @@ func (b *balancers) testProxyFields(t *testing.T) {
 		b.update(t, "affinity", edit)
 	}
 	if after := b.settled(t); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("Herald has written for nothing: %v, before %v", after, before)
+		t.Errorf("needless writes: %v, before %v", after, before)
 	}
 	b.keeps(t, "affinity", vip)
 	b.unmoved(t, vip)

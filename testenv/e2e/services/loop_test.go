@@ -17,7 +17,8 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// crossings counts how often the router forwards a packet that the client behind it sends to a port of the address.
+// crossings counts how often the router forwards one packet from the client behind it
+// to a port of the address.
 func (b *balancers) crossings(t *testing.T, vip netip.Addr, port uint16) (count int) {
 	t.Helper()
 	ip := "ip"
@@ -31,7 +32,7 @@ func (b *balancers) crossings(t *testing.T, vip netip.Addr, port uint16) (count 
 	defer c.Close()
 	_, err = c.Write([]byte("one"))
 	site.Must(t, err)
-	site.Eventually(t, site.Soon, func() error { // until none is counted any more
+	site.Eventually(t, site.Soon, func() error { // until the count is stable
 		before := count
 		out := site.MustRun(t, b.Node("r1"), "nft", "list", "table", "inet", "crossings")
 		count, err = strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(out)[1])
@@ -41,8 +42,9 @@ func (b *balancers) crossings(t *testing.T, vip netip.Addr, port uint16) (count 
 	return count
 }
 
-// TestLoop: what nothing on a node takes goes back and forth between it and the router, unless one of them does as
-// docs/services.md says. That harms neither clients elsewhere, nor those behind the node, nor those on it.
+// TestLoop: a packet that no program on a node accepts loops between node and router,
+// unless one of them has the rules of docs/services.md. These rules harm no clients
+// elsewhere, behind the node, or on it.
 func TestLoop(t *testing.T) {
 	b := startBalancers(t)
 	nodes := func(argv ...string) {
@@ -51,7 +53,7 @@ func TestLoop(t *testing.T) {
 			site.MustRun(t, b.Node(n), argv...)
 		}
 	}
-	nodes("sysctl", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1") // as nodes of Kubernetes have
+	nodes("sysctl", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1") // as on nodes of Kubernetes
 	nodes("ip", "-6", "route", "add", "default", "via", "fd00:5::fe")
 	nodes("nft", "add chain ip services out { type nat hook output priority -100; }; add rule ip services out ip daddr "+
 		services.ByBGP+" tcp dport 80 redirect to :8080") // as kube-proxy does
@@ -67,7 +69,7 @@ func TestLoop(t *testing.T) {
 		b.announced(t, vip, b.Members()...)
 	}
 	site.MustRun(t, b.Node("c2"), "ip", "route", "add", vips[0].String(), "via", "10.5.0.1")  // as if it were a pod of n1
-	site.MustRun(t, b.Node("r1"), "ip", "route", "add", vips[1].String(), "via", "fd00:5::1") // it takes no IPv6 routes
+	site.MustRun(t, b.Node("r1"), "ip", "route", "add", vips[1].String(), "via", "fd00:5::1") // it accepts no IPv6 routes
 	defer site.MustRun(t, b.Node("r1"), "ip", "route", "del", vips[1].String())
 
 	cross := func(want func(times int) bool) {
@@ -103,6 +105,6 @@ func TestLoop(t *testing.T) {
 		where("nft", "delete table inet loops")
 	}
 	if len(rules) != 2 {
-		t.Errorf("%d sets of rules, want one for nodes and one for routers", len(rules))
+		t.Errorf("%d sets of rules, want two, for nodes and for routers", len(rules))
 	}
 }

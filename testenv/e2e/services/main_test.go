@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/service/kube"
 )
 
-// runAssigner is the whole of a process that gives Services their addresses.
+// runAssigner runs a process that gives Services their addresses.
 func runAssigner(kubeconfig string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cluster, err := kube.Connect(kubeconfig, "herald-test")

@@ -18,31 +18,34 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// cost is what five speakers take: memory in bytes, and processor time in clock ticks, until all Services are announced and at rest
-// afterwards; how long the former took, and how often etcd has changed in it.
+// cost is the consumption of five speakers: memory in bytes, and processor time in
+// clock ticks, until all Services are announced (grow) and then at rest. It includes
+// the duration of the former, and how often etcd changed meanwhile.
 type cost struct {
 	memory, grow, rest, revisions int
 	took                          time.Duration
 }
 
-// hour is the processor time in the hour in which the Services come, by what they take at rest for that long.
+// hour extrapolates the processor time to the hour when the Services come, with the
+// consumption at rest for the remainder.
 func (c cost) hour(rest time.Duration) int {
 	return c.grow + int(float64(c.rest)*(time.Hour-c.took).Seconds()/rest.Seconds())
 }
 
-// TestNodeStatusCost has five nodes announce ten thousand Services, nightly, and a few otherwise, with an API server that
-// knows NodeStatus and with one that knows none: what is told costs a tenth of memory and two more writes of each Service at most. Nightly it costs a
-// tenth of processor time, too, at rest and in the hour in which they come: so few Services as otherwise take less than starting does. At rest
-// nothing is written.
+// TestNodeStatusCost announces ten thousand Services from five nodes, nightly, and a
+// few otherwise, with and without NodeStatus in the API server. The reports cost at
+// most a tenth of memory, and two more writes per Service. Nightly they also cost at
+// most a tenth of processor time, at rest and in the hour when the Services come; with
+// few Services, starting dominates. At rest nothing is written.
 func TestNodeStatusCost(t *testing.T) {
 	count, rest := 200, 6*time.Second
 	if site.Nightly() {
-		count, rest = 10000, 10*time.Minute // Go collects garbage every two minutes: once more or less is to make no difference
+		count, rest = 10000, 10*time.Minute // Go collects garbage every two minutes: one collection must not matter
 	}
 	var with, without cost
 	t.Run("told", func(t *testing.T) { with = costOf(t, count, rest, true, 0) })
 	t.Run("untold", func(t *testing.T) { without = costOf(t, count, rest, false, with.took) })
-	t.Logf("%d Services on five nodes: untold %+v, in an hour %d, told %+v, in an hour %d", count, without, without.hour(rest), with, with.hour(rest))
+	t.Logf("%d Services on five nodes: without reports %+v, in an hour %d, with reports %+v, in an hour %d", count, without, without.hour(rest), with, with.hour(rest))
 	if with.memory > without.memory*11/10 {
 		t.Errorf("the memory of five speakers grew from %d to %d", without.memory, with.memory)
 	}
@@ -56,11 +59,12 @@ func TestNodeStatusCost(t *testing.T) {
 		t.Errorf("the processor time of five speakers at rest grew from %d to %d", without.rest, with.rest)
 	}
 	if w, wo := with.hour(rest), without.hour(rest); w > wo*11/10 {
-		t.Errorf("the processor time of five speakers in the hour in which Services come grew from %d to %d", wo, w)
+		t.Errorf("the processor time of five speakers in the hour when Services come grew from %d to %d", wo, w)
 	}
 }
 
-// costOf takes what it costs that all Services are announced, for least at least, and rest afterwards.
+// costOf measures the cost of announcing all Services, for at least the duration
+// least, and of the rest afterwards.
 func costOf(t *testing.T, count int, rest time.Duration, told bool, least time.Duration) (c cost) {
 	crds := t.TempDir()
 	for _, file := range site.CrdFiles(t) {
@@ -99,7 +103,7 @@ func costOf(t *testing.T, count int, rest time.Duration, told bool, least time.D
 		}
 		return site.ErrorIf(lacks > 0, "%d Services lack something", lacks)
 	})
-	if told { // else there is nowhere to tell, which is tried again
+	if told { // otherwise reports have no place, which is retried
 		b.rests(t, 6*time.Second)
 	}
 	time.Sleep(least - time.Since(start))
@@ -118,7 +122,7 @@ func costOf(t *testing.T, count int, rest time.Duration, told bool, least time.D
 	return c
 }
 
-// revision is how often etcd has changed.
+// revision returns how often etcd has changed.
 func (b *balancers) revision(t *testing.T) int {
 	t.Helper()
 	var list corev1.ServiceList
@@ -128,7 +132,7 @@ func (b *balancers) revision(t *testing.T) int {
 	return n
 }
 
-// ticks is how much processor time all speakers have taken.
+// ticks returns the processor time of all speakers.
 func (b *balancers) ticks(t *testing.T) (sum int) {
 	t.Helper()
 	for _, node := range b.Members() {

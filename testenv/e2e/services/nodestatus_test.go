@@ -23,8 +23,8 @@ import (
 
 const states = "/apis/herald.dev/v1alpha1/nodestatuses"
 
-// TestNodeStatus reads what three nodes tell of themselves, and what is said of a Service by that, while speakers stop,
-// are killed and return.
+// TestNodeStatus reads the reports of three nodes, and the resulting condition of a
+// Service, while speakers stop, are killed and return.
 func TestNodeStatus(t *testing.T) {
 	b := startBalancers(t)
 	vip := b.led(t, balancer("told"), "n1")
@@ -45,8 +45,8 @@ func TestNodeStatus(t *testing.T) {
 		t.Errorf("kubectl shows %s, want %s", got, want)
 	}
 
-	t.Run("at rest nothing is written", func(t *testing.T) {
-		b.rests(t, 12*time.Second) // two of the least pauses, and more than what is said of nobody takes
+	t.Run("no writes at rest", func(t *testing.T) {
+		b.rests(t, 12*time.Second) // twice the shortest pause, and more than "not announced" is delayed
 	})
 	t.Run("every node shows all", func(t *testing.T) { b.testPage(t, vip.String()) })
 	t.Run("a speaker stops", func(t *testing.T) {
@@ -77,11 +77,11 @@ func TestNodeStatus(t *testing.T) {
 		site.Must(t, b.SetEndpoint(t.Context(), "told", "n1", services.Ready()))
 		b.says(t, "told", "True", "announced by n1, n2 and n3")
 	})
-	t.Run("what is told is deleted", func(t *testing.T) {
+	t.Run("a report is deleted", func(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), states+"/n1"))
 		b.tells(t, "n1", func(s v1alpha1.NodeState) error { return site.ErrorIf(s.Announced != 1, "told is %+v", s) })
 	})
-	t.Run("what is told is changed by others", func(t *testing.T) {
+	t.Run("a report is changed by others", func(t *testing.T) {
 		for _, edit := range []string{
 			`{"announced": 0, "services": {"announced": null}}`,
 			`{"draining": "not by Herald", "vips": [{"name": "a", "address": "10.0.0.1", "state": "announced"}], "services": {"held": ["10.0.0.1"], "more": 7}}`,
@@ -90,7 +90,7 @@ func TestNodeStatus(t *testing.T) {
 			b.patch(t, states+"/n3", `{"status": `+edit+`}`)
 			b.tells(t, "n3", func(s v1alpha1.NodeState) error {
 				return site.ErrorIf(s.Announced != 1 || !slices.Equal(s.Services.Announced, []string{vip.String()}) || s.Draining != "" ||
-					len(s.VIPs) > 0 || len(s.Services.Held) > 0 || s.Services.More > 0, "after %s told is %+v", edit, s)
+					len(s.VIPs) > 0 || len(s.Services.Held) > 0 || s.Services.More > 0, "after %s the report is %+v", edit, s)
 			})
 		}
 		b.rests(t, 12*time.Second)
@@ -115,7 +115,7 @@ func TestNodeStatus(t *testing.T) {
 	t.Run("a holder stops", func(t *testing.T) { b.testHolder(t) })
 }
 
-// testPage looks at the page while the API server answers, hangs, is gone, and is back.
+// testPage reads the page while the API server answers, hangs, is gone, and is back.
 func (b *balancers) testPage(t *testing.T, vip string) {
 	for _, node := range b.Members() {
 		b.shows(t, node, "<td>"+node+` <span class="faint">this node</span><td>`)
@@ -153,7 +153,7 @@ func (b *balancers) testPage(t *testing.T, vip string) {
 	b.shows(t, "n1", "<td>n3<td>")
 }
 
-// page is what a node shows.
+// page returns the status page of a node.
 func (b *balancers) page(t *testing.T, node string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: b.Speaker(node).DialContext, DisableKeepAlives: true}, Timeout: site.Soon}
@@ -165,7 +165,7 @@ func (b *balancers) page(t *testing.T, node string) string {
 	return string(body)
 }
 
-// shows waits until a node shows all of these.
+// shows waits until a node's page contains all of these.
 func (b *balancers) shows(t *testing.T, node string, texts ...string) {
 	t.Helper()
 	site.Eventually(t, 2*site.Soon, func() error {
@@ -179,7 +179,7 @@ func (b *balancers) shows(t *testing.T, node string, texts ...string) {
 	})
 }
 
-// testHolder has the holder of an address on a flat layer 2 stop.
+// testHolder stops the holder of an address on a flat layer 2.
 func (b *balancers) testHolder(t *testing.T) {
 	b.create(t, balancer("flat", annotated("pool", services.PoolARP)), "n1")
 	b.address(t, "flat")
@@ -187,19 +187,19 @@ func (b *balancers) testHolder(t *testing.T) {
 	site.Eventually(t, 2*site.Soon, func() error {
 		_, message := b.said(t, "flat")
 		holder = strings.TrimPrefix(message, "held by ")
-		return site.ErrorIf(!slices.Contains(b.Members(), holder), "it is said %q", message)
+		return site.ErrorIf(!slices.Contains(b.Members(), holder), "the message is %q", message)
 	})
 	b.tells(t, holder, func(s v1alpha1.NodeState) error { return site.ErrorIf(s.Held != 1, "told is %+v", s) })
 	site.Must(t, site.Stop(t, b.Speaker(holder)))
 	site.Eventually(t, 2*site.Soon, func() error {
 		_, message := b.said(t, "flat")
 		next, held := strings.CutPrefix(message, "held by ")
-		return site.ErrorIf(!held || next == holder, "it is said %q", message)
+		return site.ErrorIf(!held || next == holder, "the message is %q", message)
 	})
 	site.Start(t, b.Speaker(holder))
 }
 
-// tells waits until what a node tells is as it should be.
+// tells waits until check accepts a node's report.
 func (b *balancers) tells(t *testing.T, node string, check func(v1alpha1.NodeState) error) {
 	t.Helper()
 	site.Eventually(t, 2*site.Soon, func() error {
@@ -214,7 +214,7 @@ func (b *balancers) tells(t *testing.T, node string, check func(v1alpha1.NodeSta
 	})
 }
 
-// said is the status and the message of the condition of who announces a Service.
+// said returns the status and the message of the condition about a Service's announcers.
 func (b *balancers) said(t *testing.T, name string) (status, message string) {
 	t.Helper()
 	for _, c := range b.get(t, name).Status.Conditions {
@@ -225,16 +225,16 @@ func (b *balancers) said(t *testing.T, name string) (status, message string) {
 	return "", ""
 }
 
-// says waits until it is as it should be.
+// says waits until they are as given.
 func (b *balancers) says(t *testing.T, name, status, message string) {
 	t.Helper()
 	site.Eventually(t, 2*site.Soon, func() error {
 		s, m := b.said(t, name)
-		return site.ErrorIf(s != status || m != message, "of %s it is said %s: %s; want %s: %s", name, s, m, status, message)
+		return site.ErrorIf(s != status || m != message, "the condition of %s is %s: %s; want %s: %s", name, s, m, status, message)
 	})
 }
 
-// rests waits until nothing is written for that long. What is written at rest is written again and again.
+// rests waits until nothing is written for that long. A repeated write never comes to rest.
 func (b *balancers) rests(t *testing.T, long time.Duration) {
 	t.Helper()
 	site.Eventually(t, time.Minute+long, func() error {
@@ -245,7 +245,7 @@ func (b *balancers) rests(t *testing.T, long time.Duration) {
 	})
 }
 
-// allWrites are the announcer's requests that change anything but Leases.
+// allWrites returns the announcer's write requests, except for Leases.
 func (b *balancers) allWrites(t *testing.T) (out []string) {
 	t.Helper()
 	for line := range strings.Lines(site.ReadFile(t, filepath.Join(b.dir, "api", "audit.log"))) {
@@ -256,7 +256,8 @@ func (b *balancers) allWrites(t *testing.T) (out []string) {
 	return out
 }
 
-// TestNodeWritesItsOwn shows the policy of the manifests: the token of a pod writes what its node tells, and nothing else.
+// TestNodeWritesItsOwn checks the policy of the manifests: the token of a pod writes
+// only its own node's report.
 func TestNodeWritesItsOwn(t *testing.T) {
 	k := site.StartAPIServer(t)
 	for path, object := range site.AccountObjects(t) {

@@ -14,8 +14,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestRightsAreUsed has a speaker announce Services, be the writer, and be examined, with the rights
-// of its manifests. It needs no other, and each of these.
+// TestRightsAreUsed has a speaker announce Services, be the writer, and be examined,
+// with the rights of its manifests. It needs no other, and each of these.
 func TestRightsAreUsed(t *testing.T) {
 	audit := site.NewAudit(t, site.ServiceAccount)
 	k := site.StartAPIServer(t, audit.Flags()...)
@@ -34,7 +34,7 @@ func TestRightsAreUsed(t *testing.T) {
 	createBalancer(t, k, "refused", "herald.dev/pool: nowhere", "")
 	becomes(t, k, "refused", "NoPool")
 	k.Apply(t, site.HeraldPath("tenants"), `{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: acme}, spec: {nodes: {cidrs: [10.20.0.0/24]}}}`)
-	report, _ := site.Run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/herald.yaml") // whatever else it finds here
+	report, _ := site.Run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/herald.yaml") // other findings do not matter here
 	if want := "tenant acme: no manager has acted on it"; !strings.Contains(report, want) {
 		t.Errorf("herald doctor does not say %q:\n%s", want, report)
 	}
@@ -50,7 +50,7 @@ func TestRightsAreUsed(t *testing.T) {
 	})
 }
 
-// rightsGiven are the verbs of the manifests' roles, each with its group and resource.
+// rightsGiven returns the verbs of the manifests' roles, each with its group and resource.
 func rightsGiven(t *testing.T) []string {
 	t.Helper()
 	base := site.Kustomized(t, "services")

@@ -10,8 +10,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestAddressRemoved has somebody remove the VIP's address over and over: it is
-// put back, and counted; the routes stay.
+// TestAddressRemoved repeatedly removes the VIP's address: it is restored, and
+// counted; the routes stay.
 func TestAddressRemoved(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -23,7 +23,7 @@ func TestAddressRemoved(t *testing.T) {
 	calm.untouched(t)
 }
 
-// restored waits until the address has been put back this many times, and is there.
+// restored waits until the address has been restored this many times, and is present.
 func restored(t *testing.T, s *site.Session, times int) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
@@ -32,8 +32,8 @@ func restored(t *testing.T, s *site.Session, times int) {
 	s.HasAddress(t, site.VIP4, true)
 }
 
-// TestLoopbackFlushed has somebody take all addresses off lo, 127.0.0.1 among
-// them: there is no way to the apiserver any more, until they are back.
+// TestLoopbackFlushed removes all addresses from lo, including 127.0.0.1: the
+// apiserver cannot be reached until they are back.
 func TestLoopbackFlushed(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -44,9 +44,9 @@ func TestLoopbackFlushed(t *testing.T) {
 	announced(t, s)
 }
 
-// TestFloodOfAddressChanges floods the node with 20,000 changes of addresses
-// while the speaker stands still, so that most are lost to it, and that of its
-// own address among them: it finds out nevertheless.
+// TestFloodOfAddressChanges floods the node with 20,000 address changes while the
+// speaker is frozen, so that it loses most messages, including the one about its own
+// address: it detects that nevertheless.
 func TestFloodOfAddressChanges(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -62,7 +62,7 @@ func TestFloodOfAddressChanges(t *testing.T) {
 	wantUpdates(t, s.Node("s"), "changes of links and addresses were lost")
 	announced(t, s)
 
-	// With nobody standing still it keeps up, and with what happens amid a flood as well.
+	// When it runs it keeps up, and also with changes amid a flood.
 	status, err := s.Status(t)
 	site.Must(t, err)
 	site.Shell(t, s.Node("s"), flood+"\nip addr del 10.99.0.10/32 dev lo\n"+flood)
@@ -70,9 +70,9 @@ func TestFloodOfAddressChanges(t *testing.T) {
 	announced(t, s)
 }
 
-// TestSpeakerStandsStill freezes the speaker for longer than its session and
-// its address last, and meanwhile the apiserver dies: when it goes on, it
-// announces nothing until the apiserver is back.
+// TestSpeakerStandsStill freezes the speaker for longer than its session and its
+// address last, and kills the apiserver meanwhile. When it continues, it announces
+// nothing until the apiserver is back.
 func TestSpeakerStandsStill(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)

@@ -30,10 +30,11 @@ import (
 
 const anycastGuide = "../../../docs/anycast.md"
 
-// anycastVIPs are those of the guide.
+// anycastVIPs are the VIPs of the guide.
 var anycastVIPs = []string{"10.99.0.53", "fd00:99::53"}
 
-// anycastSite is the lab of e2e-anycast.clab.yml, set up by the guide, and a client that asks all the time.
+// anycastSite is the lab of e2e-anycast.clab.yml, set up by the guide, with a client
+// that asks all the time.
 type anycastSite struct {
 	*lab.Lab
 	dir     string // of the configurations
@@ -44,11 +45,11 @@ type anycastSite struct {
 	asked []*question // in order
 }
 
-// question is one of the client's.
+// question is a question of the client.
 type question struct {
 	at, ended    time.Time // ended is zero while it waits
 	network, vip string
-	server       string // who answered
+	server       string // the server that answered
 	err          error
 }
 
@@ -70,7 +71,7 @@ func newAnycastSite(t *testing.T) *anycastSite {
 	sed.Dir = "../../.."
 	router, err := sed.Output()
 	site.Must(t, err)
-	slow := strings.NewReplacer("interval 50", "interval 300", "bfd: {}", "bfd: {interval: 300ms}") // for a machine that is busy
+	slow := strings.NewReplacer("interval 50", "interval 300", "bfd: {}", "bfd: {interval: 300ms}") // for a busy machine
 	a := &anycastSite{dir: t.TempDir()}
 	for name, content := range map[string]string{
 		"frr.conf":         string(router),
@@ -98,7 +99,8 @@ func unbound(clab.Node) (lab.Program, error) {
 	}, nil
 }
 
-// leadsTo waits until the router has routes to both VIPs by these servers, and returns when the last came to be so.
+// leadsTo waits until the router has routes to both VIPs by these servers, and returns
+// when the last one became so.
 func (a *anycastSite) leadsTo(t *testing.T, servers ...string) (since time.Time) {
 	t.Helper()
 	for _, vip := range anycastVIPs {
@@ -121,7 +123,8 @@ func (a *anycastSite) leadsTo(t *testing.T, servers ...string) (since time.Time)
 	return since
 }
 
-// ask asks each VIP by UDP and TCP who answers, every few milliseconds until the end of the test, each time from another port.
+// ask asks each VIP by UDP and TCP for the server's name, every few milliseconds until
+// the end of the test, each time from another port.
 func (a *anycastSite) ask(ctx context.Context) {
 	const pause = 10 * time.Millisecond
 	var asking sync.WaitGroup
@@ -151,7 +154,7 @@ func (a *anycastSite) ask(ctx context.Context) {
 	}
 }
 
-// identity asks a name server what it calls itself.
+// identity asks a name server for its name.
 func identity(ctx context.Context, from *lab.Node, network, server string) (string, error) {
 	const timeout = time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -175,7 +178,8 @@ func identity(ctx context.Context, from *lab.Node, network, server string) (stri
 	return "", fmt.Errorf("%s answered without a name:\n%v", server, reply)
 }
 
-// since are the questions asked after an instant, at least as many as are enough from now on included, and those that failed.
+// since returns the questions asked after an instant, including enough from now on,
+// and the failed ones.
 func (a *anycastSite) since(t *testing.T, at time.Time) (all, failed []question) {
 	t.Helper()
 	const enough = 200
@@ -205,22 +209,24 @@ func (a *anycastSite) since(t *testing.T, at time.Time) (all, failed []question)
 	return all, failed
 }
 
-// moved is whether the router changed the route to the VIP during a question over TCP. The other server, which may get its rest, knows no
-// such connection and resets it: nobody can help that.
+// moved reports whether the router changed the route to the VIP during a question over
+// TCP. Then the other server may get its remaining packets and resets the unknown
+// connection, which is unavoidable.
 func (a *anycastSite) moved(one question) bool {
 	changes := slices.DeleteFunc(a.routes.Since(), func(c routes.Change) bool { return c.Prefix != site.HostPrefix(one.vip) })
 	return one.network == "tcp" && site.Cuts(changes, one.at, one.ended)
 }
 
-// answered wants an answer to all questions from an instant on but those that moved, and since another one by these servers in each way.
+// answered checks that all questions since an instant were answered, except moved
+// ones, and since another instant by exactly these servers.
 func (a *anycastSite) answered(t *testing.T, what string, since, settled time.Time, servers ...string) {
 	t.Helper()
 	all, failed := a.since(t, since)
 	lost := slices.DeleteFunc(slices.Clone(failed), a.moved)
 	t.Logf("%s: of %d questions %d were lost, and %d over TCP reset since they moved", what, len(all), len(lost), len(failed)-len(lost))
-	const most = 5 // that can be under way as the routes of one family change, and those of the other
+	const most = 5 // questions in progress when the routes of one family change, and of the other
 	if len(lost) > 0 || len(failed)-len(lost) > most {
-		site.FailTiming(t, a.witness.Starved(since), "%s: lost are %v, of those that failed: %v", what, lost, failed)
+		site.FailTiming(t, a.witness.Starved(since), "%s: lost %v of the failed questions %v", what, lost, failed)
 	}
 	by := make(map[string]map[string]bool)
 	for _, q := range all {
@@ -242,7 +248,8 @@ func (a *anycastSite) answered(t *testing.T, what string, since, settled time.Ti
 	}
 }
 
-// leaves has the router left with the other server by what may cost questions, but none that is asked once the routes are gone.
+// leaves leaves the router with only the other server by a change that may cost
+// questions, but none asked after the routes are gone.
 func (a *anycastSite) leaves(t *testing.T, what, other string, change func()) {
 	t.Helper()
 	a.routes.Mark()
@@ -254,7 +261,8 @@ func (a *anycastSite) leaves(t *testing.T, what, other string, change func()) {
 	t.Logf("%s: the routes were gone after %v; lost are %d of %d questions", what, gone.Sub(at).Round(time.Millisecond), len(failed), len(all))
 }
 
-// planned makes a change that costs nothing, after which the router has routes to these servers.
+// planned makes a change that costs no question, after which the router has routes to these
+// servers.
 func (a *anycastSite) planned(t *testing.T, what string, change func(), servers ...string) {
 	t.Helper()
 	a.routes.Mark()
@@ -263,7 +271,8 @@ func (a *anycastSite) planned(t *testing.T, what string, change func(), servers 
 	a.answered(t, what, at, a.leadsTo(t, servers...), servers...)
 }
 
-// TestAnycastDNS runs the two name servers of docs/anycast.md, takes them away one after the other, and counts what questions are lost.
+// TestAnycastDNS runs the two name servers of docs/anycast.md, takes them away one
+// after the other, and counts the lost questions.
 func TestAnycastDNS(t *testing.T) {
 	a := newAnycastSite(t)
 	unbound1, unbound2, speaker2 := a.Node("dns1-unbound"), a.Node("dns2-unbound"), a.Node("dns2-speaker")
@@ -277,7 +286,7 @@ func TestAnycastDNS(t *testing.T) {
 				node = speaker2
 			}
 			if out := site.MustRun(t, node, "sh", "-euc", line); strings.TrimSpace(out) == "" {
-				t.Errorf("nothing comes of %s", line)
+				t.Errorf("%s has no effect", line)
 			}
 		}
 	}, both...)

@@ -53,18 +53,18 @@ func (s *bfdSite) status(peer, what string, holds func(bfd.Status) bool) {
 	})
 }
 
-// bfdView is what a router tells of its session with s.
+// bfdView is a router's view of its session with s.
 type bfdView struct {
 	Up bool
-	// Diagnostic is why the router says that the session is down, Remote what
-	// s has told it. BIRD says neither.
+	// Diagnostic is the router's reason why the session is down, Remote the reason
+	// received from s. BIRD reports neither.
 	Diagnostic string `json:"diagnostic"`
 	Remote     string `json:"remote-diagnostic"`
-	// What s offers, in milliseconds, as FRR shows it.
+	// The intervals that s advertises, in milliseconds, as FRR shows them.
 	Tx         int `json:"remote-transmit-interval"`
 	Rx         int `json:"remote-receive-interval"`
 	Multiplier int `json:"remote-detect-multiplier"`
-	// What BIRD sends at and waits for.
+	// BIRD's transmit interval and detection time.
 	Interval, Timeout string
 }
 
@@ -72,7 +72,7 @@ type bfdView struct {
 type bfdRouter interface {
 	// configure sets the interval of the router's end, and its multiplier to 3.
 	configure(t *testing.T, interval time.Duration)
-	// view is the session with s.
+	// view returns the session with s.
 	view(t *testing.T) (bfdView, error)
 }
 
@@ -140,7 +140,7 @@ func (r bfdBIRD) view(t *testing.T) (bfdView, error) {
 type bfdSession struct {
 	name   string
 	node   string
-	link   [2]string // that the session goes over
+	link   [2]string // of the session
 	config bfd.Config
 	router func(*lab.Node) bfdRouter
 }
@@ -173,8 +173,8 @@ var bfdSessions = []bfdSession{
 	{"BIRD IPv6", "bird", [2]string{"s", "bird"}, bfdTo("fd00:2::254"), birdPeer("fd00:2::1")},
 }
 
-// TestBFD brings up every kind of session with FRR and BIRD, slows each end
-// down, cuts the link in every way, and shuts it down.
+// TestBFD brings up every kind of session with FRR and BIRD, slows each end down, cuts
+// the link in every way, and shuts the session down.
 func TestBFD(t *testing.T) {
 	for _, test := range bfdSessions {
 		t.Run(test.name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestBFD(t *testing.T) {
 			site.Must(t, s.Apply([]bfd.Config{c}))
 			up()
 
-			// The router is slower, and then this end is; nothing goes down.
+			// First the router is slower, then this end; no session goes down.
 			r.configure(t, 300*time.Millisecond)
 			s.status(peer, "as slow as the router", func(st bfd.Status) bool {
 				return time.Duration(st.TxInterval) == 300*time.Millisecond && time.Duration(st.DetectionTime) == 900*time.Millisecond
@@ -213,7 +213,7 @@ func TestBFD(t *testing.T) {
 			s.status(peer, "slow", func(st bfd.Status) bool {
 				return time.Duration(st.TxInterval) == 400*time.Millisecond && time.Duration(st.DetectionTime) == 1200*time.Millisecond
 			})
-			view("told of the slower interval", func(v bfdView) bool {
+			view("informed of the slower interval", func(v bfdView) bool {
 				if bird {
 					return v.Interval == "0.400" && v.Timeout == "2.000"
 				}
@@ -233,12 +233,12 @@ func TestBFD(t *testing.T) {
 			for _, cut := range []struct {
 				name string
 				cut  func() error
-				// diagnostics are those of s and of the router.
+				// the diagnostics of s and of the router
 				here bfd.Diagnostic
 				far  string
 			}{
-				{"what the router sends is lost", func() error { return link.CutFrom(test.link[1]) }, bfd.DetectionTimeExpired, "neighbor signaled session down"},
-				{"what s sends is lost", func() error { return link.CutFrom(test.link[0]) }, bfd.NeighborSignaledDown, "control detection time expired"},
+				{"packets from the router are lost", func() error { return link.CutFrom(test.link[1]) }, bfd.DetectionTimeExpired, "neighbor signaled session down"},
+				{"packets from s are lost", func() error { return link.CutFrom(test.link[0]) }, bfd.NeighborSignaledDown, "control detection time expired"},
 				{"both are lost", link.Cut, bfd.DetectionTimeExpired, "control detection time expired"},
 			} {
 				site.Must(t, cut.cut())

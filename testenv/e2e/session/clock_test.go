@@ -12,12 +12,11 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestClockJumps sets the host's clock an hour ahead and an hour back, many
-// times and each for a moment, while the speaker checks, refreshes and
-// withdraws: nobody notices. The clock is the whole host's, so this test has a
-// build tag of its own.
+// TestClockJumps sets the host's clock an hour ahead and an hour back, many times and
+// each for a moment. Meanwhile the speaker checks, refreshes and withdraws,
+// unaffected. The clock is the whole host's, so this test has its own build tag.
 func TestClockJumps(t *testing.T) {
-	// So many checks that some are under way when the clock jumps.
+	// So many checks that some are in progress when the clock jumps.
 	s := newAnnouncingSite(t, site.Files{"herald/herald.yaml": strings.Replace(site.BothPeers, "{name: apiserver, http", "{name: apiserver, interval: 10ms, http", 1)})
 	calm := watchBystander(t, s)
 	address := followAddress(t, s.Node("s"), site.VIP4)
@@ -31,7 +30,7 @@ func TestClockJumps(t *testing.T) {
 		t.Errorf("the address was removed %d times", n)
 	}
 
-	// What happens while the clock is wrong is dealt with as ever.
+	// Events while the clock is wrong are handled as usual.
 	s.ApiserverDies()
 	jump(t, time.Hour)
 	withdrawn(t, s)
@@ -40,8 +39,7 @@ func TestClockJumps(t *testing.T) {
 	announced(t, s)
 }
 
-// jump moves the clock by this much for a moment, and back again whatever
-// happens to the test.
+// jump moves the clock by this much for a moment, and always back again.
 func jump(t *testing.T, by time.Duration) {
 	t.Helper()
 	const moment = 20 * time.Millisecond

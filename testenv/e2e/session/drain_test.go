@@ -14,9 +14,9 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// TestDrain drains the speaker, ends the drain, and stops the process: the
-// route is first marked as going and then withdrawn, and with the process the
-// session ends with a reason.
+// TestDrain drains the speaker, ends the drain, and stops the process: the route is
+// first marked with GRACEFUL_SHUTDOWN and then withdrawn, and the process ends the
+// session with a reason.
 func TestDrain(t *testing.T) {
 	s := newPlainSession(t, site.PlainRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, med: 5}]"))
 	s.HasAddress(t, site.VIP4, true)
@@ -58,7 +58,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// wantUpdates waits until a node has logged what matches, in this order.
+// wantUpdates waits until a node has logged matches of all patterns, in this order.
 func wantUpdates(t *testing.T, n *lab.Node, patterns ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {

@@ -11,8 +11,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestDefaultGateway has a master whose peers are its default gateways, of any AS: they follow the
-// default routes of both families from r1 to r2, the new one before the old one goes, and then to nowhere.
+// TestDefaultGateway has a master with its default gateways as peers, of any AS. They
+// follow the default routes of both families from r1 to r2, the new one before the old
+// one goes, and then to nowhere.
 func TestDefaultGateway(t *testing.T) {
 	t.Parallel()
 	const router = `

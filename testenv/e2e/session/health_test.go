@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// because waits until status has the check unhealthy for a reason that begins
+// because waits until status reports the check unhealthy with a reason that begins
 // like this, and the VIP withdrawn.
 func because(t *testing.T, s *site.Session, reason string) {
 	t.Helper()
@@ -25,9 +25,9 @@ func because(t *testing.T, s *site.Session, reason string) {
 	})
 }
 
-// TestSlowAPIServer has the apiserver answer late, not at all, and in halves:
-// the deadline covers the whole answer. An answer that is slow but in time,
-// and one that says that the server is busy, withdraw nothing.
+// TestSlowAPIServer makes the apiserver answer late, not at all, and in halves: the
+// deadline covers the whole answer. Slow answers in time, and answers that the server
+// is busy, withdraw nothing.
 func TestSlowAPIServer(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -78,9 +78,9 @@ func probed(t *testing.T, s *site.Session, times uint64) {
 	})
 }
 
-// TestFlappingAPIServer has the apiserver come and go all the time. The first
-// time it goes, the VIP is withdrawn at once; then its return is damped, so
-// that the routers do not have to follow each time.
+// TestFlappingAPIServer makes the apiserver come and go all the time. The first time
+// it goes, the VIP is withdrawn immediately; then its return is damped, so that the
+// routers do not have to follow each time.
 func TestFlappingAPIServer(t *testing.T) {
 	t.Parallel()
 	const (

@@ -18,9 +18,9 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// TestHostileRouter has one router run every attack there is, each as a peer of
-// its own, while the other router's kernel route to the VIP does not change
-// once. Herald opens the sessions; in bgp.TestHostilePeer the peer does.
+// TestHostileRouter makes one router run every attack, each as a separate peer, while
+// the other router's kernel route to the VIP never changes. Here Herald opens the
+// sessions; in bgp.TestHostilePeer the peer does.
 func TestHostileRouter(t *testing.T) {
 	t.Parallel()
 	const (
@@ -75,7 +75,7 @@ func TestHostileRouter(t *testing.T) {
 		t.Errorf("resident memory was up to %d MiB", peak>>20)
 	}
 
-	// The first attacker has learnt to behave, and is taken back.
+	// The first attacker behaves now, and is accepted again.
 	behaved := make(chan error, 1)
 	go func() { _, err := attack(0, hostile.Behaved.Name, time.Minute); behaved <- err }()
 	s.ShowsPeer(t, attacker(0), func(p bgp.Session) error {
@@ -83,5 +83,5 @@ func TestHostileRouter(t *testing.T) {
 	})
 }
 
-// attacker is the address from which the i-th attack comes.
+// attacker returns the source address of the i-th attack.
 func attacker(i int) string { return fmt.Sprintf("10.0.2.%d", 100+i) }

@@ -24,7 +24,7 @@ type kernelSite struct {
 	*lab.Lab
 	site.Speaker
 	file          string
-	vips          []string // by the kernel; own is by Herald's session
+	vips          []string // announced by the kernel; own is announced by Herald's session
 	r1, r2        *site.RouteWatcher
 	apiserverDies func()
 }
@@ -33,7 +33,8 @@ const own = "10.99.0.20"
 
 func (k *kernelSite) Node(name string) *lab.Node { return k.Lab.Node(name) }
 
-// newKernelSite has a routing daemon, configured by a file of manifests/redistribute, announce these VIPs from a table to r1.
+// newKernelSite runs a routing daemon, configured by a file of manifests/redistribute,
+// that announces these VIPs from a table to r1.
 func newKernelSite(t *testing.T, daemon, file string, table int, vips ...string) *kernelSite {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +63,7 @@ func newKernelSite(t *testing.T, daemon, file string, table int, vips ...string)
 	return k
 }
 
-// kernelConf has the VIPs announced this way, and own by Herald's session.
+// kernelConf announces the VIPs this way, and own by Herald's session.
 func kernelConf(how string, vips ...string) string {
 	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
 kind: Speaker
@@ -78,7 +79,7 @@ bgp:
 `, strings.Join(vips, `", "`), how, own)
 }
 
-// byOwnSession has the first VIP announced by Herald's session for a while, and then as it was.
+// byOwnSession announces the first VIP by Herald's session for a while, and then as before.
 func (k *kernelSite) byOwnSession(t *testing.T) {
 	t.Helper()
 	before := site.ReadFile(t, k.file)
@@ -86,19 +87,19 @@ func (k *kernelSite) byOwnSession(t *testing.T) {
 		site.Must(t, os.WriteFile(k.file, []byte(text), 0o644))
 		site.Must(t, k.Node("s-speaker").Daemon("herald").Signal(unix.SIGHUP))
 	}
-	has := func(router string, want bool) {
+	hasRoute := func(router string, want bool) {
 		site.Eventually(t, site.Soon, func() error {
 			list, err := site.KernelRoutes(k.Node(router), k.vips[0])
 			return site.ErrorIf(err != nil || len(list) > 0 != want, "%v: %s has the routes %v to %s", err, router, list, k.vips[0])
 		})
 	}
 	reload(kernelConf("announce: bgp, linger: 3s", k.vips[0]))
-	has("r2", true)
-	has("r1", false)
+	hasRoute("r2", true)
+	hasRoute("r1", false)
 	k.mark()
 	reload(before) // the address is on lo for a while
 	k.announced(t)
-	has("r2", false)
+	hasRoute("r2", false)
 	if steps := k.r1.Steps(k.vips[0]); len(steps) != 1 {
 		t.Errorf("the route to %s changed so: %v", k.vips[0], steps)
 	}
@@ -123,7 +124,7 @@ func (k *kernelSite) routed(t *testing.T, want bool) {
 	}
 }
 
-// all are the VIPs and who is to have their routes.
+// all returns the VIPs with the routers for their routes.
 func (k *kernelSite) all() map[string]string {
 	out := map[string]string{own: "r2"}
 	for _, vip := range k.vips {
@@ -141,7 +142,7 @@ func (k *kernelSite) announced(t *testing.T) {
 	})
 	ready, err := site.Run(t, k.Node("s-speaker"), "herald", "status")
 	if err != nil || !strings.Contains(ready, "by the kernel's table") {
-		t.Errorf("%v: herald status says nothing of the table:\n%s", err, ready)
+		t.Errorf("%v: herald status does not mention the table:\n%s", err, ready)
 	}
 }
 
@@ -154,8 +155,9 @@ func (k *kernelSite) tableEmpty(t *testing.T) {
 	})
 }
 
-// TestKernelRoutes has FRR and BIRD announce a VIP from a table of the kernel, with the files that users get, while a session of Herald's
-// announces another, and takes the VIPs' server, their node's leave, and Herald itself away.
+// TestKernelRoutes makes FRR and BIRD announce a VIP from a kernel table, with the
+// documented files, while a session of Herald's announces another. Then it stops the
+// VIPs' server, drains the node, and stops Herald.
 func TestKernelRoutes(t *testing.T) {
 	for _, tt := range []struct {
 		name, daemon, file string
@@ -185,7 +187,7 @@ func TestKernelRoutes(t *testing.T) {
 
 			k.byOwnSession(t)
 
-			// The metric says first that the route is about to leave.
+			// First the metric announces that the route is about to leave.
 			k.mark()
 			site.MustRun(t, k.Node("s-speaker"), "herald", "drain")
 			k.routed(t, false)
@@ -216,7 +218,8 @@ func TestKernelRoutes(t *testing.T) {
 
 func (k *kernelSite) mark() { k.r1.Mark(); k.r2.Mark() }
 
-// once checks that the route to a VIP went once since the last mark, and did not come again.
+// once checks that the route to a VIP went exactly once since the last mark, and did not come
+// again.
 func (k *kernelSite) once(t *testing.T, vip string) {
 	t.Helper()
 	if steps := k.r1.Steps(vip); len(steps) != 1 || len(steps[0].NextHops) != 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// TestLinkDown takes the link to one of two routers away, in every way: its
-// route goes, the other router is not touched, and all is back when the link is.
+// TestLinkDown takes the link to one of two routers away, in every way: its route
+// goes, the other router is not touched, and everything is back when the link is.
 func TestLinkDown(t *testing.T) {
 	for name, fault := range map[string]func(*lab.Link) error{
 		"carrier lost":     (*lab.Link).Down,
@@ -39,7 +39,7 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-// TestLinkFlaps has one link lose its carrier 20 times in a row, then both at once for a while.
+// TestLinkFlaps makes one link lose its carrier 20 times in a row, then both at once for a while.
 func TestLinkFlaps(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -64,8 +64,8 @@ func TestLinkFlaps(t *testing.T) {
 	announced(t, s)
 }
 
-// TestLinkSetDown has an administrator set the link to one router down and up
-// again, and then lo: there the addresses are, and the apiserver that the check asks.
+// TestLinkSetDown sets the link to one router down and up again, as an administrator
+// does, and then lo, which has the addresses and the checked apiserver.
 func TestLinkSetDown(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)

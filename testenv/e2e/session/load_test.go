@@ -16,9 +16,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestPeerBFDUnderLoad holds a session of 3 × 10 ms, in real time at both ends,
-// while every core has more to do than it can: it must not go down. It takes
-// BFD_LOAD_TIME, ten seconds by default.
+// TestPeerBFDUnderLoad holds a session of 3 × 10 ms, in real time at both ends, while
+// every core is overloaded: it must not go down. It takes BFD_LOAD_TIME, ten seconds
+// by default.
 func TestPeerBFDUnderLoad(t *testing.T) {
 	s := site.NewSession(t, site.Files{
 		"r1.conf": site.RouterConf(64500, `
@@ -56,7 +56,7 @@ peers:
 		t.Errorf("real time: %s", status.Realtime)
 	}
 	if first := realtimeThreads(t, s.Node("s").Daemon("herald").Pid(), 2); first != 1 {
-		t.Errorf("%d threads are before the others, want the one that speaks BFD", first)
+		t.Errorf("%d threads have this priority, want 1 for BFD", first)
 	}
 	after := status.Peers[0]
 	if after.BFD == nil || after.BFD.State != bfd.Up || after.BFD.Downs != before.BFD.Downs || after.Drops != before.Drops {

@@ -18,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// bfdPeer is what FRR tells of a BFD session.
+// bfdPeer is FRR's view of a BFD session.
 type bfdPeer struct {
 	Multihop bool
 	Peer     string
@@ -29,7 +29,7 @@ type bfdPeer struct {
 	Transmit int    `json:"remote-transmit-interval"`
 }
 
-// bfdOf is the router's only BFD session.
+// bfdOf returns the router's only BFD session.
 func bfdOf(t *testing.T, r site.Router) (bfdPeer, error) {
 	t.Helper()
 	var all []bfdPeer
@@ -42,7 +42,7 @@ func bfdOf(t *testing.T, r site.Router) (bfdPeer, error) {
 	return all[0], nil
 }
 
-// watchedUp waits until both ends say that the BFD session is up.
+// watchedUp waits until both ends report that the BFD session is up.
 func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p bgp.Session) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() (err error) {
@@ -55,15 +55,15 @@ func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p
 		if b.Status != "up" || p.BFD == nil || p.BFD.State != bfd.Up {
 			return fmt.Errorf("BFD with %s: FRR says %+v, status says %+v", peer, b, p.BFD)
 		}
-		// FRR's bgpd begins the BFD session anew once BGP tells it which address it speaks from.
+		// FRR's bgpd restarts the BFD session once BGP knows the local address.
 		up := time.Since(p.BFD.Since)
 		return site.ErrorIf(up < time.Second, "BFD with %s is up for %v, want a second", peer, up)
 	})
 	return b, p
 }
 
-// watchedAs checks that both ends watch a session, over one hop or several, with an interval
-// of 300 ms.
+// watchedAs checks that both ends monitor a session, over one hop or several, with an
+// interval of 300 ms.
 func watchedAs(t *testing.T, s *site.Session, router, peer string, multihop bool) {
 	t.Helper()
 	b, p := watchedUp(t, s, router, peer)
@@ -75,9 +75,9 @@ func watchedAs(t *testing.T, s *site.Session, router, peer string, multihop bool
 	}
 }
 
-// TestPeerBFDFindsFaults cuts the link in each direction, freezes the speaker and
-// the router's forwarding: the route goes long before the hold time of 90
-// seconds, and comes back.
+// TestPeerBFDFindsFaults cuts the link in each direction, freezes the speaker and the
+// router's forwarding: the route goes long before the hold time of 90 seconds, and
+// comes back.
 func TestPeerBFDFindsFaults(t *testing.T) {
 	s := site.NewSession(t, site.Files{
 		"r1.conf": site.RouterConf(64500, watchedRouter+"\n neighbor 10.0.1.1 timers 30 90"),
@@ -94,7 +94,7 @@ peers:
 	for _, fault := range []struct {
 		name       string
 		make, undo func() error
-		known      bool // herald is in a state to notice
+		known      bool // herald runs, and can detect the fault
 	}{
 		{"cut", link.Cut, link.Heal, true},
 		{"cut from the speaker", func() error { return link.CutFrom("s") }, link.Heal, true},
@@ -110,7 +110,7 @@ peers:
 			if fault.known {
 				s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
 					return site.ErrorIf(p.State == "established" || p.BFD == nil || p.BFD.State == bfd.Up || p.BFD.Reason == "",
-						"status says %s, %+v", p.State, p.BFD)
+						"status shows %s, %+v", p.State, p.BFD)
 				})
 			}
 			site.Must(t, fault.undo())
@@ -120,20 +120,20 @@ peers:
 	}
 	p, err := s.Peer(t, "10.0.1.254")
 	site.Must(t, err)
-	// Where the router notices first, its notification may arrive before its BFD packet.
+	// If the router detects the fault first, its notification may arrive before its BFD packet.
 	if p.Drops < 4 || p.BFD.Downs < 2 {
 		t.Errorf("status counts %d lost sessions, %d of them by BFD; want 4 and 2 at least", p.Drops, p.BFD.Downs)
 	}
 }
 
-// watchedRouter is r1 with a session to s whose path BFD watches.
+// watchedRouter is r1 with a BGP session to s that BFD monitors.
 const watchedRouter = `
  neighbor 10.0.1.1 remote-as 64512
  neighbor 10.0.1.1 timers connect 1
  neighbor 10.0.1.1 bfd 3 300 300`
 
-// TestRouteWaitsForBFD cuts the link and heals it, several times over: when the router's kernel
-// has the route again, BFD is up at both ends, and was before.
+// TestRouteWaitsForBFD cuts the link and heals it several times: when the router's
+// kernel has the route again, BFD is up at both ends, and was before.
 func TestRouteWaitsForBFD(t *testing.T) {
 	s := newPlainSession(t, watchedRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
 	routes, w := site.WatchRoutes(t, s.Node("r1")), site.StartWitness(t)
@@ -161,8 +161,8 @@ func TestRouteWaitsForBFD(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutBFD has the router never speak BFD: it gets the route all the same, after a
-// wait that is told, and when it restarts, without another.
+// TestPeerWithoutBFD has a router that never speaks BFD: it gets the route
+// nevertheless, after a reported wait, and after its restart, without another wait.
 func TestPeerWithoutBFD(t *testing.T) {
 	s := newPlainSession(t, site.PlainRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
 	waits := func() (n int) {
@@ -170,14 +170,14 @@ func TestPeerWithoutBFD(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			log, err := os.ReadFile(s.Node("s").Log())
 			if n = strings.Count(string(log), "routes wait for BFD"); n == 0 || !strings.Contains(string(log), "routes go out without BFD") {
-				err = errors.Join(err, fmt.Errorf("the log tells of %d waits, or of the end of none", n))
+				err = errors.Join(err, fmt.Errorf("the log has %d waits, or an unfinished one", n))
 			}
 			return err
 		})
 		p, err := s.Peer(t, "10.0.1.254")
 		site.Must(t, err)
 		if p.Reason != "" || p.BFD == nil || p.BFD.State == bfd.Up || p.BFD.Reason == "" {
-			t.Errorf("status says %q of the session, and of BFD %+v", p.Reason, p.BFD)
+			t.Errorf("status has the reason %q for the session, and BFD %+v", p.Reason, p.BFD)
 		}
 		return n
 	}
@@ -187,7 +187,7 @@ func TestPeerWithoutBFD(t *testing.T) {
 	site.Boot(t, s.Lab, "r1")
 	s.Path(t, "r1", site.VIP4)
 	if now := waits(); now != before {
-		t.Errorf("after a restart of the router %d waits, want none", now-before)
+		t.Errorf("after a restart of the router %d waits, want 0", now-before)
 	}
 }
 
@@ -218,10 +218,10 @@ func TestPeerBFDReload(t *testing.T) {
 	saysGoodbye(t, s)
 	inPlace(t, s.Config, conf(", bfd: {interval: 300ms}"))
 	watchedUp(t, s, "r1", "10.0.1.254")
-	s.Path(t, "r1", site.VIP4) // FRR took the end of BFD for a fault, against RFC 5882 section 4.2, and ended its session
+	s.Path(t, "r1", site.VIP4) // FRR treated the end of BFD as a fault, against RFC 5882 section 4.2, and ended its session
 }
 
-// saysGoodbye waits until r1 has been told that BFD ends on purpose.
+// saysGoodbye waits until r1 has received that BFD ends on purpose.
 func saysGoodbye(t *testing.T, s *site.Session) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -233,7 +233,7 @@ func saysGoodbye(t *testing.T, s *site.Session) {
 	})
 }
 
-// TestPeerBFDSaysGoodbye ends the speaker on purpose: the router does not take it for a fault.
+// TestPeerBFDSaysGoodbye ends the speaker on purpose: the router does not treat that as a fault.
 func TestPeerBFDSaysGoodbye(t *testing.T) {
 	s := newPlainSession(t, watchedRouter, site.SpeakerConf([]string{site.VIP4}, "peers: [{address: 10.0.1.254, asn: 64500, bfd: {interval: 300ms}}]"))
 	watchedUp(t, s, "r1", "10.0.1.254")
@@ -248,6 +248,6 @@ func TestPeerBFDSaysGoodbye(t *testing.T) {
 		return nil
 	})
 	if strings.Contains(said(), "session lost") {
-		t.Error("herald takes its own goodbye for a fault")
+		t.Error("herald treats its own end of BFD as a fault")
 	}
 }

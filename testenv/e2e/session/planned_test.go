@@ -16,16 +16,16 @@ import (
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
-// twoPeers is the configuration of a speaker with a session to r1 and r2, and
+// twoPeers returns the configuration of a speaker with sessions to r1 and r2, and
 // these lines for its VIP.
 func twoPeers(vip string) string {
 	conf := site.SpeakerConf([]string{site.VIP4}, "peers:\n- {address: 10.0.1.254, asn: 64500}\n- {address: 10.0.2.254, asn: 64500}")
 	return strings.Replace(conf, "checks: [apiserver]}", "checks: [apiserver]"+vip+"}", 1)
 }
 
-// TestMoveBetweenPeers moves a VIP from one peer to the other by a reload: the
-// new one has its route before the old one loses it, and the old one is told
-// before that.
+// TestMoveBetweenPeers moves a VIP from one peer to the other by a reload. The new
+// peer has its route before the old one loses it, and the old one first gets a
+// warning.
 func TestMoveBetweenPeers(t *testing.T) {
 	s := site.NewSession(t, site.Files{
 		"r1.conf":            site.RouterConf(64500, site.PlainRouter),
@@ -68,8 +68,8 @@ func TestMoveBetweenPeers(t *testing.T) {
 	onceUp(t, s, "r2", "10.0.2.1")
 }
 
-// TestLastResort has a VIP that is demoted, not withdrawn, when its check
-// fails: the routers keep it as the worst route, and the address stays.
+// TestLastResort has a VIP that is demoted, not withdrawn, when its check fails: the
+// routers keep it as the worst route, and the address stays.
 func TestLastResort(t *testing.T) {
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter), "herald/herald.yaml": twoPeers(`, onFailure: demote`)})
 	s.Readyz.SetAll(stub.Answer{Status: http.StatusInternalServerError})
@@ -91,7 +91,7 @@ func TestLastResort(t *testing.T) {
 		s.Shows(t, func(status admin.Status) error {
 			paths, _, err := s.Router("r1").Paths(t, site.VIP4)
 			if err == nil && (status.VIPs[0].Stage != want || len(paths) != 1 || paths[0].MED != med) {
-				err = fmt.Errorf("status says %s, r1 has %+v", status.VIPs[0].Stage, paths)
+				err = fmt.Errorf("status shows %s, r1 has %+v", status.VIPs[0].Stage, paths)
 			}
 			return err
 		})
@@ -103,8 +103,8 @@ func TestLastResort(t *testing.T) {
 	routes.Kept(t)
 }
 
-// TestAttributesChange reloads a VIP with other attributes: FRR hears them in
-// the same session, and its route is never away.
+// TestAttributesChange reloads a VIP with other attributes: FRR receives them in the
+// same session, and its route is never away.
 func TestAttributesChange(t *testing.T) {
 	s := newPlainSession(t, site.PlainRouter, twoPeers(""))
 	routes := site.WatchRoutes(t, s.Node("r1"))

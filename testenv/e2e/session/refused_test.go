@@ -12,20 +12,19 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestRefused has one peer of two be wrong in every way: its session never
-// comes up, status says why in the words expected, and the other session is
-// untouched.
+// TestRefused misconfigures one of two peers in every way: its session never comes up,
+// status reports the expected reason, and the other session is untouched.
 func TestRefused(t *testing.T) {
 	const right = "\n neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1"
 	for _, test := range []struct {
 		name string
-		// frr is what the bgp section of r1 has, which is not booted if empty,
-		// and peer the speaker's idea of it.
+		// frr is r1's bgp section; r1 is not booted if it is empty. peer is the speaker's entry for the
+		// peer.
 		frr, peer string
-		// reason is a regular expression for what status says.
+		// reason is a regular expression for the reason in status.
 		reason string
-		// oneSided is a session that herald may take to be up: it hears the peer,
-		// which does not hear it.
+		// oneSided marks a session that herald may consider up: it receives from the peer,
+		// but not vice versa.
 		oneSided bool
 	}{
 		{"wrong password", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`, `10\.0\.1\.254 does not answer.*its password differs from passwordFile`, false},
@@ -38,9 +37,9 @@ func TestRefused(t *testing.T) {
 		{"GTSM that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`, `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`, false},
 		{"no family in common", right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate", `{address: 10.0.1.254, asn: 64500}`, `the peer refuses`, false},
 		{"no BGP at the peer", "", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 refuses TCP port 179`, false},
-		{"nobody at the address", "", `{address: 10.0.1.77, asn: 64500}`, `10\.0\.1\.77 is unreachable`, false},
-		// FRR sends no router advertisements unless something is unnumbered
-		{"nobody on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement heard on eth1`, false},
+		{"an unused address", "", `{address: 10.0.1.77, asn: 64500}`, `10\.0\.1\.77 is unreachable`, false},
+		// FRR sends router advertisements only with an unnumbered session
+		{"no router on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement heard on eth1`, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +63,7 @@ func TestRefused(t *testing.T) {
 						t.Fatalf("the session came up: %+v", p)
 					}
 					return site.ErrorIf(!regexp.MustCompile(test.reason).MatchString(p.Reason),
-						"status says %q, want %q", p.Reason, test.reason)
+						"status has the reason %q, want %q", p.Reason, test.reason)
 				}
 				return errors.New("the peer is not in status")
 			})
@@ -73,7 +72,7 @@ func TestRefused(t *testing.T) {
 				n, err := s.Router("r1").Neighbor(t, "10.0.1.1")
 				site.Must(t, err)
 				if n.Established != 0 || n.State == "Established" {
-					t.Errorf("FRR says that the session was up %d times and is %s now", n.Established, n.State)
+					t.Errorf("FRR reports that the session was up %d times and is %s now", n.Established, n.State)
 				}
 			}
 			onceUp(t, s, "r2", "10.0.2.1")

@@ -23,14 +23,15 @@ var (
 	rich = site.SpeakerConf([]string{site.VIP4, "10.99.0.11"}, "peers:\n- {address: 10.0.1.254, asn: 64500}\n- {address: 10.0.2.254, asn: 64500}")
 )
 
-// inPlace writes the file as an editor that keeps the inode does.
+// inPlace writes the file as an editor does that keeps the inode.
 func inPlace(t *testing.T, folder, content string) {
 	site.Must(t, os.WriteFile(filepath.Join(folder, "herald.yaml"), []byte(content), 0o644))
 }
 
-// TestReload adds a peer and an address while the speaker runs, breaks the
-// file and mends it: the first peer's session and the first address's route
-// are not touched by any of it. SIGHUP loads the file again, good or bad. The other ways to change a file are in the tests of config.Watch.
+// TestReload adds a peer and an address while the speaker runs, breaks the file and
+// mends it. The first peer's session and the first address's route are untouched.
+// SIGHUP loads the file again, good or bad. The tests of config.Watch cover other ways
+// to change a file.
 func TestReload(t *testing.T) {
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter)})
 	inPlace(t, s.Config, lean)
@@ -96,8 +97,8 @@ func TestReload(t *testing.T) {
 	untouched()
 }
 
-// generation waits until status counts this many configurations, and has
-// something against the file as it is now that begins like this, or nothing.
+// generation waits until status counts this many configurations, and has a complaint
+// about the current file that begins like this, or none.
 func generation(t *testing.T, s *site.Session, want int, complaint string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {

@@ -15,11 +15,10 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestOutOfDescriptors leaves the speaker no descriptor beyond those it has,
-// and meanwhile its apiserver dies and a router restarts: the VIP is withdrawn
-// all the same, and once there are descriptors again all is as before. With
-// not even one for the next connection of its check, it cannot know whether
-// the apiserver lives, and withdraws.
+// TestOutOfDescriptors denies the speaker further descriptors, and meanwhile kills its
+// apiserver and restarts a router. The VIP is withdrawn nevertheless, and once there
+// are descriptors again everything is as before. Without a descriptor for its check it
+// cannot know whether the apiserver lives, and withdraws.
 func TestOutOfDescriptors(t *testing.T) {
 	for name, most := range map[string]func(*testing.T, int) uint64{
 		"those it has": lowestFreeDescriptor,
@@ -68,7 +67,7 @@ func limit(t *testing.T, pid, resource int, most uint64) (lift func()) {
 	}
 }
 
-// lowestFreeDescriptor is the number that the process's next open file gets.
+// lowestFreeDescriptor returns the number of the process's next open file.
 func lowestFreeDescriptor(t *testing.T, pid int) uint64 {
 	t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -84,15 +83,15 @@ func lowestFreeDescriptor(t *testing.T, pid int) uint64 {
 	return uint64(lowest)
 }
 
-// TestOutOfMemory takes the speaker's memory away until its runtime gives up:
-// the routes go with the process and the address by itself.
+// TestOutOfMemory takes the speaker's memory away until its runtime gives up: the
+// routes go with the process, and the address expires.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
 	herald := s.Node("s").Daemon("herald")
 	limit(t, herald.Pid(), unix.RLIMIT_AS, 1)
 
-	// What it has may do for long, so give it a lot to read.
+	// Its present memory may last for long, so give it a lot to read.
 	big := site.BothPeers + strings.Repeat("#  \n", 200_000)
 	site.Eventually(t, site.Soon, func() error {
 		if !herald.Running() {
@@ -116,9 +115,9 @@ func TestOutOfMemory(t *testing.T) {
 	announced(t, s)
 }
 
-// TestKilledAndRestarted kills the speaker and starts it again, with its
-// control socket and its address still there: it takes both over, and the
-// address is never gone.
+// TestKilledAndRestarted kills the speaker and starts it again, with its control
+// socket and its address still present: it takes both over, and the address never
+// goes.
 func TestKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -134,8 +133,8 @@ func TestKilledAndRestarted(t *testing.T) {
 	}
 }
 
-// TestDiskFull has the speaker live on full file systems: a configuration that
-// was cut off by that is refused, everything else goes on.
+// TestDiskFull runs the speaker on full file systems: it refuses a configuration that
+// was cut off by that, everything else continues.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	s := site.NewSession(t, nil)
@@ -149,8 +148,7 @@ func TestDiskFull(t *testing.T) {
 	announced(t, s)
 	calm := watchBystander(t, s)
 
-	// The first fill leaves nothing but the page that the configuration has,
-	// in which a longer one is cut off.
+	// The first fill leaves only the configuration's page, which cuts off a longer one.
 	const fill = `for d in /etc/herald /run/herald /var; do ! cat /dev/zero >>$d/fill 2>/dev/null || exit 1; done`
 	site.Shell(t, n, fill)
 	site.Shell(t, n, `
@@ -172,9 +170,8 @@ func TestDiskFull(t *testing.T) {
 	generation(t, s, 2, "")
 }
 
-// TestReadOnlyRoot has the root file system turn read-only under the speaker,
-// as it does on a disk error: it lives on, withdraws and announces, and can be
-// started anew.
+// TestReadOnlyRoot makes the root file system read-only under the speaker, as on a
+// disk error: it continues to withdraw and announce, and can be restarted.
 func TestReadOnlyRoot(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -187,7 +184,7 @@ func TestReadOnlyRoot(t *testing.T) {
 	site.Boot(t, s.Lab, "s")
 	announced(t, s)
 
-	// Without /run it cannot be started, but what runs does go on.
+	// Without /run it cannot be started, but a running speaker continues.
 	site.Shell(t, s.Node("s"), `mount -o remount,ro /run`)
 	s.ApiserverDies()
 	withdrawn(t, s)
@@ -195,10 +192,9 @@ func TestReadOnlyRoot(t *testing.T) {
 	announced(t, s)
 }
 
-// TestConntrackFull has the node's connection tracking drop whatever begins,
-// as it does when its table is full: nobody can connect to the VIP here, and
-// the check cannot either, so it is withdrawn; the sessions, which are in the
-// table, stay.
+// TestConntrackFull makes the node's connection tracking drop new connections, as when
+// its table is full. Clients cannot connect to the VIP, and the check cannot either,
+// so it is withdrawn; the sessions, which are in the table, stay.
 func TestConntrackFull(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -214,7 +210,7 @@ func TestConntrackFull(t *testing.T) {
 	status, err := s.Status(t)
 	site.Must(t, err)
 	if why := status.VIPs[0].Reason; !strings.Contains(why, "within") {
-		t.Errorf("status says %q, want that there was no connection in time", why)
+		t.Errorf("status has the reason %q, want a connection timeout", why)
 	}
 	site.Shell(t, s.Node("s"), `nft delete table inet full`)
 	announced(t, s)

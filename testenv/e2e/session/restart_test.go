@@ -11,10 +11,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestRouterRestarts kills and starts one of two routers, several times over,
-// with connections opened by herald alone and by both sides at once: the
-// session and the route are back in seconds, and the other router's session is
-// not touched.
+// TestRouterRestarts kills and starts one of two routers several times, with
+// connections opened by herald alone and by both sides. The session and the route are
+// back in seconds, and the other router's session is not touched.
 func TestRouterRestarts(t *testing.T) {
 	for name, listen := range map[string]string{"opened by herald": "", "opened by both": "listen: {}\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestRouterRestarts(t *testing.T) {
 			for range restarts {
 				site.Must(t, s.Node("r1").Kill())
 				s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
-					return site.ErrorIf(p.State == "established", "status still has the session")
+					return site.ErrorIf(p.State == "established", "status still shows the session")
 				})
 				site.Boot(t, s.Lab, "r1")
 				started := time.Now()
@@ -55,8 +54,8 @@ func TestRouterRestarts(t *testing.T) {
 	}
 }
 
-// TestPeerShutsDown has the router's operator shut the session down, and start
-// it again: status says why in the operator's own words.
+// TestPeerShutsDown has the router's operator shut the session down, and start it
+// again: status contains the operator's own reason.
 func TestPeerShutsDown(t *testing.T) {
 	s := newPlainSession(t, site.PlainRouter, lean)
 
@@ -67,7 +66,7 @@ func TestPeerShutsDown(t *testing.T) {
 	configure("neighbor 10.0.1.1 shutdown message new line cards")
 	s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
 		return site.ErrorIf(p.State == "established" || !strings.Contains(p.Reason, `the peer says "new line cards"`),
-			"status says %s because %q", p.State, p.Reason)
+			"status shows %s because %q", p.State, p.Reason)
 	})
 	tells(t, s, "announced to 0 of 1 peers")
 	configure("no neighbor 10.0.1.1 shutdown")

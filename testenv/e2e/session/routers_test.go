@@ -12,8 +12,8 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestRouterLosesPower cuts the power of one of two routers and gives it back:
-// the other one is not touched.
+// TestRouterLosesPower cuts the power of one of two routers and restores it: the other
+// one is not touched.
 func TestRouterLosesPower(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -30,10 +30,10 @@ func TestRouterLosesPower(t *testing.T) {
 	calm.untouched(t)
 }
 
-// TestRouterFreezes freezes the bgpd of one of two routers: the session ends
-// with the hold time and the other router is not touched. An apiserver that
-// dies meanwhile is withdrawn from the other router as ever, and from the
-// frozen one as soon as it runs on.
+// TestRouterFreezes freezes the bgpd of one of two routers: the session ends with the
+// hold time and the other router is not touched. If the apiserver dies meanwhile, the
+// VIP is withdrawn from the other router as usual, and from the frozen one as soon as
+// it continues.
 func TestRouterFreezes(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
@@ -47,7 +47,7 @@ func TestRouterFreezes(t *testing.T) {
 
 	died := time.Now()
 	s.ApiserverDies()
-	onlyOn(t, s, "r1") // where nobody is left to take the route away
+	onlyOn(t, s, "r1") // where no process is left to remove the route
 	s.HasAddress(t, site.VIP4, false)
 	t.Logf("the other router's route gone after %v", calm.routes.GoneAfter(died))
 	site.Must(t, bgpd.Thaw())
@@ -56,8 +56,9 @@ func TestRouterFreezes(t *testing.T) {
 	announced(t, s)
 }
 
-// TestRouteFiltered has a router refuse the route: status says what it was sent
-// nevertheless, that clients behind it do not reach the VIP, and counts those behind the other.
+// TestRouteFiltered makes a router refuse the route: status still reports the
+// advertised route, reports that clients behind this router do not reach the VIP, and
+// counts connections through the other router.
 func TestRouteFiltered(t *testing.T) {
 	t.Parallel()
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, site.PlainRouter+"\n neighbor 10.0.1.1 prefix-list nothing in\nexit\nip prefix-list nothing deny any")})
@@ -66,7 +67,7 @@ func TestRouteFiltered(t *testing.T) {
 	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
 	onlyOn(t, s, "r2")
 	s.ShowsPeer(t, "10.0.1.254", func(p bgp.Session) error {
-		return site.ErrorIf(!slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)), "status says that r1 was sent %v, want the VIP among them", p.Advertised)
+		return site.ErrorIf(!slices.Contains(p.Advertised, site.HostPrefix(site.VIP4)), "status shows %v as advertised to r1, want the VIP among them", p.Advertised)
 	})
 	for router, want := range map[string]bool{"r1": false, "r2": true} {
 		conn, err := s.Node(router).DialContext(t.Context(), "tcp", site.VIP4+":6443")

@@ -17,14 +17,14 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// manyVIPs is how many VIPs the site of TestScale has.
+// manyVIPs is the number of VIPs in TestScale.
 const manyVIPs = 1000
 
-// TestScale has a speaker of 1,000 VIPs and two routers, and does to all at
-// once what the other tests do to one: announce, withdraw, change, drain, and
-// lose a router that no longer reads what it is sent.
+// TestScale has a speaker of 1,000 VIPs and two routers, and repeats the other tests
+// with all VIPs at once: announce, withdraw, change, drain, and lose a router that no
+// longer reads.
 func TestScale(t *testing.T) {
-	const mostResident = 80_000_000 // bytes; a reload takes the most, 69 MB on a machine at rest
+	const mostResident = 80_000_000 // bytes; a reload takes the most, 69 MB on an idle machine
 	s := &scaleSite{Session: site.NewSession(t, site.Files{"herald/herald.yaml": manyConf(0)})}
 	s.apiserverStarts = func() { s.Session.ApiserverStarts(t) } // it outlives the subtest that starts it
 	site.Boot(t, s.Lab, "r1", "r2", "s")
@@ -45,7 +45,7 @@ func TestScale(t *testing.T) {
 		{"MTU black hole", s.testBlackHole},
 	} {
 		if !t.Run(test.name, test.run) {
-			t.FailNow() // what follows begins where it should have ended
+			t.FailNow() // later steps depend on its result
 		}
 		t.Logf("%s: resident memory %.1f MB (at most %.1f)", test.name, float64(s.memory(t, "VmRSS"))/1e6, float64(s.memory(t, "VmHWM"))/1e6)
 	}
@@ -61,13 +61,13 @@ type scaleSite struct {
 	routes          map[string]*site.RouteWatcher // by router
 }
 
-// memory is a figure of the speaker's memory, in bytes.
+// memory returns a figure of the speaker's memory, in bytes.
 func (s *scaleSite) memory(t *testing.T, name string) int {
 	t.Helper()
 	return site.Memory(t, s.Node("s").Daemon("herald").Pid(), name)
 }
 
-// manyConf is the configuration of manyVIPs VIPs from the address with this number on.
+// manyConf returns the configuration of manyVIPs VIPs, starting with the address of this number.
 func manyConf(first int) string {
 	var vips strings.Builder
 	for i := first; i < first+manyVIPs; i++ {
@@ -80,13 +80,14 @@ func manyConf(first int) string {
 
 func manyAddress(i int) string { return fmt.Sprintf("10.99.%d.%d", i/250, 1+i%250) }
 
-// all waits until the addresses are on s and these routers, and no others, have all routes.
+// all waits until the addresses are on s and only these routers have all routes.
 func (s *scaleSite) all(t *testing.T, routers ...string) {
 	t.Helper()
 	s.counts(t, manyVIPs, routers...)
 }
 
-// counts waits until s has so many of the addresses, these routers all routes and the others none.
+// counts waits until s has this many of the addresses, these routers all routes and the others
+// none.
 func (s *scaleSite) counts(t *testing.T, bound int, routers ...string) {
 	t.Helper()
 	site.Eventually(t, 2*site.Soon, func() error {
@@ -126,7 +127,7 @@ func countRoutes(n *lab.Node) (count int, err error) {
 	return count, err
 }
 
-// mark has the recorders forget.
+// mark makes the recorders forget.
 func (s *scaleSite) mark() time.Time {
 	for _, r := range s.routes {
 		r.Mark()
@@ -134,7 +135,7 @@ func (s *scaleSite) mark() time.Time {
 	return time.Now()
 }
 
-// logChanges tells when the first and the last change of the routers came.
+// logChanges logs when the first and the last change of the routers came.
 func (s *scaleSite) logChanges(t *testing.T, what string, cause time.Time) {
 	t.Helper()
 	for _, name := range []string{"r1", "r2"} {
@@ -146,7 +147,7 @@ func (s *scaleSite) logChanges(t *testing.T, what string, cause time.Time) {
 	}
 }
 
-// testOneChanges has one VIP of all get another address: nothing else changes on the routers.
+// testOneChanges gives a single VIP another address: nothing else changes on the routers.
 func (s *scaleSite) testOneChanges(t *testing.T) {
 	updates := func() (n int) {
 		var all map[string]struct {
@@ -179,7 +180,7 @@ func (s *scaleSite) testOneChanges(t *testing.T) {
 			}
 		}
 	}
-	// The old route is marked as going and then withdrawn, the new one announced.
+	// The old route is marked with GRACEFUL_SHUTDOWN and then withdrawn, the new one announced.
 	if n := updates() - before; n < 2 || n > 4 {
 		t.Errorf("r1 was sent %d UPDATEs, want 2 to 4", n)
 	}
@@ -207,15 +208,15 @@ func (s *scaleSite) testDrain(t *testing.T) {
 	s.all(t, "r1", "r2")
 }
 
-// testRouterStopsReading freezes a router while all VIPs come and go: the other
-// router follows as ever, and the frozen one catches up when it runs on.
+// testRouterStopsReading freezes a router while all VIPs come and go: the other router
+// follows as usual, and the frozen one catches up when it continues.
 func (s *scaleSite) testRouterStopsReading(t *testing.T) {
 	bgpd := s.Node("r1").Daemon("bgpd")
 	site.Must(t, bgpd.Freeze())
 	for range 2 {
 		died := s.mark()
 		s.ApiserverDies()
-		s.counts(t, 0, "r1") // where nobody is left to take the routes away
+		s.counts(t, 0, "r1") // where no process is left to remove the routes
 		s.logChanges(t, "withdrawn", died)
 		s.apiserverStarts()
 		s.all(t, "r1", "r2")
@@ -226,9 +227,9 @@ func (s *scaleSite) testRouterStopsReading(t *testing.T) {
 	s.all(t, "r1", "r2")
 }
 
-// testBlackHole has the far side of a link lose what is longer than 600 bytes,
-// on a session that has agreed on more: full UPDATEs do not get through, so the
-// routes there go with the hold time. The session comes back with shorter segments.
+// testBlackHole makes the far side of a link lose packets longer than 600 bytes, on a
+// session with longer segments. Full UPDATEs do not get through, so the routes there
+// go with the hold time. The session comes back with shorter segments.
 func (s *scaleSite) testBlackHole(t *testing.T) {
 	site.Shell(t, s.Node("r1"), "ip link set eth1 mtu 600")
 	died := s.mark()

@@ -19,31 +19,32 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// session is a kind of BGP session: the configuration of both ends, and what
-// FRR shows when it is up.
+// session is a kind of BGP session: the configuration of both ends, and the expected output of
+// FRR.
 type session struct {
 	name string
-	// router is the node that runs FRR, r1 if empty, asn its AS number, 64500
-	// if zero, and frr what its bgp section has besides the neighbor.
+	// router is the FRR node, r1 if empty, asn its AS number, 64500 if zero, and frr the
+	// rest of its bgp section.
 	router string
 	asn    uint32
 	frr    string
-	// herald is what the speaker's bgp section has.
+	// herald is the speaker's bgp section.
 	herald string
-	// neighbor is the speaker's name in FRR, peer the router's in the speaker's status: 10.0.1.1 and 10.0.1.254 by default.
+	// neighbor is the speaker's name in FRR, peer the router's in the speaker's status:
+	// 10.0.1.1 and 10.0.1.254 by default.
 	neighbor, peer string
-	// bfd says to bring it up once more with BFD, which is for one hop or multihop.
+	// bfd repeats the test with BFD, for one hop or multihop.
 	bfd, multihop bool
-	// paths are what FRR has of each VIP: the IPv4 one, from the neighbor, if nil.
+	// paths are FRR's paths to each VIP; nil means the IPv4 one, from the neighbor.
 	paths map[string]site.Path
-	// check looks at what is special about it.
+	// check checks the special properties of the session.
 	check func(t *testing.T, n site.Neighbor, p bgp.Session)
 }
 
-// overIPv6 is what a session over IPv6 brings.
+// overIPv6 is the result of a session over IPv6.
 var overIPv6 = map[string]site.Path{site.VIP6: {ASPath: "64512", NextHop: site.IP("fd00:1::1")}}
 
-// activate has FRR give a neighbor the routes of a family.
+// activate makes FRR give a neighbor the routes of a family.
 func activate(family, neighbor string) string {
 	return "\n address-family " + family + " unicast\n  neighbor " + neighbor + " activate\n exit-address-family"
 }
@@ -54,7 +55,7 @@ var sessions = []session{
 	{name: "MD5 over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: overIPv6, check: wantMD5,
 		frr:    " neighbor fd00:1::1 password sesame" + activate("ipv6", "fd00:1::1"),
 		herald: `peers: [{address: "fd00:1::254", asn: 64500, passwordFile: /etc/herald/password}]`},
-	// That FRR insists on it, and herald too, is shown by TestRefused.
+	// TestRefused shows that FRR, and herald too, insists on it.
 	{name: "GTSM", bfd: true, multihop: true,
 		frr: " neighbor 10.0.1.1 ttl-security hops 1", herald: `peers: [{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}]`},
 	{name: "GTSM over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: overIPv6,
@@ -68,14 +69,14 @@ var sessions = []session{
 		frr: activate("ipv6", "fd00:1::1"), herald: `peers: [{address: "fd00:1::254", asn: 64500}]`},
 	{name: "dual stack over IPv4", paths: both("10.0.1.1", "fd00:1::1"),
 		frr: activate("ipv6", "10.0.1.1"), herald: `peers: [{address: 10.0.1.254, asn: 64500, families: [ipv4, ipv6]}]`},
-	// RFC 8950. FRR begins to advertise the prefix of the link, from which s
-	// makes itself a second address, so it has to be told which one to use.
+	// RFC 8950. FRR begins to advertise the prefix of the link, and s makes itself a
+	// second address from it, so its address has to be configured.
 	{name: "dual stack over IPv6", neighbor: "fd00:1::1", peer: "fd00:1::254", paths: both("fd00:1::1", "fd00:1::1"),
 		frr:    " neighbor fd00:1::1 capability extended-nexthop" + activate("ipv4", "fd00:1::1") + activate("ipv6", "fd00:1::1"),
 		herald: `peers: [{address: "fd00:1::254", localAddress: "fd00:1::1", asn: 64500, families: [ipv4, ipv6]}]`,
 		check: func(t *testing.T, n site.Neighbor, _ bgp.Session) {
 			if got := n.Capabilities.ExtendedNextHop; got != "advertisedAndReceived" {
-				t.Errorf("FRR says %q of the extended next hop", got)
+				t.Errorf("FRR reports %q for the extended next hop", got)
 			}
 		}},
 	{name: "IPv4 over IPv6 without extended next hops", neighbor: "fd00:1::1", peer: "fd00:1::254",
@@ -84,10 +85,10 @@ var sessions = []session{
 		frr: " neighbor eth1 interface remote-as external" + activate("ipv6", "eth1"), herald: `peers: [{interface: eth1, asn: 64500}]`,
 		check: func(t *testing.T, n site.Neighbor, p bgp.Session) {
 			if !p.Address.IsLinkLocalUnicast() || p.Address.Zone() != "eth1" {
-				t.Errorf("status has the peer at %v, want its link-local address", p.Address)
+				t.Errorf("status shows the peer at %v, want its link-local address", p.Address)
 			}
 			if n.LocalAddress != p.Address.WithZone("").String() {
-				t.Errorf("FRR is at %s, the speaker's status says %s", n.LocalAddress, p.Address)
+				t.Errorf("FRR is at %s, the speaker's status shows %s", n.LocalAddress, p.Address)
 			}
 		}},
 	{name: "iBGP", asn: 64512, bfd: true, herald: "localPref: 200\npeers: [{address: 10.0.1.254, asn: 64512}]",
@@ -106,7 +107,7 @@ peers:
 		frr: " timers bgp 60 180", herald: `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 6s}]`},
 	{name: "hold time proposed by FRR", check: wantHoldTime(9 * time.Second),
 		frr: " timers bgp 3 9", herald: `peers: [{address: 10.0.1.254, asn: 64500, holdTime: 90s}]`},
-	// Nothing but FRR's own attempt can succeed.
+	// Only FRR's own attempt can succeed.
 	{name: "opened by FRR", frr: " neighbor 10.0.1.1 timers connect 1", herald: "listen: {}\npeers: [{address: 10.0.1.254, asn: 64500, port: 1790}]",
 		check: func(t *testing.T, n site.Neighbor, _ bgp.Session) {
 			if n.RemotePort != 179 {
@@ -115,7 +116,7 @@ peers:
 		}},
 }
 
-// both are the paths of a dual-stack session.
+// both returns the paths of a dual-stack session.
 func both(hop4, hop6 string) map[string]site.Path {
 	return map[string]site.Path{
 		site.VIP4: {ASPath: "64512", NextHop: site.IP(hop4)}, site.VIP6: {ASPath: "64512", NextHop: site.IP(hop6)},
@@ -129,7 +130,7 @@ func wantMD5(t *testing.T, n site.Neighbor, _ bgp.Session) {
 	}
 }
 
-// wantTwoHops checks that FRR lets the neighbor be two hops away.
+// wantTwoHops checks that FRR allows the neighbor to be two hops away.
 func wantTwoHops(t *testing.T, n site.Neighbor, _ bgp.Session) {
 	if n.MaxHops != 2 {
 		t.Errorf("FRR takes the neighbor to be %d hops away at most, want 2", n.MaxHops)
@@ -149,8 +150,8 @@ func wantHoldTime(want time.Duration) func(*testing.T, site.Neighbor, bgp.Sessio
 	}
 }
 
-// TestSession brings up every kind of session with FRR, and looks at what FRR
-// shows of it and of the routes that it brings.
+// TestSession brings up every kind of session with FRR, and checks FRR's view of the
+// session and its routes.
 func TestSession(t *testing.T) {
 	for _, test := range sessions {
 		test.neighbor, test.peer = cmp.Or(test.neighbor, "10.0.1.1"), cmp.Or(test.peer, "10.0.1.254")

@@ -24,7 +24,7 @@ var plainPeers = []struct{ router, neighbor, peer string }{
 	{"r2", "10.0.2.1", "10.0.2.254"},
 }
 
-// newAnnouncingSite makes a site whose speaker announces the VIP to r1 and r2.
+// newAnnouncingSite makes a site with a speaker that announces the VIP to r1 and r2.
 func newAnnouncingSite(t *testing.T, own site.Files) *site.Session {
 	t.Helper()
 	s := site.NewSession(t, own)
@@ -33,7 +33,8 @@ func newAnnouncingSite(t *testing.T, own site.Files) *site.Session {
 	return s
 }
 
-// newPlainSession makes a site whose speaker has this configuration, and a session with r1 alone.
+// newPlainSession makes a site with this configuration of the speaker, and a session with r1
+// alone.
 func newPlainSession(t *testing.T, router, herald string) *site.Session {
 	t.Helper()
 	s := site.NewSession(t, site.Files{"r1.conf": site.RouterConf(64500, router), "herald/herald.yaml": herald})
@@ -70,7 +71,7 @@ func withdrawn(t *testing.T, s *site.Session) {
 	s.HasAddress(t, site.VIP4, false)
 }
 
-// onlyOn waits until of r1 and r2 exactly these have a route to the VIP in their kernels.
+// onlyOn waits until exactly these of r1 and r2 have a route to the VIP in their kernels.
 func onlyOn(t *testing.T, s *site.Session, routers ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -79,33 +80,33 @@ func onlyOn(t *testing.T, s *site.Session, routers ...string) {
 			if err != nil {
 				return err
 			}
-			if has := len(list) > 0; has != slices.Contains(routers, p.router) {
-				return fmt.Errorf("%s has a route to %s: %t", p.router, site.VIP4, has)
+			if present := len(list) > 0; present != slices.Contains(routers, p.router) {
+				return fmt.Errorf("%s has a route to %s: %t", p.router, site.VIP4, present)
 			}
 		}
 		return nil
 	})
 }
 
-// down waits until status has the session with the peer down.
+// down waits until status shows the session with the peer as down.
 func down(t *testing.T, s *site.Session, peer string) {
 	t.Helper()
 	s.ShowsPeer(t, peer, func(p bgp.Session) error {
 		return site.ErrorIf(p.State == "established" || p.Reason == "",
-			"status has the session with %s %s, because %q", peer, p.State, p.Reason)
+			"status shows the session with %s %s, because %q", peer, p.State, p.Reason)
 	})
 }
 
-// tells waits until status says this of the state of the VIP.
+// tells waits until status shows this state of the VIP.
 func tells(t *testing.T, s *site.Session, state string) {
 	t.Helper()
 	s.Shows(t, func(status admin.Status) error {
 		v := status.VIPs[0]
-		return site.ErrorIf(v.Told() != state, "status says %q since %v: %s; want %q", v.Told(), v.Since, v.Why(time.Now()), state)
+		return site.ErrorIf(v.Told() != state, "status shows %q since %v: %s; want %q", v.Told(), v.Since, v.Why(time.Now()), state)
 	})
 }
 
-// bystander is a router to which nothing may happen.
+// bystander is a router that must not be affected.
 type bystander struct {
 	site.Router
 	address  string // of s there
@@ -125,7 +126,7 @@ func watchBystander(t *testing.T, s *site.Session) bystander {
 	return b
 }
 
-// untouched checks that the session is the same as ever and no route has changed.
+// untouched checks that the session is still the same and no route has changed.
 func (b bystander) untouched(t *testing.T) {
 	t.Helper()
 	n, err := b.Neighbor(t, b.address)
@@ -138,7 +139,7 @@ func (b bystander) untouched(t *testing.T) {
 	}
 }
 
-// addressLog is what happened to an address of a node.
+// addressLog records the events of an address of a node.
 type addressLog struct {
 	mu     sync.Mutex
 	events []addressEvent
@@ -156,7 +157,8 @@ func (e addressEvent) String() string {
 	return e.at.Format("15:04:05.0000") + ": added or refreshed"
 }
 
-// followAddress notes when the kernel removes the address, or adds or refreshes it, until the test is over.
+// followAddress records when the kernel removes, adds or refreshes the address, until
+// the test is over.
 func followAddress(t *testing.T, n *lab.Node, address string) *addressLog {
 	t.Helper()
 	log := new(addressLog)

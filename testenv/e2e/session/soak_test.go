@@ -10,9 +10,9 @@ import (
 	"github.com/herald-vip/herald/testenv/soak"
 )
 
-// TestSoak is `make soak` in short: speakers built with the race detector live
-// through a round of faults and a planned change, nightly two, and what the kernels
-// of routers and masters showed meanwhile is judged.
+// TestSoak is a short `make soak`: speakers built with the race detector run through a
+// round of faults and a planned change, nightly two, and the kernels of routers and
+// masters are judged.
 func TestSoak(t *testing.T) {
 	long, least := 20*time.Second, 15
 	if site.Nightly() {
@@ -22,9 +22,9 @@ func TestSoak(t *testing.T) {
 		Topology: "../../topologies/bgp.clab.yml",
 		Seed:     1249, // 20 kinds of faults, and much to judge
 		Storm:    25 * time.Second,
-		Time:     long,                   // and its last round to the end
+		Time:     long,                   // until its last round ends
 		Slack:    2 * time.Second,        // it may run beside other tests
-		BFD:      300 * time.Millisecond, // not so fast that a busy machine loses sessions for nothing
+		BFD:      300 * time.Millisecond, // slow enough that a busy machine loses no sessions
 	})
 	if report.Judged < least {
 		t.Errorf("only %d times a route or an address had to go: too few to prove anything", report.Judged)

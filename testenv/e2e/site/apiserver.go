@@ -25,18 +25,18 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// Apply creates an object of YAML.
+// Apply creates an object from YAML.
 func (k *APIServer) Apply(t *testing.T, path, yaml string) {
 	t.Helper()
 	k.Do(t, http.MethodPost, path+"?fieldValidation=Strict", []byte(yaml), nil)
 }
 
-// HeraldPath is where it keeps the objects of one.
+// HeraldPath returns the path of the objects of a Herald resource.
 func HeraldPath(resource string) string {
 	return "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version + "/" + resource
 }
 
-// CrdFiles are the files of the CRDs.
+// CrdFiles returns the files of the CRDs.
 func CrdFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
@@ -47,13 +47,13 @@ func CrdFiles(t *testing.T) []string {
 	return files
 }
 
-// HeraldObject is one of a kind, with this spec.
+// HeraldObject returns an object of a kind, with this spec.
 func HeraldObject(kind, spec string) []byte {
 	return fmt.Appendf(nil, "{apiVersion: herald.dev/v1alpha1, kind: %s, metadata: {name: a}, spec: %s}", kind, spec)
 }
 
-// APIServer is a real etcd and a real kube-apiserver on the loopback of the
-// machine, with Herald's CRDs, and nothing else of a cluster.
+// APIServer is a real etcd and a real kube-apiserver on the loopback of the machine,
+// with Herald's CRDs, and nothing else of a cluster.
 type APIServer struct {
 	dir        string
 	Kubeconfig string
@@ -62,10 +62,10 @@ type APIServer struct {
 	Pki        *PKI
 	API        *services.API // as an administrator
 	server     *exec.Cmd
-	flags      []string // more of the server's
+	flags      []string // additional flags of the server
 }
 
-// StartAPIServer starts them, and ends them when the test is over.
+// StartAPIServer starts both, until the test is over.
 func StartAPIServer(t *testing.T, flags ...string) *APIServer {
 	t.Helper()
 	ports := freePorts(t, 3)
@@ -146,14 +146,14 @@ func (k *APIServer) Start(t *testing.T, name string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Do sends YAML or JSON to the server, and reads its answer into an object, if that
-// is not nil. It may be called when the test is over.
+// Do sends YAML or JSON to the server, and decodes its answer into an object unless it
+// is nil. It may be called when the test is over.
 func (k *APIServer) Do(t *testing.T, method, path string, body []byte, into any) {
 	t.Helper()
 	Must(t, k.API.Do(context.WithoutCancel(t.Context()), method, path, body, into))
 }
 
-// As is the server, spoken to with the certificate of that name, or none.
+// As returns a client of the server with the certificate of that name, or none.
 func (k *APIServer) As(t *testing.T, certificate string) *services.API {
 	t.Helper()
 	c := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", k.Port)}
@@ -167,7 +167,7 @@ func (k *APIServer) As(t *testing.T, certificate string) *services.API {
 	return api
 }
 
-// Judge has the server judge an object as strictly as it can, and forget it.
+// Judge makes the server check an object as strictly as it can, without storing it.
 func (k *APIServer) Judge(t *testing.T, collection string, object []byte) (status int, answer string) {
 	t.Helper()
 	status, answer, err := k.API.Ask(t.Context(), http.MethodPost, collection+"?dryRun=All&fieldValidation=Strict", object)
@@ -175,7 +175,7 @@ func (k *APIServer) Judge(t *testing.T, collection string, object []byte) (statu
 	return status, answer
 }
 
-// Connect is a connection of Herald to the server.
+// Connect returns a connection of Herald to the server.
 func (k *APIServer) Connect(t *testing.T) *kube.Cluster {
 	t.Helper()
 	c, err := kube.Connect(k.Kubeconfig, "herald-test")
@@ -183,9 +183,9 @@ func (k *APIServer) Connect(t *testing.T) *kube.Cluster {
 	return c
 }
 
-// freePorts are TCP ports of the loopback that nobody has, of those that nobody is given who
-// connects to somewhere: the servers do, and one of them is started again. No other test is
-// given them until this one is over: a server takes a while until it listens.
+// freePorts returns unused TCP ports of the loopback, outside the range of ephemeral
+// ports: the servers connect too, and one of them is restarted. No other test gets
+// them until this one is over, because a server takes a while until it listens.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
@@ -196,7 +196,7 @@ func freePorts(t *testing.T, n int) []int {
 			continue
 		}
 		t.Cleanup(func() { claim.Close() })
-		// To listen there would be in the way: a child that is not yet another program keeps a listener for a moment.
+		// A test listener would be in the way: a child before its exec keeps it open for a moment.
 		if conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			conn.Close()
 			continue
@@ -209,8 +209,7 @@ func freePorts(t *testing.T, n int) []int {
 	return nil
 }
 
-// collections are where the API server keeps objects of a kind, in a namespace if
-// they are in one.
+// collections are the paths of the objects of a kind; %s stands for the namespace, if any.
 var collections = map[string]string{
 	"Namespace":                        "/api/v1/namespaces",
 	"ServiceAccount":                   "/api/v1/namespaces/%s/serviceaccounts",
@@ -232,7 +231,7 @@ var collections = map[string]string{
 	"BGPPeer":                          "/apis/herald.dev/v1alpha1/bgppeers",
 }
 
-// ObjectPath is where an object belongs.
+// ObjectPath returns the collection of an object.
 func ObjectPath(t *testing.T, tree map[string]any) string {
 	t.Helper()
 	path, ok := collections[tree["kind"].(string)]
@@ -245,8 +244,8 @@ func ObjectPath(t *testing.T, tree map[string]any) string {
 	return path
 }
 
-// AccountObjects are Herald's namespace, its service account and all that gives this
-// rights or bounds them, each by where it is created, in order.
+// AccountObjects returns Herald's namespace, its service account and the objects that
+// give the account rights or bound them, each with its collection, in order.
 func AccountObjects(t *testing.T) iter.Seq2[string, []byte] {
 	t.Helper()
 	base := Kustomized(t, "services")
@@ -260,8 +259,8 @@ func AccountObjects(t *testing.T) iter.Seq2[string, []byte] {
 	}
 }
 
-// ServiceAccount is the name of Herald's as a user. To RBAC a user with the name is
-// the account: also one by certificate.
+// ServiceAccount is the user name of Herald's service account. RBAC treats a user of
+// that name as the account, even with a certificate.
 const ServiceAccount = "system:serviceaccount:herald-system:herald"
 
 // IssueAccount issues that certificate, as services.crt.

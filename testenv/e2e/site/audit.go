@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// Audit is what an API server writes down of some users' requests.
+// Audit is an API server's audit log of some users' requests.
 type Audit struct{ policy, log string }
 
-// NewAudit prepares one, of these users.
+// NewAudit prepares a log of these users' requests.
 func NewAudit(t *testing.T, users ...string) *Audit {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,12 +35,12 @@ rules:
 	return a
 }
 
-// Flags have the API server write it.
+// Flags are the flags that make the API server write it.
 func (a *Audit) Flags() []string {
 	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.log}
 }
 
-// Request is one of them.
+// Request is one of the requests.
 type Request struct {
 	Verb, RequestURI string
 	Stage            string
@@ -50,7 +50,7 @@ type Request struct {
 	Annotations      map[string]string
 }
 
-// Resource is what it is about.
+// Resource returns the group and resource of the request.
 func (r *Request) Resource() string {
 	resource := r.ObjectRef.APIGroup + "/" + r.ObjectRef.Resource
 	if r.ObjectRef.Subresource != "" {
@@ -59,14 +59,14 @@ func (r *Request) Resource() string {
 	return resource
 }
 
-// Requests are all so far that are of a user, in their order.
+// Requests returns a user's requests so far, in order.
 func (a *Audit) Requests(t *testing.T, user string) (all []Request) {
 	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(ReadFile(t, a.log)))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var r Request
-		if json.Unmarshal(lines.Bytes(), &r) == nil && r.User.Username == user { // the last line may not be whole yet
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.User.Username == user { // the last line may be incomplete
 			all = append(all, r)
 		}
 	}
@@ -74,8 +74,9 @@ func (a *Audit) Requests(t *testing.T, user string) (all []Request) {
 	return all
 }
 
-// Used are the rights that a user has used so far, each as a verb, a group and a resource, and the requests that were
-// refused for lack of one. Who applies what was not there has used the right to create it, too.
+// Used returns the rights that a user has used so far, each as a verb, a group and a
+// resource. It also returns the requests that were refused for lack of one. An apply
+// of a new object also uses the right to create it.
 func (a *Audit) Used(t *testing.T, user string) (used, refused []string) {
 	t.Helper()
 	all := map[string]bool{}
@@ -93,7 +94,8 @@ func (a *Audit) Used(t *testing.T, user string) (used, refused []string) {
 	return slices.Sorted(maps.Keys(all)), refused
 }
 
-// RightsOf are the verbs of a role's rules, each with its group and resource, as [Audit.Used] has them.
+// RightsOf returns the verbs of a role's rules, each with its group and resource, in
+// the form of [Audit.Used].
 func RightsOf(t *testing.T, roles ...map[string]any) []string {
 	t.Helper()
 	given := map[string]bool{}

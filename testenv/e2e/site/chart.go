@@ -30,10 +30,10 @@ func Installer(t *testing.T, name string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// Objects are those of a stream, by kind and name; each as text and as what it says.
+// Objects holds the objects of a stream, by kind and name.
 type Objects map[string]Object
 
-// Object is one, as text and as what it says.
+// Object is an object, as text and decoded.
 type Object struct {
 	Text []byte
 	Tree map[string]any
@@ -57,7 +57,7 @@ func ObjectsIn(t *testing.T, stream []byte) Objects {
 	return all
 }
 
-// Rendered is what the chart makes of values.
+// Rendered returns the chart's objects for values.
 func Rendered(t *testing.T, values string) Objects {
 	t.Helper()
 	out, err := Renders(t, values)
@@ -72,7 +72,7 @@ func Renders(t *testing.T, values string) ([]byte, error) {
 	return Installer(t, "helm", "template", "herald", Chart, "--namespace", "herald-system", "--kube-version", "1.36.3", "--values", file)
 }
 
-// Kustomized is what an overlay makes.
+// Kustomized returns the objects of an overlay.
 func Kustomized(t *testing.T, folder string) Objects {
 	t.Helper()
 	out, err := Installer(t, "kustomize", "build", "../../../manifests/kustomize/"+folder)
@@ -80,7 +80,7 @@ func Kustomized(t *testing.T, folder string) Objects {
 	return ObjectsIn(t, out)
 }
 
-// File is the speakers' file in the ConfigMap.
+// File returns the speakers' file in the ConfigMap.
 func (o Objects) File(t *testing.T) string {
 	t.Helper()
 	data, _ := o["ConfigMap/herald"].Tree["data"].(map[string]any)
@@ -91,7 +91,7 @@ func (o Objects) File(t *testing.T) string {
 	return text
 }
 
-// Pod is the spec of the DaemonSet's pods.
+// Pod returns the spec of the DaemonSet's pods.
 func Pod(daemonSet map[string]any) map[string]any {
 	return daemonSet["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 }

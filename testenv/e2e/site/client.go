@@ -15,16 +15,16 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/witness"
 )
 
-// Client opens connections to one or several addresses, again and again.
+// Client repeatedly opens connections to one or several addresses.
 type Client struct {
-	// End ends it, before the test is over.
+	// End ends the client before the test is over.
 	End      func()
 	witness  *witness.Witness
 	mu       sync.Mutex
 	attempts []Attempt
 }
 
-// Attempt is one to connect, that has come to its end.
+// Attempt is a completed attempt to connect.
 type Attempt struct {
 	probe.Attempt
 	At time.Time // of its start
@@ -32,7 +32,7 @@ type Attempt struct {
 
 func (a Attempt) String() string { return fmt.Sprintf("%v at %s", a.Outcome, a.At.Format("05.000")) }
 
-// Connect has probers connect until the end of the test.
+// Connect makes probers connect until the end of the test.
 func Connect(t *testing.T, probers ...*probe.Prober) *Client {
 	t.Helper()
 	c := &Client{witness: StartWitness(t)}
@@ -59,19 +59,19 @@ func Connect(t *testing.T, probers ...*probe.Prober) *Client {
 	return c
 }
 
-// Since are the attempts that began after an instant, those of each prober in order.
+// Since returns the attempts that began after an instant, each prober's in order.
 func (c *Client) Since(at time.Time) []Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.attempts), func(a Attempt) bool { return a.At.Before(at) })
 }
 
-// Failed are those of them that failed.
+// Failed returns the failed ones of these.
 func (c *Client) Failed(since time.Time) []Attempt {
 	return slices.DeleteFunc(c.Since(since), func(a Attempt) bool { return !a.Outcome.Failed() })
 }
 
-// GoesOn waits until that many attempts have begun, and ended, from now on.
+// GoesOn waits until that many further attempts have begun and ended.
 func (c *Client) GoesOn(t *testing.T, many int) {
 	t.Helper()
 	now := time.Now()
@@ -81,16 +81,17 @@ func (c *Client) GoesOn(t *testing.T, many int) {
 	})
 }
 
-// Starved says how the machine has starved its processes since an instant, empty if it has not.
+// Starved describes how the machine has starved its processes since an instant, empty if it has
+// not.
 func (c *Client) Starved(since time.Time) string { return c.witness.Starved(since) }
 
-// None wants no connection to have failed since an instant, of ten at least.
+// None checks that no connection has failed since an instant, out of ten at least.
 func (c *Client) None(t *testing.T, since time.Time) {
 	t.Helper()
 	c.Few(t, since, 0)
 }
 
-// Few wants no more than so many connections to have failed.
+// Few checks that at most this many connections have failed.
 func (c *Client) Few(t *testing.T, since time.Time, most int) {
 	t.Helper()
 	all, failed := c.Since(since), c.Failed(since)
@@ -106,7 +107,7 @@ func (f *Flat) Connect(t *testing.T) *Client {
 	for _, vip := range f.Vips() {
 		probers = append(probers, &probe.Prober{
 			Target: net.JoinHostPort(vip.String(), "6443"), Dial: f.Node("c1").DialContext,
-			// For a machine that is busy.
+			// For a busy machine.
 			Interval: 10 * time.Millisecond, Timeout: 500 * time.Millisecond,
 		})
 	}

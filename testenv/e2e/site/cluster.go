@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Cluster is a lab of three masters and two routers, in the addresses of
+// Cluster is a lab of three masters and two routers, with the addresses of
 // bgp.clab.yml and e2e-control-plane.clab.yml.
 type Cluster struct {
 	*lab.Lab
@@ -40,13 +40,13 @@ func NewCluster(l *lab.Lab) *Cluster {
 type Master struct {
 	Number int
 	Lab    *lab.Lab
-	// Flat says that masters and router share a link, as in machines.clab.yml.
+	// Flat reports that masters and router share a link, as in machines.clab.yml.
 	Flat bool
 }
 
 func (m Master) String() string { return fmt.Sprintf("m%d", m.Number) }
 
-// Base is its container that has the network; the others are beside it.
+// Base returns the container with the network; the others share it.
 func (m Master) Base() *lab.Node { return m.Lab.Node(m.String()) }
 
 func (m Master) Speaker() *lab.Node { return m.Lab.Node(m.String() + "-speaker") }
@@ -57,19 +57,19 @@ func (m Master) Apiserver() *lab.Node { return m.Lab.Node(m.String() + "-apiserv
 
 func (m Master) Registry() *lab.Node { return m.Lab.Node(m.String() + "-registry") }
 
-// Status is what the master's speaker says.
+// Status returns the status of the master's speaker.
 func (m Master) Status(t *testing.T) (admin.Status, error) {
 	t.Helper()
 	return Speaker{m.Speaker()}.Status(t)
 }
 
-// Shows waits until that is as it should be: check says what is not.
+// Shows waits until check returns no error for the status.
 func (m Master) Shows(t *testing.T, check func(admin.Status) error) {
 	t.Helper()
 	Speaker{m.Speaker()}.Shows(t, check)
 }
 
-// Hop is the master's address on the link to a router, in the VIP's family.
+// Hop returns the master's address on the link to a router, in the VIP's family.
 func (m Master) Hop(r Router, vip string) netip.Addr {
 	j := strings.TrimPrefix(r.Name(), "r")
 	if m.Flat {
@@ -81,8 +81,8 @@ func (m Master) Hop(r Router, vip string) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("10.%s.%d.1", j, m.Number))
 }
 
-// bound says whether the master has the VIP's addresses, both of them; an
-// error if it has one alone.
+// bound reports whether the master has both of the VIP's addresses; it returns an
+// error if it has only one.
 func (m Master) bound() (bool, error) {
 	list, err := Addresses(m.Base())
 	if err != nil {
@@ -96,8 +96,7 @@ func (m Master) bound() (bool, error) {
 	return has4, nil
 }
 
-// Announced waits until the master's speaker says that it announces the VIP,
-// to whichever routers there are.
+// Announced waits until the master's speaker reports that it announces the VIP, to any routers.
 func (m Master) Announced(t *testing.T) {
 	t.Helper()
 	m.Shows(t, func(status admin.Status) error {
@@ -110,9 +109,8 @@ func (m Master) Announced(t *testing.T) {
 	})
 }
 
-// Announces waits until exactly these masters announce the VIP: the kernel
-// routes of all routers, in both families, lead to them, and only they have
-// the addresses.
+// Announces waits until exactly these masters announce the VIP: the kernel routes of
+// all routers, in both families, lead to them, and only they have the addresses.
 func (c *Cluster) Announces(t *testing.T, want ...Master) {
 	t.Helper()
 	Eventually(t, Soon, func() error { return c.Check(want...) })
@@ -136,8 +134,8 @@ func (c *Cluster) Check(want ...Master) error {
 	return nil
 }
 
-// LeadsTo returns an error unless the router's routes to the VIP, in both
-// families, lead to exactly these masters.
+// LeadsTo returns an error unless the router's routes to the VIP, in both families,
+// lead to exactly these masters.
 func LeadsTo(r Router, masters ...Master) error {
 	for _, vip := range []string{VIP4, VIP6} {
 		var want []netip.Addr
@@ -156,7 +154,7 @@ func LeadsTo(r Router, masters ...Master) error {
 	return nil
 }
 
-// Tables checks that the routers' BGP tables have paths from these masters and no others.
+// Tables checks that the routers' BGP tables have paths from exactly these masters.
 func (c *Cluster) Tables(t *testing.T, masters ...Master) {
 	t.Helper()
 	for _, r := range c.Routers {
@@ -200,8 +198,8 @@ func (c *Cluster) SessionsUp(t *testing.T, masters ...Master) {
 	})
 }
 
-// Serves checks that the VIP answers from the router, over as many connections
-// as it takes to meet every master that the routes lead to.
+// Serves checks that the VIP answers from the router, over enough connections to reach
+// every master in the routes.
 func (c *Cluster) Serves(t *testing.T, client *tls.Config) {
 	t.Helper()
 	const connections = 20
@@ -216,7 +214,7 @@ func (c *Cluster) Serves(t *testing.T, client *tls.Config) {
 	}
 }
 
-// Others are the masters besides m.
+// Others returns the other masters.
 func (c *Cluster) Others(m Master) []Master {
 	return slices.DeleteFunc(slices.Clone(c.Masters), func(o Master) bool { return o == m })
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Lease is that of the flat site. It is longer than the default, so that no machine is
-// too busy to renew it.
+// Lease is the lease of the flat site. It is longer than the default, so that busy
+// machines renew it in time.
 const Lease = 3 * time.Second
 
 // FlatMasters are the masters of flat.clab.yml.
@@ -33,16 +33,16 @@ func FlatMasters() []string { return []string{"m1", "m2", "m3"} }
 type Flat struct {
 	*lab.Lab
 	Seen *holders.Observer
-	// target is what it watches.
+	// target is the observer's target.
 	target  holders.Target
 	witness *witness.Witness
-	// Dir has a folder for each master, which it has as /etc/herald.
+	// Dir has a folder for each master, its /etc/herald.
 	Dir string
-	// blind are the rules that the test breaks on purpose.
+	// Blind lists the rules that the test breaks on purpose.
 	Blind []holders.Rule
 }
 
-// NewFlat lays out the topology and boots nothing.
+// NewFlat lays out the topology and boots no node.
 func NewFlat(t *testing.T) *Flat {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func NewFlat(t *testing.T) *Flat {
 	return f
 }
 
-// Observe has o1 watch the target, and judges at the end of the test what it has seen.
+// Observe makes o1 observe the target, and judges the observations at the end of the test.
 func (f *Flat) Observe(t *testing.T, target holders.Target) {
 	t.Helper()
 	var err error
@@ -74,7 +74,7 @@ func (f *Flat) Observe(t *testing.T, target holders.Target) {
 	})
 }
 
-// StartFlat is a site that is up, and its holder.
+// StartFlat returns a running site and its holder.
 func StartFlat(t *testing.T) (*Flat, string) {
 	t.Helper()
 	f := NewFlat(t)
@@ -95,7 +95,7 @@ func (f *Flat) Elect(t *testing.T) string {
 
 func (f *Flat) Speaker(master string) Speaker { return Speaker{f.Node(master + "-speaker")} }
 
-// Others are the masters besides these.
+// Others returns the masters except these.
 func (f *Flat) Others(masters ...string) []string {
 	return slices.DeleteFunc(FlatMasters(), func(m string) bool { return slices.Contains(masters, m) })
 }
@@ -123,7 +123,7 @@ func (f *Flat) Asked(t *testing.T, times int) {
 
 func (f *Flat) Vips() []netip.Addr { return f.target.VIPs }
 
-// Mark is now, and the epoch of the VIP's holder.
+// Mark returns the present time, and the epoch of the VIP's holder.
 func (f *Flat) Mark(t *testing.T) Mark {
 	t.Helper()
 	m := Mark{At: f.Seen.Clock(), Time: time.Now()}
@@ -138,8 +138,8 @@ func (f *Flat) Mark(t *testing.T) Mark {
 	return m
 }
 
-// Stays checks that since a mark the VIP has been that master's, in one epoch, and that
-// the segment has not been without it for as long as a lease.
+// Stays checks that since a mark that master has held the VIP in one epoch. The
+// segment must never have been without the VIP for as long as a lease.
 func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 	t.Helper()
 	starved := func() string { return f.witness.Starved(since.Time) }
@@ -154,25 +154,26 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 	e, err := f.Election(t, holder)
 	Must(t, err)
 	if l := e.Leases[0]; l.Holder != holder || l.Epoch != since.epoch {
-		FailTiming(t, starved(), "%s says that %s has the VIP in epoch %d, want itself in epoch %d", holder, l.Holder, l.Epoch, since.epoch)
+		FailTiming(t, starved(), "%s reports that %s has the VIP in epoch %d, want itself in epoch %d", holder, l.Holder, l.Epoch, since.epoch)
 	}
 }
 
-// Answered checks that since a mark the segment has not been without the VIP for as long as a lease.
+// Answered checks that since a mark the segment has not been without the VIP for as long as a
+// lease.
 func (f *Flat) Answered(t *testing.T, since Mark) {
 	t.Helper()
 	trace := f.Seen.Trace()
 	for _, vip := range f.Vips() {
 		for _, s := range trace.Silences(vip, int(Lease/(10*time.Millisecond))) {
 			if s.To > since.At {
-				FailTiming(t, f.witness.Starved(since.Time), "nobody answered for %s from %v to %v", vip, s.From, s.To)
+				FailTiming(t, f.witness.Starved(since.Time), "no answer for %s from %v to %v", vip, s.From, s.To)
 			}
 		}
 	}
 }
 
-// Ready waits until the speaker says that its checks have passed and that it
-// and the others vote.
+// Ready waits until the speaker reports that its checks have passed and that it and the others
+// vote.
 func (f *Flat) Ready(t *testing.T, master string) {
 	t.Helper()
 	f.Elects(t, master, func(e *admin.Election) error {
@@ -190,7 +191,7 @@ func (f *Flat) Ready(t *testing.T, master string) {
 	})
 }
 
-// Election is what the speaker says of the election.
+// Election returns the speaker's status of the election.
 func (f *Flat) Election(t *testing.T, master string) (*admin.Election, error) {
 	t.Helper()
 	status, err := f.Speaker(master).Status(t)
@@ -203,7 +204,7 @@ func (f *Flat) Election(t *testing.T, master string) (*admin.Election, error) {
 	return status.Election, nil
 }
 
-// Elects waits until that is as it should be: check says what is not.
+// Elects waits until check returns no error for that status.
 func (f *Flat) Elects(t *testing.T, master string, check func(*admin.Election) error) {
 	t.Helper()
 	Eventually(t, Soon, func() error {
@@ -222,13 +223,13 @@ func (f *Flat) Herald(t *testing.T, master string, args ...string) error {
 	return err
 }
 
-// Planned makes a change that takes the VIP from a master as planned.
+// Planned makes a planned change that takes the VIP from a master.
 func (f *Flat) Planned(t *testing.T, master string, change func() error) {
 	t.Helper()
 	Must(t, f.Seen.Move(master, change))
 }
 
-// Rewrite changes a file of a master's /etc/herald and has the speaker read it.
+// Rewrite changes a file of a master's /etc/herald and makes the speaker read it.
 func (f *Flat) Rewrite(t *testing.T, master, file string, change func(string) string) {
 	t.Helper()
 	path := filepath.Join(f.Dir, master, file)
@@ -246,12 +247,13 @@ func (f *Flat) Logged(t *testing.T, master, pattern string) int {
 	return len(regexp.MustCompile("(?m)^.*"+pattern+".*$").FindAllString(log, -1))
 }
 
-// Alone parts a master from the others, but not from client and observer.
+// Alone separates a master from the others, but not from client and observer.
 func (f *Flat) Alone(master string) error {
 	return f.Part("lan", []string{master}, f.Others(master))
 }
 
-// BalancingConf is the file of a node of the flat lab that has no VIP. With checks it is a master's.
+// BalancingConf returns the file of a node of the flat lab without a VIP. With checks
+// it is a master's.
 func BalancingConf(node, checks string) string {
 	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
 kind: Speaker

@@ -29,7 +29,7 @@ func (r Router) Show(t *testing.T, v any, format string, args ...any) error {
 	return nil
 }
 
-// Neighbor is what FRR tells of a BGP session.
+// Neighbor is FRR's view of a BGP session.
 type Neighbor struct {
 	State       string `json:"bgpState"`
 	RemoteAS    uint32 `json:"remoteAs"`
@@ -76,7 +76,7 @@ type Path struct {
 	LocalPref        uint32
 	Communities      string
 	LargeCommunities string
-	// NextHop is the one in use.
+	// NextHop is the next hop in use.
 	NextHop netip.Addr
 }
 
@@ -107,8 +107,8 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Paths returns the BGP paths to an address, and the version of FRR's table
-// when it last changed any of them; none is no error.
+// Paths returns the BGP paths to an address, and the version of FRR's table when it
+// last changed any of them. Without paths it returns no error.
 func (r Router) Paths(t *testing.T, vip string) (paths []Path, version int, err error) {
 	t.Helper()
 	var table struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/testenv/guide"
 )
 
-// Blocks are the code blocks of the document at a path, as [guide.Blocks] has them.
+// Blocks returns the code blocks of the document at a path, as [guide.Blocks] does.
 func Blocks(t *testing.T, path, heading, language string) []string {
 	t.Helper()
 	return guide.Blocks(ReadFile(t, path), heading, language)

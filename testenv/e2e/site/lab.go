@@ -1,8 +1,8 @@
 //go:build e2e
 
-// Package site has the labs that the tests of the herald binary share, on real parts: FRR
-// routers, and masters with an etcd, a kube-apiserver and a container registry each, in
-// network namespaces. `make e2e` installs and builds what they need.
+// Package site holds the labs that the tests of the herald binary share, with real
+// parts in network namespaces: FRR routers, and masters with an etcd, a kube-apiserver
+// and a container registry each. `make e2e` installs and builds their needs.
 package site
 
 import (
@@ -61,7 +61,7 @@ func Command(argv ...string) func(*testing.T, *lab.Node) {
 	}
 }
 
-// Daemonise runs a program in a node for the time of the test.
+// Daemonise runs a program in a node until the end of the test.
 func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
 	t.Helper()
 	p, err := n.Start(&exec.Cmd{Args: argv, Stdout: t.Output(), Stderr: t.Output()})
@@ -74,7 +74,7 @@ func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
 	})
 }
 
-// Meanwhile runs a function until it is stopped or the test is over, when its context ends.
+// Meanwhile runs a function until it is stopped or the test is over; then its context ends.
 func Meanwhile(t *testing.T, run func(context.Context)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func Shell(t *testing.T, n *lab.Node, script string) {
 	MustRun(t, n, "sh", "-euc", script)
 }
 
-// WantLittleMemory checks that a speaker with one VIP has not needed more than it may.
+// WantLittleMemory checks the peak memory of a speaker with one VIP.
 func WantLittleMemory(t *testing.T, n *lab.Node) {
 	t.Helper()
 	const most = 45 << 20 // bytes
@@ -100,8 +100,8 @@ func WantLittleMemory(t *testing.T, n *lab.Node) {
 	}
 }
 
-// UnderLoad has every core do more than it can, from a node, for the time that a variable
-// of the environment says, or ten seconds.
+// UnderLoad overloads every core from a node, for the time in an environment variable,
+// or ten seconds.
 func UnderLoad(t *testing.T, n *lab.Node, variable string) (measured time.Duration) {
 	t.Helper()
 	measured, err := time.ParseDuration(cmp.Or(os.Getenv(variable), "10s"))
@@ -117,7 +117,7 @@ func UnderLoad(t *testing.T, n *lab.Node, variable string) (measured time.Durati
 	return measured
 }
 
-// Memory is a figure of the process's status, in bytes.
+// Memory returns a figure of the process's status, in bytes.
 func Memory(t *testing.T, pid int, name string) int {
 	t.Helper()
 	for line := range strings.Lines(ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))) {
@@ -131,8 +131,8 @@ func Memory(t *testing.T, pid int, name string) int {
 	return 0
 }
 
-// Part is where a real part is: where the variable of its name says, or where `make e2e`
-// puts it.
+// Part returns the path of a real part, from the environment variable of its name or
+// by default from `make e2e`.
 func Part(t *testing.T, name string) string {
 	t.Helper()
 	path, err := findPart(name)
@@ -168,7 +168,7 @@ func findPart(name string) (string, error) {
 	return path, nil
 }
 
-// Images are the real parts as container images.
+// Images returns the real parts as container images.
 func Images() map[string]lab.Image {
 	part := func(name string, args ...string) lab.Image {
 		return func(n clab.Node) (lab.Program, error) {
@@ -190,15 +190,15 @@ func Images() map[string]lab.Image {
 	}
 }
 
-// StartLab lays out a topology with these variables in its environment, and
-// boots none of its nodes. It is gone when the test is over; if that failed,
-// the logs of its nodes are shown.
+// StartLab lays out a topology with these variables in its environment, but boots no
+// node. It closes the lab when the test is over; if that failed, it prints the logs of
+// its nodes.
 func StartLab(t *testing.T, file string, variables map[string]string) *lab.Lab {
 	t.Helper()
 	return StartTopology(t, "../../topologies/"+file, variables, Images())
 }
 
-// StartTopology is startLab with the file's path, and other images.
+// StartTopology is StartLab with the file's path, and other images.
 func StartTopology(t *testing.T, path string, variables map[string]string, images map[string]lab.Image) *lab.Lab {
 	t.Helper()
 	topology, err := clab.Parse(path, []byte(ReadFile(t, path)), func(name string) (string, bool) {
@@ -253,7 +253,7 @@ func Boot(t *testing.T, l *lab.Lab, nodes ...string) {
 	}
 }
 
-// Run runs a command in the node, which must not take long, and returns its output.
+// Run runs a short command in the node and returns its output.
 func Run(t *testing.T, n *lab.Node, argv ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Soon)
@@ -261,7 +261,7 @@ func Run(t *testing.T, n *lab.Node, argv ...string) (string, error) {
 	return n.Run(ctx, argv...)
 }
 
-// MustRun is Run of a command that is to succeed.
+// MustRun is Run for a command that must succeed.
 func MustRun(t *testing.T, n *lab.Node, argv ...string) string {
 	t.Helper()
 	out, err := Run(t, n, argv...)
@@ -269,7 +269,7 @@ func MustRun(t *testing.T, n *lab.Node, argv ...string) string {
 	return out
 }
 
-// Log is where a test's parts log to.
+// Log returns the logger for a test's parts.
 func Log(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // Must ends the test on an error.
@@ -280,7 +280,7 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// ReadFile is the text of a file of the host.
+// ReadFile returns the text of a file of the host.
 func ReadFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -293,8 +293,8 @@ func ReadOnlySettings() []string {
 	return []string{"unshare", "--mount", "sh", "-c", `mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"`, "sh"}
 }
 
-// confined is herald as a container runtime starts it: root with these capabilities
-// and a way to no others.
+// confined returns the command that starts herald like a container runtime: as root
+// with only these capabilities.
 func confined(capabilities []string) []string {
 	bounds := "-all"
 	for _, c := range capabilities {
@@ -304,8 +304,8 @@ func confined(capabilities []string) []string {
 		"herald", "run", "--config", "/etc/herald/herald.yaml"}
 }
 
-// StartConfined starts a speaker, behind what wraps the command, and kills it when the test is
-// over. What it logs is in a file.
+// StartConfined starts a speaker, after the words of wrap, and kills it when the test
+// is over. It returns the path of its log.
 func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...string) (log string) {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), n.Name())
@@ -323,21 +323,21 @@ func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...str
 	return f.Name()
 }
 
-// Orders are orders of the items in which each comes first once, or nightly all.
+// Orders returns orders of the items that begin with each item once, or nightly all orders.
 func Orders(items ...string) [][]string {
 	all := permutations(items...)
 	if Nightly() {
 		return all
 	}
 	var some [][]string
-	of := len(all) / len(items) // orders with the same first item
+	share := len(all) / len(items) // orders with the same first item
 	for i := range items {
-		some = append(some, all[i*of+i%of])
+		some = append(some, all[i*share+i%share])
 	}
 	return some
 }
 
-// permutations are all orders of the items.
+// permutations returns all orders of the items.
 func permutations(items ...string) [][]string {
 	if len(items) == 1 {
 		return [][]string{items}

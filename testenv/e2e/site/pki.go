@@ -11,10 +11,10 @@ import (
 	"github.com/herald-vip/herald/testenv/pki"
 )
 
-// PKI is the certificates and keys of the masters.
+// PKI holds the certificates and keys of the masters.
 type PKI struct{ *pki.PKI }
 
-// NewPKI makes a CA, and what it signs for apiservers, their health checks and administrators.
+// NewPKI makes a CA, and certificates for apiservers, their health checks and administrators.
 func NewPKI(t *testing.T) *PKI {
 	t.Helper()
 	p, err := pki.New(t.TempDir(), "kubernetes", "localhost", "127.0.0.1", "::1", VIP4, VIP6)
@@ -24,14 +24,14 @@ func NewPKI(t *testing.T) *PKI {
 	return &PKI{p}
 }
 
-// Server issues a certificate and returns what serves with it.
+// Server issues a certificate and returns the TLS configuration of its server.
 func (p *PKI) Server(t *testing.T, name string, c *x509.Certificate) *tls.Config {
 	t.Helper()
 	Must(t, p.Issue(name, c))
 	return &tls.Config{Certificates: []tls.Certificate{p.Pair(t, name)}}
 }
 
-// Pair is a certificate with its key.
+// Pair returns a certificate with its key.
 func (p *PKI) Pair(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	pair, err := p.PKI.Pair(name)
@@ -39,13 +39,13 @@ func (p *PKI) Pair(t *testing.T, name string) tls.Certificate {
 	return pair
 }
 
-// CA is the CA's certificate.
+// CA returns the CA's certificate.
 func (p *PKI) CA(t *testing.T) []byte {
 	t.Helper()
 	return []byte(ReadFile(t, filepath.Join(p.Dir, "ca.crt")))
 }
 
-// Client is how a health check speaks to an apiserver.
+// Client returns the TLS configuration of a health check of an apiserver.
 func (p *PKI) Client(t *testing.T) *tls.Config {
 	t.Helper()
 	roots := x509.NewCertPool()

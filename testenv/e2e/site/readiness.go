@@ -14,26 +14,26 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Readiness is what a direct observer sees of one apiserver's /readyz. It
-// shares nothing with herald.
+// Readiness observes one apiserver's /readyz directly, independently of herald.
 type Readiness struct {
 	mu sync.Mutex
 	// ready is when the first answer of 200 was complete.
 	ready time.Time
-	// lost is when the first other answer was complete after that.
+	// lost is when the first other answer after that was complete.
 	lost time.Time
-	// status is that of the last answer, 0 if there was none.
+	// status is the last answer's, 0 if there was none.
 	status int
-	// alive says that there were other answers before.
+	// Alive reports other answers before.
 	Alive bool
 }
 
-// ObserveReadiness probes the apiserver in the node's network every few milliseconds, until the test is over.
+// ObserveReadiness probes the apiserver in the node's network every few milliseconds,
+// until the test is over.
 func ObserveReadiness(t *testing.T, n *lab.Node, client *tls.Config) *Readiness {
 	t.Helper()
 	const (
 		pause   = 20 * time.Millisecond
-		timeout = 10 * time.Second // a dead etcd takes the apiserver 4 s to notice
+		timeout = 10 * time.Second // the apiserver takes 4 s to detect a dead etcd
 	)
 	r := &Readiness{}
 	transport := &http.Transport{DialContext: n.DialContext, TLSClientConfig: client}
@@ -87,8 +87,8 @@ func (r *Readiness) note(status int) {
 	}
 }
 
-// Seen is when the apiserver was first seen ready, and when not ready any more after that, zero
-// if it was not; and the status of the last answer, 0 if there was none.
+// Seen returns when the apiserver was first ready, and when it first was not after
+// that, zero if never; and the status of the last answer, 0 if there was none.
 func (r *Readiness) Seen() (ready, lost time.Time, status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

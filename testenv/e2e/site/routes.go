@@ -17,14 +17,14 @@ import (
 	"github.com/herald-vip/herald/testenv/routes"
 )
 
-// RouteWatcher follows what a router's kernel does about the routes to VIPs.
+// RouteWatcher follows a router's kernel routes to VIPs.
 type RouteWatcher struct {
 	t     *testing.T
 	node  *lab.Node
 	watch *routes.Watch
 }
 
-// WatchRoutes starts a watcher in the router's network. It misses nothing from here on.
+// WatchRoutes starts a watcher in the router's network. It misses no change from here on.
 func WatchRoutes(t *testing.T, n *lab.Node) *RouteWatcher {
 	t.Helper()
 	w, err := routes.Follow(n, netip.Prefix{}, nil)
@@ -33,14 +33,14 @@ func WatchRoutes(t *testing.T, n *lab.Node) *RouteWatcher {
 	return &RouteWatcher{t, n, w}
 }
 
-// Mark forgets all changes up to now.
+// Mark discards all changes up to now.
 func (r *RouteWatcher) Mark() {
 	r.t.Helper()
 	r.sync()
 	r.watch.Mark()
 }
 
-// sync waits for what the kernel has told and the watch has not read yet.
+// sync waits until the watch has read all earlier changes.
 func (r *RouteWatcher) sync() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), Soon)
@@ -63,7 +63,7 @@ func (r *RouteWatcher) Since() []routes.Change {
 	return slices.DeleteFunc(r.watch.Changes(), func(c routes.Change) bool { return c.Existing || !IsVIP(c.Prefix) })
 }
 
-// First is when the first route by way of the next hop appeared; zero if none has.
+// First returns when the first route via the next hop appeared; zero if none has.
 func (r *RouteWatcher) First(hop netip.Addr) time.Time {
 	for _, c := range r.Since() {
 		if slices.Contains(c.Now, hop) {
@@ -73,8 +73,8 @@ func (r *RouteWatcher) First(hop netip.Addr) time.Time {
 	return time.Time{}
 }
 
-// GoneAfter is how long after the cause the route to the VIP was lost, to be
-// logged. The kernel does not tell of IPv4 routes that go with their link.
+// GoneAfter returns how long after the cause the route to the VIP was lost, for the
+// log. The kernel does not report IPv4 routes that go with their link.
 func (r *RouteWatcher) GoneAfter(cause time.Time) string {
 	for _, s := range r.Steps(VIP4) {
 		if len(s.NextHops) == 0 {
@@ -84,17 +84,18 @@ func (r *RouteWatcher) GoneAfter(cause time.Time) string {
 	return "unknown"
 }
 
-// lag is how long after the kernel has changed a route the change may bear its time at most: that is taken when the watcher has read of it, and on a
-// busy machine the watcher has to wait for a processor first.
+// lag bounds the delay of a change's time after the kernel's change: the watcher takes
+// the time when it reads the message, and on a busy machine it has to wait for a
+// processor.
 const lag = 100 * time.Millisecond
 
-// Cuts is whether one of the changes may have happened while something went on from one instant to another. Who excuses by it what was cut bounds
-// how much that may be.
+// Cuts reports whether one of the changes may have happened between two instants. A
+// test that excuses failures by it also bounds their number.
 func Cuts(changes []routes.Change, from, to time.Time) bool {
 	return slices.ContainsFunc(changes, func(c routes.Change) bool { return !c.At.Before(from) && !c.At.After(to.Add(lag)) })
 }
 
-// Untouched checks that nothing has changed since the last mark.
+// Untouched checks that no route has changed since the last mark.
 func (r *RouteWatcher) Untouched(t *testing.T) {
 	t.Helper()
 	if changes := r.Since(); len(changes) > 0 {
@@ -112,12 +113,12 @@ func (r *RouteWatcher) Kept(t *testing.T) {
 	}
 }
 
-// replacement is how long FRR takes at most between the two messages with
-// which it changes an IPv6 route: it removes the old one and adds the new one.
+// replacement bounds FRR's time between the two messages that change an IPv6 route: it
+// removes the old one and adds the new one.
 const replacement = 100 * time.Millisecond
 
-// Steps are the sets of next hops that the route to the VIP has gone through
-// since the last mark, each sorted and empty if there was no route.
+// Steps returns the successive sets of next hops of the route to the VIP since the
+// last mark, each sorted and empty if there was no route.
 func (r *RouteWatcher) Steps(vip string) []Step {
 	changes := slices.DeleteFunc(r.Since(), func(c routes.Change) bool { return c.Prefix != HostPrefix(vip) })
 	var out []Step
@@ -132,7 +133,7 @@ func (r *RouteWatcher) Steps(vip string) []Step {
 	return out
 }
 
-// Step is a set of next hops, and when the route came to have it.
+// Step is a set of next hops, and when the route got it.
 type Step struct {
 	At       time.Time
 	NextHops []netip.Addr
@@ -160,7 +161,7 @@ func IsVIP(p netip.Prefix) bool {
 		netip.MustParsePrefix("fd00:99::/64").Contains(p.Addr()))
 }
 
-// Hops are the next hops of the node's routes to the VIP, in order.
+// Hops returns the next hops of the node's routes to the VIP, in order.
 func Hops(n *lab.Node, vip string) (hops []netip.Addr, err error) {
 	list, err := KernelRoutes(n, vip)
 	for _, route := range list {

@@ -32,23 +32,23 @@ const (
 	VIP6 = "fd00:99::10"
 )
 
-// Session is the lab of e2e-session.clab.yml: a speaker that watches over a stub
-// apiserver, and the routers around it.
+// Session is the lab of e2e-session.clab.yml: a speaker that checks a stub apiserver,
+// and the routers around it.
 type Session struct {
 	*lab.Lab
 	Speaker
-	// config is the folder that s has as /etc/herald.
+	// Config is the folder that s has as /etc/herald.
 	Config string
 	Readyz *stub.Server
-	// apiserverDies ends what serves readyz, as a SIGKILL would.
+	// ApiserverDies ends the server of Readyz, like a SIGKILL.
 	ApiserverDies func()
 }
 
-// Files are the configurations of a site by their path in the topology's
-// folder; those not given are as they are there.
+// Files are the configurations of a site by their path in the topology's folder;
+// others stay unchanged.
 type Files map[string]string
 
-// NewSession makes a site whose apiserver is healthy. Nothing is booted.
+// NewSession makes a site with a healthy apiserver. It boots no node.
 func NewSession(t *testing.T, own Files) *Session {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func NewSession(t *testing.T, own Files) *Session {
 	return s
 }
 
-// ApiserverStarts has readyz served, from the beginning and after apiserverDies.
+// ApiserverStarts serves Readyz, at first and after ApiserverDies.
 func (s *Session) ApiserverStarts(t *testing.T) {
 	t.Helper()
 	s.ApiserverDies = Serve(t, s.Node("s"), ":6443", s.Readyz)
@@ -78,11 +78,11 @@ func Serve(t *testing.T, n *lab.Node, address string, server *stub.Server) (stop
 	return ServeTLS(t, n, address, server, nil)
 }
 
-// ServeTLS is serve over TLS, if config is set.
+// ServeTLS is Serve over TLS, if config is set.
 func ServeTLS(t *testing.T, n *lab.Node, address string, server *stub.Server, config *tls.Config) (stop func()) {
 	t.Helper()
 	var l net.Listener
-	Eventually(t, Soon, func() error { // a child that is not yet another program may still have the last listener
+	Eventually(t, Soon, func() error { // a child before its exec may still have the last listener
 		return n.Do(func() (err error) { l, err = net.Listen("tcp", address); return err })
 	})
 	if config != nil {
@@ -101,7 +101,7 @@ func (s *Session) Node(name string) *lab.Node { return s.Lab.Node(name) }
 // Router returns a node that runs FRR.
 func (s *Session) Router(name string) Router { return Router{s.Lab.Node(name)} }
 
-// RouterConf is the configuration of an FRR router that takes any route, with
+// RouterConf returns the configuration of an FRR router that accepts any route, with
 // these lines in its bgp section.
 func RouterConf(asn uint32, lines string) string {
 	return fmt.Sprintf(`frr defaults traditional
@@ -115,8 +115,8 @@ router bgp %d
 `, asn, lines)
 }
 
-// SpeakerConf is the configuration of s with these addresses as its VIP and
-// these lines as its bgp section.
+// SpeakerConf returns the configuration of s with these addresses as its VIP and these
+// lines as its bgp section.
 func SpeakerConf(addresses []string, lines string) string {
 	return `apiVersion: herald.dev/v1alpha1
 kind: Speaker
@@ -131,7 +131,7 @@ bgp:
   ` + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n  ") + "\n"
 }
 
-// Established waits until both ends of a session say that it is up: s as the
+// Established waits until both ends of a session report that it is up: s as the
 // router's neighbor and the router as the speaker's peer.
 func (s *Session) Established(t *testing.T, router, neighborName, peerName string) (n Neighbor, p bgp.Session) {
 	t.Helper()
@@ -143,7 +143,7 @@ func (s *Session) Established(t *testing.T, router, neighborName, peerName strin
 			return err
 		}
 		if n.State != "Established" || p.State != "established" {
-			return fmt.Errorf("session of %s: %s says %q (last reset: %s), status says %q (%s)",
+			return fmt.Errorf("session of %s: %s reports %q (last reset: %s), status shows %q (%s)",
 				peerName, router, n.State, n.LastReset, p.State, p.Reason)
 		}
 		return nil
@@ -151,8 +151,8 @@ func (s *Session) Established(t *testing.T, router, neighborName, peerName strin
 	return n, p
 }
 
-// Path waits until the router has one path to the VIP, and a route for it in
-// its kernel, and returns the path.
+// Path waits until the router has exactly one path to the VIP, and a route in its
+// kernel, and returns the path.
 func (s *Session) Path(t *testing.T, router, vip string) (p Path) {
 	t.Helper()
 	Eventually(t, Soon, func() error {

@@ -9,8 +9,8 @@ import (
 	"github.com/herald-vip/herald/testenv/soak"
 )
 
-// Soak is `make soak` in short, with speakers built with the race detector. It fails the test
-// for each violation.
+// Soak is a short `make soak`, with the race detector in the speakers. It fails the
+// test for each violation.
 func Soak(t *testing.T, o soak.Options) *soak.Report {
 	t.Helper()
 	o.Herald, o.Testenv, o.Dir = Part(t, "HERALD_RACE"), Part(t, "TESTENV"), t.TempDir()

@@ -18,7 +18,7 @@ import (
 // Speaker is a node that runs herald.
 type Speaker struct{ *lab.Node }
 
-// Status is what `herald status` says.
+// Status returns the output of `herald status`.
 func (s Speaker) Status(t *testing.T) (admin.Status, error) {
 	t.Helper()
 	var status admin.Status
@@ -30,7 +30,7 @@ func (s Speaker) Status(t *testing.T) (admin.Status, error) {
 	return status, err
 }
 
-// Peer is the named peer in the status.
+// Peer returns the named peer in the status.
 func (s Speaker) Peer(t *testing.T, name string) (bgp.Session, error) {
 	t.Helper()
 	status, err := s.Status(t)
@@ -45,7 +45,7 @@ func (s Speaker) Peer(t *testing.T, name string) (bgp.Session, error) {
 	return bgp.Session{}, fmt.Errorf("status of %s has no peer %s", s.Name(), name)
 }
 
-// Shows waits until the status is as it should be: check says what is not.
+// Shows waits until check returns no error for the status.
 func (s Speaker) Shows(t *testing.T, check func(admin.Status) error) {
 	t.Helper()
 	Eventually(t, Soon, func() error {
@@ -69,7 +69,7 @@ func (s Speaker) ShowsPeer(t *testing.T, name string, check func(bgp.Session) er
 	})
 }
 
-// Addresses are those on the node's loopback interface, as the kernel has them.
+// Addresses returns the addresses on the node's loopback interface, from the kernel.
 func Addresses(n *lab.Node) ([]netip.Addr, error) {
 	h, err := n.Handle()
 	if err != nil {

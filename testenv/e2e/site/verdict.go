@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/witness"
 )
 
-// StartWitness starts a witness of starvation, which is there until the test is over.
+// StartWitness starts a witness of starvation, until the test is over.
 func StartWitness(t *testing.T) *witness.Witness {
 	t.Helper()
 	w := witness.Start()
@@ -19,10 +19,10 @@ func StartWitness(t *testing.T) *witness.Witness {
 	return w
 }
 
-// FailTiming fails the test because of something that depends on timing, unless a witness
-// knows why that may have happened to a Herald without fault: then the test ends without
-// a verdict, and is counted in the file that HERALD_INCONCLUSIVE names. Nothing that
-// concerns safety may be reported like this.
+// FailTiming fails the test because of a condition that depends on timing. If a
+// witness reports starvation, which may explain it, the test ends without a verdict,
+// and is counted in the file named by HERALD_INCONCLUSIVE. Safety violations must not
+// be reported like this.
 func FailTiming(t *testing.T, starved, format string, args ...any) {
 	t.Helper()
 	if starved == "" {
@@ -43,12 +43,12 @@ func FailTiming(t *testing.T, starved, format string, args ...any) {
 	}
 }
 
-// Nightly is whether tests have time for all that they can try.
+// Nightly reports whether tests have time for everything.
 func Nightly() bool { return os.Getenv("HERALD_NIGHTLY") != "" }
 
-// Mark is a moment from which on something is not to change.
+// Mark is the beginning of a time without changes.
 type Mark struct {
-	// At is the time of the observer's clock, Time that of the wall.
+	// At is the observer's clock, Time the wall clock.
 	At    time.Duration
 	Time  time.Time
 	epoch uint64

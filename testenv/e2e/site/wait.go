@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// Poll is the pause between two looks at a condition.
+	// Poll is the pause between two tests of a condition.
 	Poll = 100 * time.Millisecond
-	// Soon is how long anything may take that should be quick, on a machine that is busy: three real API servers
-	// that start beside two busy loops took more than a minute.
+	// Soon bounds the wait for quick events on a busy machine: three real API servers
+	// that started beside two busy loops took more than a minute.
 	Soon = 3 * time.Minute
 )
 
-// Eventually waits until try succeeds, or the test fails with its last error: no machine is so
-// starved that it has not done in minutes what takes seconds.
+// Eventually waits until try succeeds, or fails the test with its last error. Even on
+// a starved machine a wait of seconds does not take minutes.
 func Eventually(t *testing.T, within time.Duration, try func() error) {
 	t.Helper()
 	ticker := time.NewTicker(Poll)
@@ -39,7 +39,7 @@ func Eventually(t *testing.T, within time.Duration, try func() error) {
 	}
 }
 
-// ErrorIf is an error that says what is wrong, if something is.
+// ErrorIf returns an error with this message if wrong is true, else nil.
 func ErrorIf(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil

@@ -16,16 +16,17 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// conforming is a Tenant with the domains that gateway-api's conformance tests ask for.
+// conforming is a Tenant with the domains of gateway-api's conformance tests.
 const conforming = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, domains: [example.com, example.net, example.org, specific.com, wildcard.io,
 anotherwildcard.io, first.com, second.com, rewrite.example, matching.com, bar.com, foo.com, second-example.org], ingress: {className: traefik},
 gateway: {namespace: gateways, name: shared}}`
 
-// hurry has the tests wait 20 s for what they wait a minute or more: a tenant that is slower than that fails.
+// hurry replaces the tests' timeouts of a minute or more by 20 s, which is enough for a tenant.
 const hurry = "HTTPRouteMustHaveCondition:20;GatewayStatusMustHaveListeners:20;GatewayListenersMustHaveConditions:20;RouteMustHaveParents:20;" +
 	"GatewayMustHaveCondition:20;GatewayMustHaveAddress:20;HTTPRouteMustNotHaveParents:20;LatestObservedGenerationSet:20;DefaultTestTimeout:20"
 
-// TestConformance runs gateway-api's conformance tests against a tenant, and compares the failures with the table in testenv/e2e/README.md.
+// TestConformance runs gateway-api's conformance tests against a tenant, and compares
+// the failures with the table in testenv/e2e/README.md.
 func TestConformance(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
 	site.Must(t, err)
@@ -42,7 +43,7 @@ func TestConformance(t *testing.T) {
 	apply(t, acme, asked[:strings.Index(asked, "---")])
 	out, err := l.Node("conformance").Run(t.Context(), "conformance", "-test.v", "-test.run=^TestConformance$", "--gateway-class=herald",
 		"--conformance-profiles=GATEWAY-HTTP", "--supported-features=Gateway,ReferenceGrant,HTTPRoute", "--allow-crds-mismatch", "--timeout-config-overrides="+hurry)
-	t.Logf("%s\n%v", out, err) // it ends with an error where one test fails
+	t.Logf("%s\n%v", out, err) // a failed test makes it end with an error
 
 	var want, got []string
 	_, table, ok := strings.Cut(string(page), "\n| fails | because |\n")

@@ -20,8 +20,9 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// TestSameObjectsHoweverItGoes changes Services and nodes of a tenant while agent, manager and API servers are killed, frozen
-// and started: in the end there is what follows from what there is, and nothing else.
+// TestSameObjectsHoweverItGoes changes Services and nodes of a tenant while agent,
+// manager and API servers are killed, frozen and started. In the end the derived
+// objects match the tenant's objects.
 func TestSameObjectsHoweverItGoes(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -95,7 +96,7 @@ func TestSameObjectsHoweverItGoes(t *testing.T) {
 		"a derived Service is deleted by hand": func() {
 			for name := range there {
 				derived, _ := tenant.DerivedNames("default." + name)
-				_ = b.API.Delete(t.Context(), "/api/v1/namespaces/tenant-acme/services/"+derived) // if it is there
+				_ = b.API.Delete(t.Context(), "/api/v1/namespaces/tenant-acme/services/"+derived) // if it exists
 			}
 		},
 	}
@@ -114,7 +115,7 @@ func TestSameObjectsHoweverItGoes(t *testing.T) {
 	site.Eventually(t, site.Soon, func() error { return b.follows(t, c) })
 }
 
-// follows checks that what is derived is what follows from the tenant's objects.
+// follows checks that the derived objects match the tenant's objects.
 func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 	t.Helper()
 	var all corev1.ServiceList
@@ -154,7 +155,7 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 			return lb.Name == tenant.LoadBalancerName(s.Namespace+"/"+s.Name)
 		})
 		if at < 0 {
-			return fmt.Errorf("nobody has asked for %s", s.Name)
+			return fmt.Errorf("no Service has requested %s", s.Name)
 		}
 		lb := &asked.Items[at]
 		lb.Spec = *spec
@@ -171,7 +172,7 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 			}
 		}
 		if has, there := service.StatusAddresses(s), service.StatusAddresses(&derived.Items[at]); len(there) == 0 || !slices.Equal(has, there) {
-			return fmt.Errorf("%s has %v, and what is derived from it %v", s.Name, has, there)
+			return fmt.Errorf("%s has the addresses %v, and its derived Service %v", s.Name, has, there)
 		}
 	}
 	if len(derived.Items) != served || len(asked.Items) != served {

@@ -22,14 +22,14 @@ import (
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
-// The users that agents and managers are, in the tenant's cluster and in the load-balancing one.
+// The users of agents and managers, in the tenant's cluster and in the load-balancing one.
 const (
 	managerUser = "system:serviceaccount:herald-system:herald-manager"
 	agentUser   = "system:serviceaccount:herald-system:herald-agent"
 	remoteUser  = "system:serviceaccount:tenant-acme:herald-agent"
 )
 
-// roles are those of a name that a manifest has.
+// roles returns the roles of a name in a manifest.
 func roles(t *testing.T, name, kind string, flags ...string) (out []map[string]any) {
 	t.Helper()
 	text, err := exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output()
@@ -43,7 +43,7 @@ func roles(t *testing.T, name, kind string, flags ...string) (out []map[string]a
 	return out
 }
 
-// defineRoutes has an API server know the kinds of gateway-api.
+// defineRoutes creates the kinds of gateway-api in an API server.
 func defineRoutes(t *testing.T, k *site.APIServer) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(site.Part(t, "GATEWAY_API"), "standard", "*.yaml"))
@@ -64,7 +64,7 @@ const (
 	ingressesPath = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
 )
 
-// askByName has a tenant ask for all that is served by name, and waits until it is told of that.
+// askByName makes a tenant request everything that is served by name, and waits for the answers.
 func (c *tenantCluster) askByName(t *testing.T) {
 	t.Helper()
 	c.Apply(t, servicesPath, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{name: http, port: 80}, {name: grpc, port: 81}, {name: tls, port: 443}]}}")
@@ -91,8 +91,9 @@ func (c *tenantCluster) askByName(t *testing.T) {
 	}
 }
 
-// TestRightsAreUsed has a Service and routes come and go, a token renewed, and the Tenant go. Agent and manager need no other rights than
-// those of their manifests, and each of these. It counts what they write, too.
+// TestRightsAreUsed makes a Service and routes come and go, renews a token, and
+// deletes the Tenant. Agent and manager need exactly the rights of their manifests. It
+// counts their writes, too.
 func TestRightsAreUsed(t *testing.T) {
 	t.Parallel()
 	here, there := site.NewAudit(t, agentUser), site.NewAudit(t, managerUser, remoteUser)
@@ -105,7 +106,8 @@ func TestRightsAreUsed(t *testing.T) {
 	c.expose(t, "first", "", "")
 	c.becomes(t, "first", tenant.ReasonServed)
 
-	// writes are those about Services: what a tenant is given at first, and tokens, have their own time.
+	// writes returns the writes about Services: a tenant's initial objects, and tokens,
+	// have their own timing.
 	writes := func(a *site.Audit, user string) (out []string) {
 		for _, r := range a.Requests(t, user) {
 			if r.ObjectRef == nil || !slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
@@ -120,7 +122,8 @@ func TestRightsAreUsed(t *testing.T) {
 	all := func() [3][]string {
 		return [3][]string{writes(here, agentUser), writes(there, remoteUser), writes(there, managerUser)}
 	}
-	// settled are those once there have been no more for a while: a server writes down that it has answered after who asked has the answer.
+	// settled returns the writes once there have been no more for a while: a server logs
+	// an answer after the client has received it.
 	settled := func() (last [3][]string) {
 		const calm = time.Second
 		since := time.Now()
@@ -132,7 +135,8 @@ func TestRightsAreUsed(t *testing.T) {
 		})
 		return last
 	}
-	// The sixth is the writer's, and an annotation is one more. What was written and has not come back is written again.
+	// The sixth is the address writer's, and an annotation needs one more. A write is
+	// repeated until its event arrives.
 	machine := site.StartWitness(t)
 	for _, service := range []struct {
 		name, annotations, spec string
@@ -155,7 +159,8 @@ func TestRightsAreUsed(t *testing.T) {
 	if _, refused := there.Used(t, remoteUser); len(refused) > 0 {
 		t.Errorf("refused to the agent are %q", refused)
 	}
-	// What is not allowed any more the manager deletes; what is not asked for any more the garbage collector may, before it can.
+	// The manager deletes disallowed objects. Objects that are no longer requested may go
+	// to the garbage collector first.
 	site.Must(t, b.API.Patch(t.Context(), site.HeraldPath("tenants")+"/acme", map[string]any{"spec": map[string]any{"nodes": map[string]any{"ports": "1-2"}, "ingress": nil, "gateway": nil}}))
 	c.becomes(t, "first", tenant.ReasonRefused)
 	for _, path := range []string{"httproutes/route", "grpcroutes/grpc", "tlsroutes/tls"} {
@@ -164,7 +169,7 @@ func TestRightsAreUsed(t *testing.T) {
 		})
 		site.Must(t, c.API.Delete(t.Context(), routesPath+path))
 	}
-	site.Eventually(t, site.Soon, func() error { // which tells of an Ingress what has lasted
+	site.Eventually(t, site.Soon, func() error { // it reports about an Ingress once that has lasted
 		var list corev1.EventList
 		err := c.API.Get(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Ingress", &list)
 		return errors.Join(err, site.ErrorIf(len(list.Items) == 0, "no event tells that the Ingress is not served"))
@@ -185,7 +190,7 @@ func TestRightsAreUsed(t *testing.T) {
 		{managerUser, there, roles(t, "herald-manager", "manager")},
 	} {
 		given := slices.DeleteFunc(site.RightsOf(t, who.roles...), func(right string) bool {
-			return right == "bind rbac.authorization.k8s.io/clusterroles" // which is no request
+			return right == "bind rbac.authorization.k8s.io/clusterroles" // it is not a request
 		})
 		site.Eventually(t, site.Soon, func() error {
 			used, refused := who.audit.Used(t, who.user)

@@ -19,10 +19,10 @@ import (
 	"github.com/herald-vip/herald/testenv/tenants"
 )
 
-// served is a Tenant that has all that is served by name.
+// served is a Tenant that may have everything served by name.
 const served = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"]}, domains: [acme.example.com], ingress: {className: traefik}, gateway: {namespace: gateways, name: shared}}`
 
-// asked is what a tenant has served by name.
+// asked holds the tenant's objects to serve by name.
 const asked = `apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: herald}
@@ -79,13 +79,13 @@ func startGateway(t *testing.T, more map[string]string) *tenants.Lab {
 	return l
 }
 
-// apply has kubectl in a cluster apply objects.
+// apply applies objects in a cluster with kubectl.
 func apply(t *testing.T, c *tenants.Cluster, objects string) {
 	t.Helper()
 	site.Must(t, c.Run(soon(t), "kubectl apply -f - <<'EOF'\n"+objects+"EOF\n"))
 }
 
-// backend has acme's servers behind a Service without node ports.
+// backend puts acme's servers behind a Service without node ports.
 func backend(s *corev1.Service) {
 	s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeClusterIP, map[string]string{"app": "web"}
 	s.Spec.Ports = []corev1.ServicePort{
@@ -95,7 +95,8 @@ func backend(s *corev1.Service) {
 	}
 }
 
-// conditioned returns an error unless a route of the tenant has a condition of such a status and reason about it as it is now.
+// conditioned returns an error unless a route of the tenant has a current condition of
+// this status and reason.
 func conditioned(t *testing.T, api *services.API, path, condition, status, reason string) error {
 	t.Helper()
 	var r struct {
@@ -122,8 +123,9 @@ func conditioned(t *testing.T, api *services.API, path, condition, status, reaso
 	return fmt.Errorf("%s has the status %+v, want %s to be %s for %s", path, r.Status, condition, status, reason)
 }
 
-// TestRoutes has a tenant's Ingress and routes of all kinds served by Traefik in the load-balancing cluster, with names that external-dns
-// gives a name server, to clients of all sorts; then it changes and breaks one thing after the other.
+// TestRoutes has Traefik in the load-balancing cluster serve a tenant's Ingress and
+// routes of all kinds to clients of all sorts. external-dns writes their names to a
+// name server. Then the test changes and breaks one thing after the other.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	l := startGateway(t, nil)
@@ -135,7 +137,7 @@ func TestRoutes(t *testing.T) {
 	const routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
 	h := hosts{ingress: "web.acme.lb.example.test", http: "front.acme.lb.example.test", grpc: "grpc.acme.lb.example.test", tls: "tls.acme.lb.example.test"}
 
-	site.Eventually(t, site.Soon, func() error { // a new cluster's controllers find kinds to count every 30 s
+	site.Eventually(t, site.Soon, func() error { // a new cluster's controllers look for kinds to count every 30 s
 		var quota corev1.ResourceQuota
 		err := l.Balancing.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme/resourcequotas/herald-agent", &quota)
 		_, counted := quota.Status.Used["count/httploadbalancers.herald.dev"]
@@ -259,7 +261,7 @@ func ingressNamed(t *testing.T, c *tenants.Cluster, want string) error {
 	return site.ErrorIf(len(is) != 1 || is[0].Hostname != want, "the Ingress has %+v, want %s, and its events say %q", is, want, events(t, c))
 }
 
-// events are what is told of Ingresses by events.
+// events returns the events about Ingresses.
 func events(t *testing.T, c *tenants.Cluster) (out []string) {
 	t.Helper()
 	var list corev1.EventList

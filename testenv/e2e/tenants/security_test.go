@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/testenv/services"
 )
 
-// as speaks to a server by a kubeconfig.
+// as returns a client of a server by a kubeconfig.
 func as(t *testing.T, kubeconfig string) *services.API {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -30,7 +30,7 @@ func as(t *testing.T, kubeconfig string) *services.API {
 	return api
 }
 
-// TestHostileTenant tries what a tenant with the kubeconfig of its agent could try.
+// TestHostileTenant tries the attacks of a tenant with the kubeconfig of its agent.
 func TestHostileTenant(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -101,7 +101,7 @@ func TestHostileTenant(t *testing.T) {
 			})
 		})
 	}
-	t.Run("nodes that are not its own", func(t *testing.T) { // of which the manager takes those that it may have
+	t.Run("nodes that are not its own", func(t *testing.T) { // the manager uses the permitted ones
 		site.Must(t, api.Create(t.Context(), acme+"tenantnodes", []byte(strings.Replace(nodes("10.20.0.1"), "]}]", "]}, {name: n2, addresses: [10.21.0.1, 169.254.169.254]}, {name: n3, addresses: [127.0.0.1]}]", 1))))
 		site.Must(t, api.Create(t.Context(), acme+"tcploadbalancers", []byte(balancer("default.web", "", ports))))
 		site.Eventually(t, site.Soon, func() error {
@@ -124,8 +124,8 @@ func TestHostileTenant(t *testing.T) {
 	})
 }
 
-// TestHostileRoutes tries what a tenant could have served by name that is not its own. The API server refuses it, and the manager does
-// where nothing else does.
+// TestHostileRoutes tries to serve foreign names for a tenant. The API server refuses
+// that, or otherwise the manager.
 func TestHostileRoutes(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -200,7 +200,7 @@ func TestHostileRoutes(t *testing.T) {
 	t.Run("without the policy", func(t *testing.T) {
 		site.Must(t, b.API.Delete(t.Context(), "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/herald-httploadbalancers"))
 		for _, tt := range hostile {
-			site.Eventually(t, site.Soon, func() error { return api.Create(t.Context(), acme, []byte(tt.object)) }) // the server hears of it in a moment
+			site.Eventually(t, site.Soon, func() error { return api.Create(t.Context(), acme, []byte(tt.object)) }) // the server learns of it in a moment
 		}
 		site.Eventually(t, site.Soon, func() error {
 			status := b.tenant(t, "acme").Status
@@ -227,7 +227,7 @@ func TestHostileRoutes(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			return site.ErrorIf(!slices.Equal(hosts(), []string{"kept.acme.example.com"}), "derived are %v", hosts())
 		})
-		// What the API server refuses to have in its place leaves it as it is.
+		// A replacement that the API server refuses leaves the object unchanged.
 		site.Must(t, api.Patch(t.Context(), acme+"/ingress.default.kept", map[string]any{"spec": map[string]any{"object": map[string]any{"rules": []any{map[string]any{
 			"host": "kept.acme.lb.example.test", "http": map[string]any{"paths": []any{map[string]any{"path": "/", "pathType": "None",
 				"backend": map[string]any{"service": map[string]any{"name": "web", "port": map[string]any{"number": 80}}}}}},
@@ -246,7 +246,7 @@ func TestHostileRoutes(t *testing.T) {
 	})
 }
 
-// says waits until a Tenant's condition Ready says this.
+// says waits until a Tenant's condition Ready has this message.
 func (b *lbCluster) says(t *testing.T, name, message string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -255,7 +255,7 @@ func (b *lbCluster) says(t *testing.T, name, message string) {
 	})
 }
 
-// secret is what `herald tenant kubeconfig` prints.
+// secret returns the output of `herald tenant kubeconfig`.
 func (b *lbCluster) secret(t *testing.T, name string) []byte {
 	t.Helper()
 	out, err := exec.Command(binary, "tenant", "kubeconfig", name, "--kubeconfig", b.Kubeconfig).Output()

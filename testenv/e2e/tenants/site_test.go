@@ -28,14 +28,15 @@ import (
 
 const binary = "../../../bin/herald"
 
-// lbCluster is the load-balancing cluster: its API server, controllers, writer and manager.
+// lbCluster is the load-balancing cluster: its API server, controllers, address writer and
+// manager.
 type lbCluster struct {
 	*site.APIServer
 	managerConfig string
 	manager       *exec.Cmd
 }
 
-// startLBCluster starts it, with addresses to give away.
+// startLBCluster starts it, with a pool of addresses.
 func startLBCluster(t *testing.T, flags ...string) *lbCluster {
 	t.Helper()
 	b := &lbCluster{APIServer: site.StartAPIServer(t, flags...)}
@@ -51,7 +52,8 @@ spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{
 	return b
 }
 
-// install applies what `herald manifest` prints, but for the Deployment, whose program the test runs by itself.
+// install applies the output of `herald manifest`, without the Deployment: the test
+// runs its program itself.
 func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 	t.Helper()
 	out, err := exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output()
@@ -63,7 +65,7 @@ func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 	}
 }
 
-// kubeconfigOf is a file by which a program has the rights of a service account.
+// kubeconfigOf writes a kubeconfig with the rights of a service account.
 func kubeconfigOf(t *testing.T, k *site.APIServer, namespace, account string) string {
 	t.Helper()
 	admin := k.Connect(t)
@@ -107,7 +109,8 @@ func (b *lbCluster) tenant(t *testing.T, name string) v1alpha1.Tenant {
 	return out
 }
 
-// tenantCluster is a tenant's cluster: its API server, and an agent with the rights that it is given.
+// tenantCluster is a tenant's cluster: its API server, and an agent with the rights
+// that it was given.
 type tenantCluster struct {
 	*site.APIServer
 	name   string
@@ -116,7 +119,7 @@ type tenantCluster struct {
 	agent  *exec.Cmd
 }
 
-// startTenant starts the cluster of a Tenant that is admitted, and an agent in it.
+// startTenant starts the cluster of an admitted Tenant, and an agent in it.
 func startTenant(t *testing.T, b *lbCluster, name string) *tenantCluster {
 	t.Helper()
 	c := newTenant(t, b, name)
@@ -124,7 +127,7 @@ func startTenant(t *testing.T, b *lbCluster, name string) *tenantCluster {
 	return c
 }
 
-// newTenant is such a cluster without an agent, and three nodes in it.
+// newTenant makes such a cluster without an agent, and three nodes in it.
 func newTenant(t *testing.T, b *lbCluster, name string, flags ...string) *tenantCluster {
 	t.Helper()
 	c := &tenantCluster{APIServer: site.StartAPIServer(t, flags...), name: name}
@@ -138,7 +141,8 @@ func newTenant(t *testing.T, b *lbCluster, name string, flags ...string) *tenant
 	return c
 }
 
-// mount puts the values of a Secret into files, as the kubelet does, and returns that of the kubeconfig.
+// mount writes the values of a Secret to files, as the kubelet does, and returns the
+// path of the kubeconfig.
 func mount(t *testing.T, secret []byte) string {
 	t.Helper()
 	var s corev1.Secret
@@ -165,7 +169,7 @@ func (c *tenantCluster) startAgent(t *testing.T) {
 	c.agent = c.Start(t, "agent", binary, "agent", "--cluster", c.name, "--kubeconfig", c.own, "--load-balancer", c.remote, "--namespace", "herald-system", "--pod-name", "agent")
 }
 
-// stop ends a process as a power cut does.
+// stop kills a process, like a power cut.
 func stop(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	site.Must(t, cmd.Process.Kill())
@@ -174,7 +178,7 @@ func stop(t *testing.T, cmd *exec.Cmd) {
 
 const servicesPath = "/api/v1/namespaces/default/services"
 
-// expose makes a Service of the tenant, with more of its specification.
+// expose makes a Service of the tenant, with further specification.
 func (c *tenantCluster) expose(t *testing.T, name, annotations, spec string) {
 	t.Helper()
 	for field, value := range map[string]string{"type": "LoadBalancer", "ports": "[{name: http, port: 80}]"} {

@@ -21,7 +21,7 @@ import (
 
 const allowed = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32767, probe: {protocol: None}}, quota: {services: 5}}`
 
-// derived is what there is of a tenant's Service in the load-balancing cluster.
+// derived returns the objects of a tenant's Service in the load-balancing cluster.
 func (b *lbCluster) derived(t *testing.T, name, of string) (s corev1.Service, endpoints []string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + of)
@@ -38,7 +38,8 @@ func (b *lbCluster) derived(t *testing.T, name, of string) (s corev1.Service, en
 	return s, endpoints
 }
 
-// TestFlow goes the way of a Service from the tenant's cluster to the load-balancing one and back, and away.
+// TestFlow follows a Service from the tenant's cluster to the load-balancing one and
+// back, and its removal.
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -74,7 +75,7 @@ func TestFlow(t *testing.T) {
 		site.Must(t, c.API.Delete(t.Context(), "/api/v1/nodes/n3"))
 		site.Eventually(t, site.Soon, func() error {
 			_, endpoints := b.derived(t, "acme", "web")
-			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want those of two nodes", endpoints)
+			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want the endpoints of two nodes", endpoints)
 		})
 	})
 	t.Run("no node has an address", func(t *testing.T) {
@@ -86,20 +87,20 @@ func TestFlow(t *testing.T) {
 			}
 		}
 		addresses("ExternalIP")
-		c.expose(t, "marker", "", "") // by when it is served, nodes have been told of as well
+		c.expose(t, "marker", "", "") // when it is served, the nodes have been reported, too
 		c.becomes(t, "marker", tenant.ReasonServed)
-		if _, endpoints := b.derived(t, "acme", "web"); len(endpoints) < 2 { // the one that lost its address first is out, and no more
-			t.Errorf("endpoints %q, want those of a node at least", endpoints)
+		if _, endpoints := b.derived(t, "acme", "web"); len(endpoints) < 2 { // the node that lost its address first is out, and no other
+			t.Errorf("endpoints %q, want the endpoints of at least one node", endpoints)
 		}
 		addresses("InternalIP")
 		site.Must(t, c.API.Delete(t.Context(), servicesPath+"/marker"))
 		b.gone(t, "acme", "marker")
 		site.Eventually(t, site.Soon, func() error {
 			_, endpoints := b.derived(t, "acme", "web")
-			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want those of two nodes", endpoints)
+			return site.ErrorIf(len(endpoints) != 4, "endpoints %q, want the endpoints of two nodes", endpoints)
 		})
 	})
-	t.Run("the tenant is told of", func(t *testing.T) {
+	t.Run("the tenant's condition is reported", func(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			s := b.tenant(t, "acme").Status
 			return site.ErrorIf(s.Nodes != "2/2" || s.Services != "2/5" || s.Addresses != 3, "the status is %+v", s)
@@ -130,7 +131,8 @@ func TestFlow(t *testing.T) {
 	})
 }
 
-// While the manager has not answered about a route, what it derived before may need any backend that there was, and no other Service has a copy made.
+// While the manager has not answered about a route, its earlier derived objects may
+// need any earlier backend, and no other Service is copied.
 func TestCopiesAreOfBackends(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -154,7 +156,7 @@ func TestCopiesAreOfBackends(t *testing.T) {
 		return errors.Join(err, site.ErrorIf(g.Metadata.Generation < 2, "the generation is %d", g.Metadata.Generation))
 	})
 	c.Apply(t, servicesPath, fmt.Sprintf(selects, "other"))
-	c.expose(t, "later", "", "") // which is looked at after
+	c.expose(t, "later", "", "") // it is handled afterwards
 	site.Eventually(t, site.Soon, func() error {
 		return b.API.Get(t.Context(), "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/tcploadbalancers/default.later", nil)
 	})
@@ -164,7 +166,7 @@ func TestCopiesAreOfBackends(t *testing.T) {
 	site.Must(t, copied("web"))
 }
 
-// gone waits until nothing is left of a Service.
+// gone waits until no object of a Service is left.
 func (b *lbCluster) gone(t *testing.T, name, of string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + of)
@@ -183,7 +185,7 @@ func (b *lbCluster) gone(t *testing.T, name, of string) {
 	})
 }
 
-// TestRefusals has each refusal told on the object that its owner looks at.
+// TestRefusals checks that each refusal is reported on the object that its owner looks at.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	b := startLBCluster(t)
@@ -195,7 +197,7 @@ func TestRefusals(t *testing.T) {
 		t.Helper()
 		s := c.becomes(t, name, reason)
 		if m := s.Status.Conditions[0].Message; !strings.Contains(m, message) || len(s.Status.LoadBalancer.Ingress) > 0 {
-			t.Errorf("%s says %q, want %q, and has %+v", name, m, message, s.Status.LoadBalancer)
+			t.Errorf("%s has the message %q, want %q, and the status %+v", name, m, message, s.Status.LoadBalancer)
 		}
 	}
 	c.Apply(t, servicesPath, `{apiVersion: v1, kind: Service, metadata: {name: low}, spec: {type: LoadBalancer, ports: [{port: 80, nodePort: 30080}]}}`)

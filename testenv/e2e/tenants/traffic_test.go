@@ -35,7 +35,7 @@ type clusters struct {
 	client     *site.Client
 }
 
-// startLab starts the lab, with the parts of a gateway or without them, and with more parts.
+// startLab starts the lab, with or without the parts of a gateway, and with more parts.
 func startLab(t *testing.T, gateway bool, more map[string]string) *tenants.Lab {
 	t.Helper()
 	parts := map[string]string{
@@ -83,7 +83,7 @@ func startClusters(t *testing.T) *clusters {
 	return c
 }
 
-// soon is a context for what should be quick.
+// soon returns a context for quick operations.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
@@ -102,7 +102,7 @@ func (c *clusters) settles(t *testing.T) {
 	})
 }
 
-// costs runs a step of a test, in which no connection may fail if it says planned.
+// costs runs a step of a test. A planned step may cost no connection.
 func (c *clusters) costs(t *testing.T, what string, planned bool, step func(t *testing.T)) {
 	t.Run(what, func(t *testing.T) {
 		began := time.Now()
@@ -116,8 +116,10 @@ func (c *clusters) costs(t *testing.T, what string, planned bool, step func(t *t
 	})
 }
 
-// respread wants no connection to have failed since an instant but those that were under way when the router spread connections anew: their packets
-// then reach a node whose kube-proxy does not know them. Of each change that can be one, of connections one after the other.
+// respread checks that the only connections that failed since an instant were in
+// progress when the router rehashed: their packets then reach a node with a kube-proxy
+// that does not know them. Connections are made one after the other, so each change
+// may cost one.
 func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.Time) {
 	t.Helper()
 	changes, failed := watch.Since(), c.client.Failed(began)
@@ -131,7 +133,7 @@ func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.T
 	}
 }
 
-// nodesOf are the nodes of acme that connections to its Service are sent to.
+// nodesOf returns the nodes of acme that connections to its Service are sent to.
 func (c *clusters) nodesOf(t *testing.T, service string) (out []string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + service)
@@ -155,8 +157,9 @@ func (c *clusters) sentTo(t *testing.T, nodes ...string) {
 	})
 }
 
-// takes waits until a node of acme's takes connections to its Service: one whose kube-proxy has just started says that it is well before that has written
-// a rule, and refuses them.
+// takes waits until a node of acme's accepts connections to its Service: a newly
+// started kube-proxy reports that it is healthy before it has written a rule, and
+// refuses connections.
 func (c *clusters) takes(t *testing.T, node string) {
 	t.Helper()
 	var s corev1.Service
@@ -171,7 +174,7 @@ func (c *clusters) takes(t *testing.T, node string) {
 	})
 }
 
-// says waits until a condition of acme's Tenant has a status and a message with this in it.
+// says waits until a condition of acme's Tenant has a status and a message that contains this.
 func (c *clusters) says(t *testing.T, condition string, status bool, message string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
@@ -181,12 +184,12 @@ func (c *clusters) says(t *testing.T, condition string, status bool, message str
 		}
 		is := meta.FindStatusCondition(a.Status.Conditions, condition)
 		ok := is != nil && (is.Status == "True") == status && strings.Contains(is.Message+strings.Join(a.Status.Refused, "\n"), message)
-		return site.ErrorIf(!ok, "the Tenant says %+v, want %s to be %v, and %q", a.Status, condition, status, message)
+		return site.ErrorIf(!ok, "the Tenant has the status %+v, want %s to be %v, and %q", a.Status, condition, status, message)
 	})
 }
 
-// TestTraffic sets up what the guide says in clusters with kube-proxy behind FRR, and breaks one thing after the other while a
-// client connects every 5 ms.
+// TestTraffic sets up the guide's configuration in clusters with kube-proxy behind
+// FRR, and breaks one thing after the other while a client connects every 5 ms.
 func TestTraffic(t *testing.T) {
 	c := startClusters(t)
 	watch := site.WatchRoutes(t, c.Node("r1"))
@@ -228,7 +231,7 @@ func TestTraffic(t *testing.T) {
 		}
 		label("")
 		c.sentTo(t, "acme1", "acme3")
-		c.client.GoesOn(t, 400) // and each kube-proxy has heard of it
+		c.client.GoesOn(t, 400) // and each kube-proxy has followed
 		site.Must(t, c.acme.SetEndpoints(soon(t), "web", "acme1", "acme3"))
 		c.client.GoesOn(t, 400)
 		site.Must(t, c.Node("acme2").PowerOff())
@@ -244,7 +247,7 @@ func TestTraffic(t *testing.T) {
 			site.Shell(t, c.Node(node), "nft 'table ip silent { chain in { type filter hook input priority 0; tcp dport 10256 drop; }; }'")
 		}
 		c.says(t, tenant.ConditionNodes, false, "")
-		c.sentTo(t, all...) // which the manager may do a moment after
+		c.sentTo(t, all...) // the manager may do that a moment later
 		for _, node := range all {
 			site.Shell(t, c.Node(node), "nft delete table ip silent")
 		}
@@ -310,7 +313,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// bothFamilies has a Service of acme's with a VIP of each family, and connects to both.
+// bothFamilies gives a Service of acme's a VIP of each family, and connects to both.
 func (c *clusters) bothFamilies(t *testing.T) {
 	site.Must(t, c.acme.Expose(t.Context(), "both", func(s *corev1.Service) { s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack) }))
 	vips, err := c.acme.VIPs(soon(t), "both")
@@ -329,7 +332,7 @@ func (c *clusters) bothFamilies(t *testing.T) {
 	}
 }
 
-// answersByUDP has a Service of beta's with the same port for TCP and UDP, and speaks to it by UDP.
+// answersByUDP has a Service of beta's with the same port for TCP and UDP, and tests it by UDP.
 func (c *clusters) answersByUDP(t *testing.T) {
 	site.Must(t, c.beta.Expose(t.Context(), "dns", func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: corev1.ProtocolTCP}, {Name: "udp", Port: 53, Protocol: corev1.ProtocolUDP}}
@@ -346,7 +349,7 @@ func (c *clusters) answersByUDP(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = socket.WriteTo(buf[:n], from) // the client says when it has no answer
+				_, _ = socket.WriteTo(buf[:n], from) // the client reports a missing answer
 			}
 		})
 		t.Cleanup(func() { socket.Close() }) // before Meanwhile waits
@@ -366,7 +369,7 @@ func (c *clusters) answersByUDP(t *testing.T) {
 	})
 }
 
-// local has a Service with externalTrafficPolicy: Local whose endpoints move from node to node.
+// local has a Service with externalTrafficPolicy: Local and endpoints that move from node to node.
 func (c *clusters) local(t *testing.T) {
 	site.Must(t, c.acme.Expose(t.Context(), "local", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -388,7 +391,7 @@ func (c *clusters) local(t *testing.T) {
 			client.GoesOn(t, 100)
 			for _, a := range client.Since(now) {
 				if a.Outcome.Failed() || !slices.Contains(nodes, a.Server) {
-					return fmt.Errorf("%s answers, or nobody: %v, want one of %v", a.Server, a.Outcome, nodes)
+					return fmt.Errorf("%q answers: %v, want one of the nodes %v", a.Server, a.Outcome, nodes)
 				}
 			}
 			return nil

@@ -28,7 +28,8 @@ import (
 	"github.com/herald-vip/herald/testenv/tenants"
 )
 
-// visitor is a client of what the gateway serves. It asks the lab's name server for names, and trusts the gateway.
+// visitor is a client of the gateway. It asks the lab's name server for names, and
+// trusts the gateway.
 type visitor struct {
 	*tenants.Lab
 	ca *x509.CertPool
@@ -41,7 +42,7 @@ func newVisitor(t *testing.T, l *tenants.Lab) visitor {
 	return visitor{l, ca}
 }
 
-// trusting is a visitor that trusts who has signed a cluster's certificates instead.
+// trusting returns a visitor that trusts a cluster's CA instead.
 func (v visitor) trusting(t *testing.T, c *tenants.Cluster) visitor {
 	t.Helper()
 	ca, err := c.CA()
@@ -49,7 +50,7 @@ func (v visitor) trusting(t *testing.T, c *tenants.Cluster) visitor {
 	return visitor{v.Lab, ca}
 }
 
-// patience is how long one visit may take.
+// patience bounds one visit.
 const patience = 5 * time.Second
 
 // named returns an error unless the name server has the gateway's VIPs for a host.
@@ -67,7 +68,7 @@ func (v visitor) named(ctx context.Context, host string) error {
 	return site.ErrorIf(!slices.Equal(found, want), "%s has the addresses %v, want %v", host, found, want)
 }
 
-// nameless returns an error unless the name server says that there is no such host.
+// nameless returns an error unless the name server reports that there is no such host.
 func (v visitor) nameless(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -76,16 +77,16 @@ func (v visitor) nameless(ctx context.Context, host string) error {
 	if errors.As(err, &missing) && missing.IsNotFound {
 		return nil
 	}
-	return fmt.Errorf("%s has the addresses %v, and the error %w, want none", host, found, err)
+	return fmt.Errorf("%s has the addresses %v, and the error %w, want no such host", host, found, err)
 }
 
-// HTTP versions that visitors speak.
+// HTTP versions of visitors.
 const (
 	http1 = 1
 	http2 = 2
 )
 
-// do makes a request by a version of HTTP, on a connection of its own, and reads the answer.
+// do makes a request by a version of HTTP, on its own connection, and reads the answer.
 func (v visitor) do(version int, r *http.Request) (*http.Response, []byte, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(version == http1)
@@ -107,7 +108,8 @@ func (v visitor) do(version int, r *http.Request) (*http.Response, []byte, error
 	return response, body, err
 }
 
-// get asks for a URL by a version of HTTP, and returns what reached the server. The error says if the answer is not 200.
+// get requests a URL by a version of HTTP, and returns the server's report of the
+// request. It returns an error if the status is not 200.
 func (v visitor) get(ctx context.Context, version int, url string, header http.Header) (reply echo.Reply, response *http.Response, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -123,7 +125,8 @@ func (v visitor) get(ctx context.Context, version int, url string, header http.H
 	return reply, response, json.Unmarshal(body, &reply)
 }
 
-// call makes a gRPC call, https://HOST:PORT/SERVICE/METHOD, and returns the server that sent the message back.
+// call makes a gRPC call, https://HOST:PORT/SERVICE/METHOD, and returns the server
+// that sent the message back.
 func (v visitor) call(ctx context.Context, url, message string) (server string, err error) {
 	n := len(message)
 	frame := append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, message...)
@@ -186,21 +189,21 @@ func (v visitor) talk(ctx context.Context, address string, messages ...string) (
 	return server, nil
 }
 
-// hosts are the names of what a tenant has served, each to the server of package echo.
+// hosts are a tenant's served names, each leading to the server of package echo.
 type hosts struct {
 	ingress, http string
 	grpc          string // a GRPCRoute
 	tls           string // a TLSRoute, to the server's port for TLS
 }
 
-// reaches visits all hosts of a tenant in every way there is, when they have their names.
+// reaches visits all hosts of a tenant in every way, once they have their names.
 func (v visitor) reaches(t *testing.T, c *tenants.Cluster, h hosts) {
 	for _, host := range []string{h.ingress, h.http, h.grpc, h.tls} {
 		began := time.Now()
 		site.Eventually(t, site.Soon, func() error { return v.named(t.Context(), host) })
 		t.Logf("%s has its name after %v", host, time.Since(began))
 	}
-	// by tries until it works, and checks who has answered.
+	// by tries until it works, and checks the server that answered.
 	by := func(what string, try func(ctx context.Context) (server string, err error)) {
 		t.Run(what, func(t *testing.T) {
 			site.Eventually(t, site.Soon, func() error {
@@ -234,7 +237,7 @@ func (v visitor) reaches(t *testing.T, c *tenants.Cluster, h hosts) {
 	})
 }
 
-// page asks for a page, also with large headers, and returns who answers.
+// page requests a page, also with large headers, and returns the answering server.
 func (v visitor) page(ctx context.Context, version int, scheme, host string) (server string, err error) {
 	at := scheme + "://" + host + "/some/page"
 	reply, _, err := v.get(ctx, version, at, nil)
@@ -256,7 +259,7 @@ func (v visitor) page(ctx context.Context, version int, scheme, host string) (se
 	return reply.Server, nil
 }
 
-// visits are requests one after the other, 5 ms apart, each by a connection of its own.
+// visits are requests one after the other, 5 ms apart, each on its own connection.
 type visits struct {
 	mu     sync.Mutex
 	failed map[time.Time]error
@@ -264,7 +267,7 @@ type visits struct {
 	stop   func()
 }
 
-// visit asks for a host's page until the test is over, or stop is called.
+// visit requests a host's page until the test is over, or stop is called.
 func (v visitor) visit(t *testing.T, host string) *visits {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -291,7 +294,7 @@ func (v visitor) visit(t *testing.T, host string) *visits {
 	return out
 }
 
-// since are how many requests began since a time, and why some of them failed.
+// since returns how many requests began since a time, and the errors of the failed ones.
 func (v *visits) since(began time.Time) (all int, failed []error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -307,7 +310,7 @@ func (v *visits) since(began time.Time) (all int, failed []error) {
 	return all, failed
 }
 
-// goesOn waits for so many more requests.
+// goesOn waits for that many more requests.
 func (v *visits) goesOn(t *testing.T, more int) {
 	t.Helper()
 	began := time.Now()

@@ -1,5 +1,6 @@
-// Package witness watches whether a machine starves its processes of processor time, so
-// that a test which depends on timing can tell a fault of Herald from one of the machine.
+// Package witness observes whether a machine starves its processes of processor time.
+// So a test that depends on timing can distinguish a fault of Herald from one of the
+// machine.
 package witness
 
 import (
@@ -14,12 +15,12 @@ import (
 
 // Limits beyond which processes are starved.
 const (
-	mostLate     = 150 * time.Millisecond // a tick
-	mostStolen   = 0.05                   // of the processors' time, by other machines on the host
-	mostPressure = 0.8                    // of the time, in which some process waited for a processor
+	mostLate     = 150 * time.Millisecond // delay of a tick
+	mostStolen   = 0.05                   // share of the processors' time taken by other machines on the host
+	mostPressure = 0.8                    // share of the time that some process waited for a processor
 )
 
-// Witness looks at the machine all the time.
+// Witness polls the machine.
 type Witness struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -28,7 +29,7 @@ type Witness struct {
 	looks []look
 }
 
-// look is what the witness saw at a moment: counters, and how late it was itself.
+// look is one sample: counters, and the witness's own delay.
 type look struct {
 	at           time.Time
 	late         time.Duration
@@ -61,7 +62,7 @@ func Start() *Witness {
 	return w
 }
 
-// Close ends it.
+// Close ends the witness.
 func (w *Witness) Close() {
 	w.cancel()
 	<-w.done
@@ -80,8 +81,8 @@ func (w *Witness) add(late time.Duration) {
 	w.looks = append(w.looks, l)
 }
 
-// Starved says how the machine has starved its processes since a moment; it is empty if
-// it has not.
+// Starved describes how the machine has starved its processes since a moment; it is
+// empty if it has not.
 func (w *Witness) Starved(since time.Time) string {
 	w.add(0)
 	w.mu.Lock()
@@ -92,8 +93,8 @@ func (w *Witness) Starved(since time.Time) string {
 	return waited(w.looks, since)
 }
 
-// Stolen is Starved for a test that loads the processors itself: it says what other
-// machines on the host have taken.
+// Stolen is Starved for a test that loads the processors itself: it reports only the
+// time taken by other machines on the host.
 func (w *Witness) Stolen(since time.Time) string {
 	w.add(0)
 	w.mu.Lock()
@@ -143,7 +144,7 @@ func processors(stat string) (stolen, total float64) {
 	line, _, _ := strings.Cut(stat, "\n")
 	for i, field := range strings.Fields(line) {
 		n, err := strconv.ParseFloat(field, 64)
-		if err != nil || i > 8 { // cpu, or what is part of user and nice already
+		if err != nil || i > 8 { // cpu, or a column already contained in user and nice
 			continue
 		}
 		if total += n; i == 8 {

@@ -1,6 +1,7 @@
 //go:build tools
 
-// Package externaldns pins the external-dns that names the Ingresses and routes of tenants in the end-to-end tests.
+// Package externaldns pins external-dns. In the end-to-end tests it names the
+// Ingresses and routes of tenants.
 package externaldns
 
 import _ "sigs.k8s.io/external-dns"

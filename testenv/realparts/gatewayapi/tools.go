@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package gatewayapi pins the gateway-api whose CRDs the end-to-end tests install, its conformance tests, and the server that those
-// expect in pods.
+// Package gatewayapi pins gateway-api: the CRDs that the end-to-end tests install, its
+// conformance tests, and their server in pods.
 package gatewayapi
 
 import (

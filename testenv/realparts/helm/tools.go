@@ -1,7 +1,6 @@
 //go:build tools
 
-// Package helm pins the tools by which Herald is installed into a cluster, which
-// `make e2e` builds.
+// Package helm pins the tools for installing Herald into a cluster, which `make e2e` builds.
 package helm
 
 import (

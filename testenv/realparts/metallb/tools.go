@@ -1,7 +1,6 @@
 //go:build tools
 
-// Package metallb pins the MetalLB that the benchmark of Services runs beside
-// Herald.
+// Package metallb pins the MetalLB that the benchmark of Services compares with Herald.
 package metallb
 
 import (
