@@ -1,6 +1,6 @@
-// Package service decides what a Kubernetes Service of type LoadBalancer asks for,
-// and who announces what it gets. It is pure: it sends nothing and remembers
-// nothing.
+// Package service decides which addresses a Kubernetes Service of type LoadBalancer asks
+// for, and which nodes may announce them. It is pure: it sends nothing and has no
+// state.
 package service
 
 import (
@@ -22,49 +22,49 @@ import (
 
 // The annotations of a Service that Herald reads.
 const (
-	// AnnotationAddresses asks for an address, or for one of each family with a
-	// comma between.
+	// AnnotationAddresses asks for an address, or for one of each family, separated by
+	// a comma.
 	AnnotationAddresses = v1alpha1.Group + "/addresses"
-	// AnnotationPool asks for a pool by its name.
+	// AnnotationPool asks for a pool by name.
 	AnnotationPool = v1alpha1.Group + "/pool"
-	// AnnotationShare is a sharing key: Services with the same one are given the
-	// same addresses if they have no port in common and the same policy.
+	// AnnotationShare is a sharing key: Services with the same key get the same addresses
+	// if they have the same policy and no port in common.
 	AnnotationShare = v1alpha1.Group + "/share"
 )
 
-// AnnotationPrefer names the nodes that are to hold the addresses of a Service on a flat layer 2 rather than
-// others, the first most, with commas between.
+// AnnotationPrefer names the preferred holders of the addresses of a Service on a flat layer 2, most preferred first,
+// separated by commas.
 const AnnotationPrefer = v1alpha1.Group + "/prefer-nodes"
 
-// AnnotationAssigned is one that Herald writes: the addresses of a Service that cannot have them in its status.
+// AnnotationAssigned holds the addresses of a Service that cannot have them in its status. Herald writes it.
 const AnnotationAssigned = v1alpha1.Group + "/assigned"
 
-// ConditionAssigned is the type of the condition on a Service that tells whether
-// it has the addresses that it asks for. Its reason is `Assigned` if it has, and else a [pool.Reason].
+// ConditionAssigned is the type of the condition on a Service that reports whether
+// it has the addresses that it asks for. Its reason is `Assigned` or a [pool.Reason].
 const ConditionAssigned = v1alpha1.Group + "/AddressAssigned"
 
-// ConditionAnnounced is the type of the condition on a Service that tells which nodes announce its addresses, or why
-// none does.
+// ConditionAnnounced is the type of the condition on a Service that reports which nodes announce its addresses, or why
+// no node does.
 const ConditionAnnounced = v1alpha1.Group + "/Announced"
 
-// mostNodes is how many nodes a Service may prefer by their names.
+// mostNodes limits the nodes that a Service may prefer by name.
 const mostNodes = 64
 
-// longestName is the most bytes of a pool's name or a sharing key.
+// longestName limits the name of a pool and a sharing key, in bytes.
 const longestName = 253
 
-// Scope says which Services are Herald's, and whose annotations count.
+// Scope selects Herald's Services and the annotations that count.
 type Scope struct {
-	// Class is their loadBalancerClass; Default makes those without one Herald's, too.
+	// Class is their loadBalancerClass. Default includes Services without a class.
 	Class   string
 	Default bool
-	// Compatibility names the load balancers whose annotations count where Herald's own, which mean the
-	// same, are not there.
+	// Compatibility names load balancers. Their annotations count where the equivalent annotation of
+	// Herald is absent.
 	Compatibility []string
 }
 
-// Ours reports whether Herald gives a Service addresses: it is of type
-// LoadBalancer and of the class, or of none and none is the class by default.
+// Ours reports whether Herald serves a Service: it has the type LoadBalancer, and the
+// class of c, or no class if c.Default is set.
 func (c Scope) Ours(s *corev1.Service) bool {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return false
@@ -75,10 +75,10 @@ func (c Scope) Ours(s *corev1.Service) bool {
 	return *s.Spec.LoadBalancerClass == c.Class
 }
 
-// synonym is an annotation of another load balancer, and that of Herald's which means the same.
+// synonym is an annotation of another load balancer and its equivalent of Herald.
 type synonym struct{ product, name, annotation string }
 
-// synonyms are all that count. Of two that one product has for the same, the first does.
+// synonyms returns all compatible annotations. If a product has two for the same purpose, the first takes precedence.
 func synonyms() [11]synonym {
 	return [...]synonym{
 		{"metallb", "metallb.io/loadBalancerIPs", AnnotationAddresses},
@@ -95,7 +95,7 @@ func synonyms() [11]synonym {
 	}
 }
 
-// find is the annotation that says what one of Herald's would, and its value; Herald's own and no value if there is none.
+// find returns the name and value of an annotation, Herald's or a compatible one; Herald's name and no value if both are absent.
 func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
 	if value := strings.TrimSpace(s.Annotations[annotation]); value != "" {
 		return annotation, value
@@ -110,15 +110,14 @@ func (c Scope) find(s *corev1.Service, annotation string) (name, value string) {
 	return annotation, ""
 }
 
-// Reads reports whether an annotation may be one that says what a Service asks for, Herald's or another's.
+// Reads reports whether the annotation may matter to Herald: its own or a compatible one.
 func Reads(annotation string) bool {
 	all := synonyms()
 	return strings.HasPrefix(annotation, v1alpha1.Group+"/") || slices.ContainsFunc(all[:], func(o synonym) bool { return o.name == annotation })
 }
 
-// ClaimOf is what a Service asks for by its specification and annotations. The
-// error is a [pool.Refusal] that says what is wrong with them. Which pools select
-// the Service is for the caller to add.
+// ClaimOf returns the claim of a Service by its specification and annotations. The
+// error is a [pool.Refusal]. The caller sets [pool.Claim.SelectedBy].
 func (c Scope) ClaimOf(s *corev1.Service) (pool.Claim, error) {
 	out := pool.Claim{Key: s.Namespace + "/" + s.Name, Policy: policyOf(s), Ports: portsOf(s)}
 	out.Families, out.Partial = familiesOf(s)
@@ -139,8 +138,8 @@ func (c Scope) ClaimOf(s *corev1.Service) (pool.Claim, error) {
 	return out, err
 }
 
-// familiesOf are the families of the Service, and whether one of two will do. The
-// API server has always chosen some, except for a Service of an early version.
+// familiesOf returns the families of the Service, and whether one of two is enough. Only
+// Services from early Kubernetes versions lack families.
 func familiesOf(s *corev1.Service) (families []pool.Family, partial bool) {
 	for _, f := range s.Spec.IPFamilies {
 		family := pool.IPv4
@@ -160,14 +159,14 @@ func familiesOf(s *corev1.Service) (families []pool.Family, partial bool) {
 	return families, s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
 }
 
-// policyOf is what decides where the traffic of an address is accepted: on all
-// nodes, or on those with endpoints, which are the same for all Services of a
+// policyOf returns the policy of a claim: which nodes accept the traffic of an address.
+// These are all nodes, or the nodes with endpoints, which are equal for Services of one
 // namespace that select the same pods.
 func policyOf(s *corev1.Service) string {
 	switch {
 	case s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal:
 		return string(corev1.ServiceExternalTrafficPolicyCluster)
-	case len(s.Spec.Selector) == 0: // somebody else writes its endpoints
+	case len(s.Spec.Selector) == 0: // another controller writes its endpoints
 		return fmt.Sprintf("%s %s/%s", corev1.ServiceExternalTrafficPolicyLocal, s.Namespace, s.Name)
 	}
 	return fmt.Sprintf("%s %s %s", corev1.ServiceExternalTrafficPolicyLocal, s.Namespace, labels.Set(s.Spec.Selector))
@@ -181,8 +180,8 @@ func portsOf(s *corev1.Service) []pool.Port {
 	return ports
 }
 
-// known reports an annotation that is Herald's by its name, and none that it reads:
-// who mistypes one would be given what he did not ask for.
+// known returns a refusal for an annotation with Herald's prefix that does not exist: a
+// mistyped annotation must not be ignored.
 func known(annotations map[string]string) error {
 	read := []string{AnnotationAddresses, AnnotationPool, AnnotationShare, AnnotationPrefer}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
@@ -193,19 +192,19 @@ func known(annotations map[string]string) error {
 	return nil
 }
 
-// named is the value of an annotation that names something.
+// named returns the value of an annotation that is a name. want describes it for the error.
 func (c Scope) named(s *corev1.Service, annotation, want string) (string, error) {
 	annotation, value := c.find(s, annotation)
 	if len(value) > longestName {
 		return "", invalid("%s is %d bytes long: want %s of %d at most", annotation, len(value), want, longestName)
 	}
 	if !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return "", invalid("%s has characters that cannot be read: want %s", annotation, want)
+		return "", invalid("%s has unprintable characters: want %s", annotation, want)
 	}
 	return value, nil
 }
 
-// addressesOf are those that the Service asks for by value.
+// addressesOf returns the addresses that the Service asks for by value.
 func (c Scope) addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	const field = "spec.loadBalancerIP"
@@ -234,12 +233,12 @@ func (c Scope) addressesOf(s *corev1.Service) ([]netip.Addr, error) {
 		}
 	}
 	if len(addrs) > 0 && !slices.Contains(annotated, addrs[0]) {
-		return nil, invalid("%s asks for %s, which is not among those of %s: keep one of the two", field, addrs[0], annotation)
+		return nil, invalid("%s asks for %s, but %s asks for other addresses: remove one of the two", field, addrs[0], annotation)
 	}
 	return annotated, nil
 }
 
-// Prefers are the nodes that a Service prefers.
+// Prefers returns the nodes that a Service prefers.
 func Prefers(s *corev1.Service) []string {
 	var out []string
 	for name := range strings.SplitSeq(s.Annotations[AnnotationPrefer], ",") {
@@ -250,7 +249,7 @@ func Prefers(s *corev1.Service) []string {
 	return out
 }
 
-// StatusAddresses are the addresses that a Service has by its status, in its order.
+// StatusAddresses returns the addresses in a Service's status, in the same order.
 func StatusAddresses(s *corev1.Service) []netip.Addr {
 	var addrs []netip.Addr
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
@@ -269,7 +268,7 @@ func parse(where, value string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// short is the beginning of what somebody wrote.
+// short returns the beginning of a long value.
 func short(value string) string {
 	const most = 50
 	if len(value) <= most {

@@ -42,8 +42,8 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-// An annotation of Herald's that it does not read is a mistake; those of others are
-// not its business.
+// An unknown annotation with Herald's prefix is refused; other annotations are
+// ignored.
 func TestUnknownAnnotation(t *testing.T) {
 	for name, want := range map[string]string{
 		"herald.dev/address":         "there is no annotation herald.dev/address: want one of herald.dev/addresses, herald.dev/pool, herald.dev/share, herald.dev/prefer-nodes",
@@ -81,7 +81,7 @@ func TestClaimOf(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		spec corev1.ServiceSpec
-		// annotations in their order: addresses, pool, share, prefer-nodes
+		// values of the annotations addresses, pool, share, prefer-nodes
 		addresses, pool, share, nodes string
 		want                          pool.Claim
 		err                           string
@@ -108,7 +108,7 @@ func TestClaimOf(t *testing.T) {
 		{name: "IPv4 in IPv6", spec: corev1.ServiceSpec{IPFamilies: v4}, addresses: "::ffff:10.0.0.1",
 			want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster", Addresses: addrs("10.0.0.1")}},
 		{name: "both ways, not the same", spec: corev1.ServiceSpec{LoadBalancerIP: "10.0.0.1"}, addresses: "10.0.0.2",
-			err: "spec.loadBalancerIP asks for 10.0.0.1, which is not among those of herald.dev/addresses: keep one of the two"},
+			err: "spec.loadBalancerIP asks for 10.0.0.1, but herald.dev/addresses asks for other addresses: remove one of the two"},
 		{name: "no address", spec: corev1.ServiceSpec{LoadBalancerIP: "a\nb"}, err: `spec.loadBalancerIP has "a\nb": want an address such as 10.1.0.1 or fd00::1`},
 		{name: "a range", addresses: "10.0.0.1-10.0.0.2", err: `herald.dev/addresses has "10.0.0.1-10.0.0.2": want an address such as 10.1.0.1 or fd00::1`},
 		{name: "a comma too many", addresses: "10.0.0.1,", err: `herald.dev/addresses has "": want an address such as 10.1.0.1 or fd00::1`},
@@ -116,7 +116,7 @@ func TestClaimOf(t *testing.T) {
 		{name: "too many", addresses: "10.0.0.1,10.0.0.2,10.0.0.3", err: "herald.dev/addresses has more than two addresses: want one of each family at most"},
 		{name: "a novel", addresses: strings.Repeat("é", 1000), err: `herald.dev/addresses has "` + strings.Repeat("é", 25) + `…": want an address such as 10.1.0.1 or fd00::1`},
 		{name: "a long name", pool: strings.Repeat("p", 254), err: "herald.dev/pool is 254 bytes long: want the name of a pool of 253 at most"},
-		{name: "a key of two lines", share: "a\nb", err: "herald.dev/share has characters that cannot be read: want a sharing key"},
+		{name: "a key of two lines", share: "a\nb", err: "herald.dev/share has unprintable characters: want a sharing key"},
 		{name: "as many nodes as may be", nodes: strings.Repeat("n,", 64), want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster"}},
 		{name: "too many nodes", nodes: strings.Repeat("n,", 65), err: "herald.dev/prefer-nodes names 65 nodes: want 64 at most"},
 		{name: "a long key", share: strings.Repeat("k", 254), err: "herald.dev/share is 254 bytes long: want a sharing key of 253 at most"},
@@ -142,7 +142,7 @@ func TestClaimOf(t *testing.T) {
 	}
 }
 
-// TestCompatibility has the annotations of others count, where they are to and there is none of Herald's.
+// TestCompatibility uses annotations of other products, which count if they are configured and Herald's is absent.
 func TestCompatibility(t *testing.T) {
 	type claim struct{ Address, Pool, Share string }
 	all := []string{"metallb", "kube-vip", "cilium"}
@@ -157,14 +157,14 @@ func TestCompatibility(t *testing.T) {
 		{"another's", []string{"cilium"}, map[string]string{"metallb.io/loadBalancerIPs": "10.0.0.1"}, claim{}, ""},
 		{"MetalLB's", []string{"metallb"}, map[string]string{
 			"metallb.io/loadBalancerIPs": "10.0.0.1", "metallb.io/address-pool": "p", "metallb.io/allow-shared-ip": "k"}, claim{"10.0.0.1", "p", "k"}, ""},
-		{"MetalLB's of before", []string{"metallb"}, map[string]string{
+		{"MetalLB's old ones", []string{"metallb"}, map[string]string{
 			"metallb.universe.tf/loadBalancerIPs": "10.0.0.1", "metallb.universe.tf/address-pool": "p", "metallb.universe.tf/allow-shared-ip": "k"},
 			claim{"10.0.0.1", "p", "k"}, ""},
 		{"both of MetalLB's", []string{"metallb"}, map[string]string{
 			"metallb.universe.tf/loadBalancerIPs": "10.0.0.2", "metallb.io/loadBalancerIPs": "10.0.0.1"}, claim{Address: "10.0.0.1"}, ""},
 		{"kube-vip's", all, map[string]string{"kube-vip.io/loadbalancerIPs": "10.0.0.1"}, claim{Address: "10.0.0.1"}, ""},
 		{"Cilium's", all, map[string]string{"lbipam.cilium.io/ips": "10.0.0.1", "lbipam.cilium.io/sharing-key": "k"}, claim{Address: "10.0.0.1", Share: "k"}, ""},
-		{"Cilium's of before", all, map[string]string{"io.cilium/lb-ipam-ips": "10.0.0.1", "io.cilium/lb-ipam-sharing-key": "k"}, claim{Address: "10.0.0.1", Share: "k"}, ""},
+		{"Cilium's old ones", all, map[string]string{"io.cilium/lb-ipam-ips": "10.0.0.1", "io.cilium/lb-ipam-sharing-key": "k"}, claim{Address: "10.0.0.1", Share: "k"}, ""},
 		{"the first that counts", []string{"cilium", "metallb"}, map[string]string{
 			"metallb.io/loadBalancerIPs": "10.0.0.1", "lbipam.cilium.io/ips": "10.0.0.2"}, claim{Address: "10.0.0.2"}, ""},
 		{"Herald's before others'", all, map[string]string{"metallb.io/loadBalancerIPs": "x", "herald.dev/addresses": "10.0.0.3"}, claim{Address: "10.0.0.3"}, ""},
@@ -175,7 +175,7 @@ func TestCompatibility(t *testing.T) {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: c.annotations}}
 			for name := range c.annotations {
 				if !service.Reads(name) {
-					t.Errorf("%s is said not to be read", name)
+					t.Errorf("%s is reported as ignored", name)
 				}
 			}
 			claimed, err := service.Scope{Compatibility: c.compatibility}.ClaimOf(s)
@@ -192,11 +192,11 @@ func TestCompatibility(t *testing.T) {
 		})
 	}
 	if service.Reads("kubectl.kubernetes.io/last-applied-configuration") {
-		t.Error("every annotation is said to be read")
+		t.Error("Reads returns true for every annotation")
 	}
 }
 
-// FuzzClaimOf has an allocator serve whatever is written on a Service.
+// FuzzClaimOf assigns addresses to arbitrary Services.
 func FuzzClaimOf(f *testing.F) {
 	f.Add("10.0.0.1", "", "", "", uint8(0))
 	f.Add("", "10.0.0.1,fd00::1", "p", "k", uint8(6))
@@ -218,11 +218,11 @@ func FuzzClaimOf(f *testing.F) {
 		says := func(err error) {
 			var refusal *pool.Refusal
 			if !errors.As(err, &refusal) {
-				t.Fatalf("no refusal: %v", err)
+				t.Fatalf("error is not a refusal: %v", err)
 			}
 			text := refusal.Message
 			if len(text) > 1024 || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-				t.Fatalf("no sentence for an event: %q", text)
+				t.Fatalf("message unfit for an event: %q", text)
 			}
 		}
 		c, err := service.Scope{}.ClaimOf(s)

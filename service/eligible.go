@@ -13,23 +13,22 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Verdict is whether a node announces an address of a Service. The zero value
-// is that it does.
-type Verdict struct {
-	// Reason is why it does not, in one short sentence; empty if it does.
+// Eligibility is whether a node may announce an address of a Service. The zero value
+// means that it may.
+type Eligibility struct {
+	// Reason is why it may not, in one short sentence; empty if it may.
 	Reason string
-	// Failed: what traffic still comes is lost already, so the announcement has
-	// to end at once. Without it the change is planned, and routers are told
-	// before it happens.
+	// Failed means that arriving traffic is already lost, so the route must be withdrawn at
+	// once. Otherwise the change is planned, and routers get notice first.
 	Failed bool
 }
 
-// OK says whether the node announces the address.
-func (v Verdict) OK() bool { return v == Verdict{} }
+// OK reports whether the node may announce the address.
+func (v Eligibility) OK() bool { return v == Eligibility{} }
 
-// And is the verdict if w has its say, too: v's reason comes first, but one
-// failure is enough.
-func (v Verdict) And(w Verdict) Verdict {
+// And combines two conditions: v's reason takes precedence, and the result is failed if
+// either is.
+func (v Eligibility) And(w Eligibility) Eligibility {
 	if v.Reason == "" {
 		return w
 	}
@@ -37,35 +36,35 @@ func (v Verdict) And(w Verdict) Verdict {
 	return v
 }
 
-// Planned is the verdict that an address is to leave with notice.
-func Planned(format string, args ...any) Verdict {
-	return Verdict{Reason: fmt.Sprintf(format, args...)}
+// Planned returns the ineligibility of an address that is withdrawn with notice.
+func Planned(format string, args ...any) Eligibility {
+	return Eligibility{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Failed is the verdict that an address cannot be served any more.
-func Failed(format string, args ...any) Verdict {
-	return Verdict{Reason: fmt.Sprintf(format, args...), Failed: true}
+// Failed returns the ineligibility of an address that is withdrawn at once.
+func Failed(format string, args ...any) Eligibility {
+	return Eligibility{Reason: fmt.Sprintf(format, args...), Failed: true}
 }
 
-// Fitness says what makes a node unfit to announce any Service, besides that it has no route to the pods of others.
+// Fitness is the rules that exclude nodes from announcing Services, besides the condition NetworkUnavailable.
 type Fitness struct {
-	// ExcludeCordoned: that it is cordoned.
+	// ExcludeCordoned excludes cordoned nodes.
 	ExcludeCordoned bool
-	// IgnoreExcludeLabel: not the label by which Kubernetes excludes nodes from load balancers.
+	// IgnoreExcludeLabel ignores Kubernetes' label that excludes nodes from load balancers.
 	IgnoreExcludeLabel bool
-	// ExcludeTaints are the keys of the taints that do, whatever their values and effects.
+	// ExcludeTaints excludes nodes with a taint of one of these keys, for any value and effect.
 	ExcludeTaints []string
 }
 
-// Fit is whether a node may announce any Service at all.
-func (f Fitness) Fit(n *corev1.Node) Verdict {
-	// It has no route to the pods of others.
+// Fit returns whether a node may announce any Service.
+func (f Fitness) Fit(n *corev1.Node) Eligibility {
+	// The node has no route to the pods of other nodes.
 	if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
 	}) {
 		return Failed("node %s has the condition %s", n.Name, corev1.NodeNetworkUnavailable)
 	}
-	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded && !f.IgnoreExcludeLabel { // whatever its value
+	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded && !f.IgnoreExcludeLabel { // with any value
 		return Planned("node %s has the label %s", n.Name, corev1.LabelNodeExcludeBalancers)
 	}
 	if n.Spec.Unschedulable && f.ExcludeCordoned {
@@ -76,10 +75,10 @@ func (f Fitness) Fit(n *corev1.Node) Verdict {
 			return Planned("node %s has the taint %s", n.Name, taint.Key)
 		}
 	}
-	return Verdict{}
+	return Eligibility{}
 }
 
-// Selectors select what one of them does; if there are none, everything.
+// Selectors select the union of their selections; without selectors, everything.
 type Selectors []labels.Selector
 
 // SelectorsOf compiles selectors of a resource.
@@ -95,23 +94,23 @@ func SelectorsOf(list []v1alpha1.LabelSelector) (Selectors, error) {
 	return out, nil
 }
 
-// Match says whether they select what has these labels.
+// Match reports whether they select an object with these labels.
 func (s Selectors) Match(set map[string]string) bool {
 	return len(s) == 0 || slices.ContainsFunc(s, func(s labels.Selector) bool { return s.Matches(labels.Set(set)) })
 }
 
-// Endpoints is what of an EndpointSlice decides where its Service is announced.
+// Endpoints is the part of an EndpointSlice that decides where its Service is announced.
 type Endpoints struct {
-	// Family is that of the endpoints' addresses: a proxy forwards to endpoints
-	// of the same family only.
+	// Family is the family of the endpoints' addresses: proxies forward only to endpoints
+	// of the same family.
 	Family pool.Family
-	// Ready and Ending are the nodes of endpoints that are ready, and of those that terminate and go
-	// on serving: sorted, each once, and empty for an endpoint on no node.
-	Ready, Ending []string
+	// Ready and Terminating are the nodes of ready endpoints, and of endpoints that terminate and still
+	// serve: sorted, each once. An endpoint without a node counts as the node "".
+	Ready, Terminating []string
 }
 
-// EndpointsOf reads a slice. It is not ok if no traffic is ever forwarded to
-// endpoints of its kind, such as host names.
+// EndpointsOf reads a slice. It is not ok for address types that proxies never forward
+// to, such as host names.
 func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	switch s.AddressType {
 	case discoveryv1.AddressTypeIPv4:
@@ -126,67 +125,67 @@ func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 		if name := s.Endpoints[i].NodeName; name != nil {
 			node = *name
 		}
-		switch c := s.Endpoints[i].Conditions; { // what is not known (nil) is ready, serving and not terminating, says the API
+		switch c := s.Endpoints[i].Conditions; { // by the API, nil means ready, serving and not terminating
 		case c.Ready == nil || *c.Ready:
 			e.Ready = append(e.Ready, node)
 		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
-			e.Ending = append(e.Ending, node)
+			e.Terminating = append(e.Terminating, node)
 		}
 	}
-	for _, nodes := range []*[]string{&e.Ready, &e.Ending} {
+	for _, nodes := range []*[]string{&e.Ready, &e.Terminating} {
 		slices.Sort(*nodes)
 		*nodes = slices.Clip(slices.Compact(*nodes))
 	}
 	return e, true
 }
 
-// Rule is where a Service is to have an endpoint for its addresses to be announced. The zero value says the same as None.
+// Rule is where a Service must have an endpoint, so that its addresses are announced. The zero value means None.
 type Rule string
 
-// The rules. That of a Service with the traffic policy Local is OnNode.
+// The rules. A Service with the traffic policy Local has the rule OnNode.
 const (
-	None   Rule = "none" // nowhere
+	None   Rule = "none" // no endpoint needed
 	Any    Rule = "any"  // on any node
 	OnNode Rule = "node" // on the node that announces
 )
 
-// Backed is whether the endpoints of a Service let a node announce its addresses of a family. The proxies
-// fall back to endpoints that terminate and go on serving while none is ready (KEP-1669), those of a node while it has
-// none that is ready. So with OnNode, and others ready elsewhere, a node has them to leave by: what still comes is
-// served until the routers have acted.
-func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Verdict {
+// Backed returns whether the endpoints of a Service let a node announce its addresses of a family. Proxies fall back to
+// terminating endpoints while no endpoint is ready (KEP-1669); with the traffic policy Local, this holds per node. So a
+// node whose last endpoint terminates, while others are ready elsewhere, still serves traffic until the routers have
+// acted on the planned withdrawal.
+func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Eligibility {
 	if r != Any && r != OnNode {
-		return Verdict{}
+		return Eligibility{}
 	}
-	var ready, ending, readyHere, endingHere bool
+	var ready, terminating, readyHere, terminatingHere bool
 	for e := range endpoints {
 		if e.Family != family {
 			continue
 		}
-		ready, ending = ready || len(e.Ready) > 0, ending || len(e.Ending) > 0
-		readyHere, endingHere = readyHere || slices.Contains(e.Ready, node), endingHere || slices.Contains(e.Ending, node)
+		ready, terminating = ready || len(e.Ready) > 0, terminating || len(e.Terminating) > 0
+		readyHere, terminatingHere = readyHere || slices.Contains(e.Ready, node), terminatingHere || slices.Contains(e.Terminating, node)
 	}
 	switch {
-	case readyHere, !ready && endingHere, r == Any && (ready || ending):
-		return Verdict{}
+	case readyHere, !ready && terminatingHere, r == Any && (ready || terminating):
+		return Eligibility{}
 	case r == Any:
 		return Failed("no ready %s endpoint on any node", family)
-	case endingHere:
-		return Planned("the last %s endpoint on this node is ending", family)
+	case terminatingHere:
+		return Planned("the last %s endpoint on this node is terminating", family)
 	}
 	return Failed("no ready %s endpoint on this node", family)
 }
 
-// Nodes are those that endpoints let announce a Service's addresses of a family with OnNode.
+// Nodes returns the nodes that may announce a Service's addresses of a family with the rule OnNode.
 func Nodes(family pool.Family, endpoints iter.Seq[Endpoints]) []string {
-	var ready, ending []string
+	var ready, terminating []string
 	for e := range endpoints {
 		if e.Family == family {
-			ready, ending = append(ready, e.Ready...), append(ending, e.Ending...)
+			ready, terminating = append(ready, e.Ready...), append(terminating, e.Terminating...)
 		}
 	}
 	if len(ready) == 0 {
-		return ending
+		return terminating
 	}
 	return ready
 }

@@ -33,25 +33,25 @@ func TestNodeFit(t *testing.T) {
 		name    string
 		changes []func(*corev1.Node)
 		rules   service.Fitness
-		want    service.Verdict
+		want    service.Eligibility
 	}{
 		{name: "plain"},
-		{name: "excluded", changes: []func(*corev1.Node){label("")}, want: service.Verdict{Reason: excluded}},
-		{name: "excluded, says the label's mere presence", changes: []func(*corev1.Node){label("false")}, want: service.Verdict{Reason: excluded}},
+		{name: "excluded", changes: []func(*corev1.Node){label("")}, want: service.Eligibility{Reason: excluded}},
+		{name: "excluded by the label with any value", changes: []func(*corev1.Node){label("false")}, want: service.Eligibility{Reason: excluded}},
 		{name: "cut off", changes: []func(*corev1.Node){condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue)},
-			want: service.Verdict{Reason: cutOff, Failed: true}},
+			want: service.Eligibility{Reason: cutOff, Failed: true}},
 		{name: "not cut off", changes: []func(*corev1.Node){condition(corev1.NodeNetworkUnavailable, corev1.ConditionFalse)}},
 		{name: "perhaps cut off", changes: []func(*corev1.Node){condition(corev1.NodeNetworkUnavailable, corev1.ConditionUnknown)}},
-		// A kubelet that is away says nothing about the pods, and kube-proxy goes on.
+		// An unreachable kubelet says nothing about the pods, and kube-proxy continues.
 		{name: "not ready", changes: []func(*corev1.Node){condition(corev1.NodeReady, corev1.ConditionUnknown)}},
 		{name: "cordoned", changes: []func(*corev1.Node){cordon}},
-		{name: "cordoned, which matters", changes: []func(*corev1.Node){cordon}, rules: service.Fitness{ExcludeCordoned: true}, want: service.Verdict{Reason: "node n is cordoned"}},
+		{name: "cordoned, which matters", changes: []func(*corev1.Node){cordon}, rules: service.Fitness{ExcludeCordoned: true}, want: service.Eligibility{Reason: "node n is cordoned"}},
 		{name: "excluded, which does not matter", changes: []func(*corev1.Node){label("")}, rules: service.Fitness{IgnoreExcludeLabel: true}},
 		{name: "tainted", changes: []func(*corev1.Node){taint}, rules: service.Fitness{ExcludeTaints: []string{"gpu"}}},
 		{name: "tainted, which matters", changes: []func(*corev1.Node){taint}, rules: service.Fitness{ExcludeTaints: []string{"gpu", "broken"}},
-			want: service.Verdict{Reason: "node n has the taint broken"}},
+			want: service.Eligibility{Reason: "node n has the taint broken"}},
 		{name: "excluded and cut off", changes: []func(*corev1.Node){label(""), condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue)},
-			want: service.Verdict{Reason: cutOff, Failed: true}},
+			want: service.Eligibility{Reason: cutOff, Failed: true}},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 		for _, change := range c.changes {
@@ -73,7 +73,7 @@ func TestEndpointsOf(t *testing.T) {
 	}
 	ipv4 := service.Endpoints{Family: pool.IPv4}
 	on := func(nodes ...string) service.Endpoints { return service.Endpoints{Family: pool.IPv4, Ready: nodes} }
-	ending := service.Endpoints{Family: pool.IPv4, Ending: []string{"n1"}}
+	ending := service.Endpoints{Family: pool.IPv4, Terminating: []string{"n1"}}
 	for _, c := range []struct {
 		name      string
 		endpoints []discoveryv1.Endpoint
@@ -81,14 +81,14 @@ func TestEndpointsOf(t *testing.T) {
 	}{
 		{"none", nil, ipv4},
 		{"ready", []discoveryv1.Endpoint{endpoint(&here, yes, yes, no)}, on("n1")},
-		{"nothing is known, which is ready", []discoveryv1.Endpoint{endpoint(&here, nil, nil, nil)}, on("n1")},
+		{"unknown, which means ready", []discoveryv1.Endpoint{endpoint(&here, nil, nil, nil)}, on("n1")},
 		{"not ready", []discoveryv1.Endpoint{endpoint(&here, no, no, no)}, ipv4},
 		{"not ready, and serving is not known", []discoveryv1.Endpoint{endpoint(&here, no, nil, nil)}, ipv4},
 		{"serving while it is not ready, and not terminating", []discoveryv1.Endpoint{endpoint(&here, no, yes, no)}, ipv4},
 		{"terminating, and serving", []discoveryv1.Endpoint{endpoint(&here, no, yes, yes)}, ending},
 		{"terminating, and serving is not known", []discoveryv1.Endpoint{endpoint(&here, no, nil, yes)}, ending},
 		{"terminating, and no longer serving", []discoveryv1.Endpoint{endpoint(&here, no, no, yes)}, ipv4},
-		{"ready whatever it does (publishNotReadyAddresses)", []discoveryv1.Endpoint{endpoint(&here, yes, no, yes)}, on("n1")},
+		{"ready by publishNotReadyAddresses", []discoveryv1.Endpoint{endpoint(&here, yes, no, yes)}, on("n1")},
 		{"on no node", []discoveryv1.Endpoint{endpoint(nil, nil, nil, nil), endpoint(&nowhere, nil, nil, nil)}, on("")},
 		{"on some nodes, twice", []discoveryv1.Endpoint{
 			endpoint(&there, nil, nil, nil), endpoint(&here, nil, nil, nil), endpoint(&there, nil, nil, nil)}, on("n1", "n2")},
@@ -99,7 +99,7 @@ func TestEndpointsOf(t *testing.T) {
 		}
 	}
 	if got, ok := service.EndpointsOf(&discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6}); !ok || got.Family != pool.IPv6 {
-		t.Errorf("a slice of IPv6 addresses is %v, %v", got, ok)
+		t.Errorf("a slice of IPv6 addresses: %v, %v", got, ok)
 	}
 	if _, ok := service.EndpointsOf(&discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeFQDN}); ok {
 		t.Error("a slice of host names counts")
@@ -109,35 +109,35 @@ func TestEndpointsOf(t *testing.T) {
 func TestBacked(t *testing.T) {
 	here := service.Endpoints{Family: pool.IPv4, Ready: []string{"n1"}}
 	there := service.Endpoints{Family: pool.IPv4, Ready: []string{"n2"}}
-	endingHere := service.Endpoints{Family: pool.IPv4, Ending: []string{"n1"}}
-	endingThere := service.Endpoints{Family: pool.IPv4, Ending: []string{"n2"}}
+	endingHere := service.Endpoints{Family: pool.IPv4, Terminating: []string{"n1"}}
+	endingThere := service.Endpoints{Family: pool.IPv4, Terminating: []string{"n2"}}
 	down := service.Endpoints{Family: pool.IPv4}
 	other := service.Endpoints{Family: pool.IPv6, Ready: []string{"n1"}}
 	var (
 		cluster   = service.None
 		somewhere = service.Any
 		local     = service.OnNode
-		notHere   = service.Verdict{Reason: "no ready IPv4 endpoint on this node", Failed: true}
-		nowhere   = service.Verdict{Reason: "no ready IPv4 endpoint on any node", Failed: true}
-		leaves    = service.Verdict{Reason: "the last IPv4 endpoint on this node is ending"}
+		notHere   = service.Eligibility{Reason: "no ready IPv4 endpoint on this node", Failed: true}
+		nowhere   = service.Eligibility{Reason: "no ready IPv4 endpoint on any node", Failed: true}
+		leaves    = service.Eligibility{Reason: "the last IPv4 endpoint on this node is terminating"}
 	)
 	for _, c := range []struct {
 		rule      service.Rule
 		endpoints []service.Endpoints
-		want      service.Verdict
+		want      service.Eligibility
 	}{
-		{cluster, nil, service.Verdict{}},
+		{cluster, nil, service.Eligibility{}},
 		{somewhere, nil, nowhere},
 		{somewhere, []service.Endpoints{down, other}, nowhere},
-		{somewhere, []service.Endpoints{down, there}, service.Verdict{}},
+		{somewhere, []service.Endpoints{down, there}, service.Eligibility{}},
 		{local, nil, notHere},
 		{local, []service.Endpoints{there, other}, notHere},
-		{local, []service.Endpoints{there, down, here}, service.Verdict{}},
-		{service.Rule(""), nil, service.Verdict{}},
-		{somewhere, []service.Endpoints{endingThere}, service.Verdict{}},
-		{local, []service.Endpoints{endingHere, here}, service.Verdict{}},
+		{local, []service.Endpoints{there, down, here}, service.Eligibility{}},
+		{service.Rule(""), nil, service.Eligibility{}},
+		{somewhere, []service.Endpoints{endingThere}, service.Eligibility{}},
+		{local, []service.Endpoints{endingHere, here}, service.Eligibility{}},
 		{local, []service.Endpoints{endingHere, there}, leaves},
-		{local, []service.Endpoints{endingHere, endingThere, down, other}, service.Verdict{}},
+		{local, []service.Endpoints{endingHere, endingThere, down, other}, service.Eligibility{}},
 		{local, []service.Endpoints{endingThere}, notHere},
 	} {
 		if got := c.rule.Backed("n1", pool.IPv4, slices.Values(c.endpoints)); got != c.want {
@@ -146,21 +146,21 @@ func TestBacked(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestEligibility(t *testing.T) {
 	first, second := service.Planned("first %d", 1), service.Failed("second")
-	for _, c := range []struct{ got, want service.Verdict }{
-		{service.Verdict{}.And(service.Verdict{}), service.Verdict{}},
-		{service.Verdict{}.And(second), second},
-		{first.And(service.Verdict{}), first},
-		{first.And(second), service.Verdict{Reason: "first 1", Failed: true}},
+	for _, c := range []struct{ got, want service.Eligibility }{
+		{service.Eligibility{}.And(service.Eligibility{}), service.Eligibility{}},
+		{service.Eligibility{}.And(second), second},
+		{first.And(service.Eligibility{}), first},
+		{first.And(second), service.Eligibility{Reason: "first 1", Failed: true}},
 		{second.And(first), second},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %+v, want %+v", c.got, c.want)
 		}
 	}
-	if first.OK() || !(service.Verdict{}).OK() {
-		t.Error("a verdict with a reason is OK, or one without is not")
+	if first.OK() || !(service.Eligibility{}).OK() {
+		t.Error("OK does not follow from the absence of a reason")
 	}
 }
 
@@ -191,6 +191,6 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	if _, err := service.SelectorsOf([]v1alpha1.LabelSelector{zone("not a value!")}); err == nil {
-		t.Error("a value that no label can have is no error")
+		t.Error("an invalid label value is accepted")
 	}
 }

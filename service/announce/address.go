@@ -14,22 +14,22 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// address is one that Services have, or had until a moment ago.
+// address is an address of Services, or the former address of one until it is withdrawn.
 type address struct {
 	addr   netip.Addr
-	pool   *addressPool // nil: it is in none
-	claims []*backing   // the Services that have it, the oldest first
+	pool   *addressPool // nil if it is in no pool
+	claims []*backing   // the Services that have it, oldest first
 
-	route   *route        // that leads here for it; nil if it is not announced
-	parting []parting     // what else still leads here, as going
-	since   time.Time     // its stage
-	flat    *flat.Address // nil: this node may not hold it
-	service string        // whose it is, or was
+	route   *route        // nil if it is not announced
+	stale   []stalePath   // previous routes, marked by GRACEFUL_SHUTDOWN
+	since   time.Time     // start of the stage
+	flat    *flat.Address // nil if this node may not hold it
+	service string        // key of the oldest Service, or of the last one
 	origin  tenant.Origin
 }
 
-// parting is a route that an address is about to leave, and when.
-type parting struct {
+// stalePath is a previous route of an address, and when the address leaves it.
+type stalePath struct {
 	route *route
 	until time.Time
 }
@@ -38,23 +38,23 @@ func (x *address) stage() gracefulshutdown.Stage {
 	switch {
 	case x.route != nil:
 		return gracefulshutdown.Announced
-	case len(x.parting) > 0:
+	case len(x.stale) > 0:
 		return gracefulshutdown.Draining
 	}
 	return gracefulshutdown.Withdrawn
 }
 
-// served says whether the claim of a Service counts: that of the oldest, and of
-// those that share the address with it on the same terms. That their ports differ is
-// up to the writer.
+// served reports whether the claim of a Service counts: it is the oldest, or shares the
+// address with the oldest by the same key and policy. The writer ensures that their
+// ports differ.
 func (x *address) served(b *backing) bool {
 	first := x.claims[0]
 	return b == first || b.wants.share != "" && b.wants.share == first.wants.share && b.wants.policy == first.wants.policy
 }
 
-// backed is whether the endpoints of those whose address it is let a node announce it.
-func (a *Announcer) backed(x *address) service.Verdict {
-	var out service.Verdict
+// backed returns whether the endpoints of the address's Services let this node announce it.
+func (a *Announcer) backed(x *address) service.Eligibility {
+	var out service.Eligibility
 	family := pool.FamilyOf(x.addr)
 	for _, b := range x.claims {
 		if !x.served(b) {
@@ -67,7 +67,7 @@ func (a *Announcer) backed(x *address) service.Verdict {
 	return out
 }
 
-// rule is where a Service is to have an endpoint.
+// rule returns where a Service must have an endpoint.
 func (a *Announcer) rule(b *backing) service.Rule {
 	if b.wants.local {
 		return service.OnNode
@@ -75,39 +75,39 @@ func (a *Announcer) rule(b *backing) service.Rule {
 	return a.config.RequireEndpoints
 }
 
-// mayAnnounce says whether this node announces an address by BGP, and whether it may hold it
-// on a flat layer 2.
-func (a *Announcer) mayAnnounce(x *address) (route, flat service.Verdict) {
-	var common service.Verdict
+// mayAnnounce returns whether this node may announce an address by BGP, and whether it may
+// hold it on a flat layer 2.
+func (a *Announcer) mayAnnounce(x *address) (byBGP, flat service.Eligibility) {
+	var common service.Eligibility
 	switch {
 	case a.reservedIn(netip.PrefixFrom(x.addr, x.addr.BitLen())):
-		common = service.Failed("it is a virtual IP of this node's own file")
+		common = service.Failed("it is a VIP of this node's own file")
 	case len(x.claims) == 0:
 		common = service.Planned("no Service has it any more")
 	case x.pool == nil:
 		common = service.Planned("it is in no address pool")
 	default:
 		backed := a.backed(x)
-		route, flat = x.pool.unrouted, x.pool.flat.And(backed)
+		byBGP, flat = x.pool.unrouted, x.pool.flat.And(backed)
 		if b := x.bgp(); b != nil {
-			route = b.verdict[pool.FamilyOf(x.addr)]
+			byBGP = b.eligible[pool.FamilyOf(x.addr)]
 		}
-		route = route.And(backed)
+		byBGP = byBGP.And(backed)
 		if reason := a.drain.Reason(); reason != "" {
-			route = service.Planned("%s", reason).And(route)
+			byBGP = service.Planned("%s", reason).And(byBGP)
 		}
-		return route, flat
+		return byBGP, flat
 	}
 	return common, common
 }
 
-// reservedIn says whether one of the node's own VIPs is in a network.
+// reservedIn reports whether a network contains a VIP of the node's own file.
 func (a *Announcer) reservedIn(network netip.Prefix) bool {
 	i, _ := slices.BinarySearchFunc(a.reserved, network.Addr(), netip.Addr.Compare)
 	return i < len(a.reserved) && network.Contains(a.reserved[i])
 }
 
-// bgp is how the address is announced by BGP; nil if it is not.
+// bgp returns how the address is announced by BGP; nil if it is not.
 func (x *address) bgp() *poolBGP {
 	for _, b := range x.pool.exceptions {
 		if b.services.Match(x.claims[0].wants.labels) {
@@ -117,9 +117,9 @@ func (x *address) bgp() *poolBGP {
 	return x.pool.bgp
 }
 
-// network is what to announce for an address of a pool with BGP: its aggregate, or the
-// address alone if the aggregate has addresses that are another pool's, nobody's,
-// or a VIP of this node.
+// network returns the prefix to announce for an address of a pool with BGP: the aggregate,
+// or the address alone if the aggregate contains an address outside the pool or a VIP of
+// this node.
 func (a *Announcer) network(x *address) netip.Prefix {
 	host := netip.PrefixFrom(x.addr, x.addr.BitLen())
 	length := x.bgp().lengths[pool.FamilyOf(x.addr)]
@@ -133,8 +133,8 @@ func (a *Announcer) network(x *address) netip.Prefix {
 	return network
 }
 
-// decide brings an address to where it ought to be. The deltas that follow from it are
-// sent at the end of the event.
+// decide updates the state of an address. The resulting deltas are sent at the end of the
+// event.
 func (a *Announcer) decide(x *address) {
 	a.changes++
 	if !a.synced {
@@ -145,90 +145,90 @@ func (a *Announcer) decide(x *address) {
 	}
 	now := time.Now()
 	before := x.stage()
-	a.drop(x, func(p parting) bool { return wake.Due(now, p.until) })
-	route, flat := a.mayAnnounce(x)
+	a.expire(x, func(p stalePath) bool { return wake.Due(now, p.until) })
+	byBGP, flat := a.mayAnnounce(x)
 	switch {
-	case route.OK():
-		a.enter(x, a.reach(a.network(x)), now)
-	case route.Failed:
-		a.leave(x)
+	case byBGP.OK():
+		a.announce(x, a.routeTo(a.network(x)), now)
+	case byBGP.Failed:
+		a.withdraw(x)
 	case x.route != nil:
-		a.part(x, now)
+		a.retire(x, now)
 	}
 	if x.stage() != before {
 		x.since = now
-		a.moves = append(a.moves, moveOf(x, route.Reason))
+		a.moves = append(a.moves, moveOf(x, byBGP.Reason))
 	}
-	a.offer(x, flat.OK())
+	a.updateFlat(x, flat.OK())
 	a.forgetAddress(x)
 }
 
-// enter has a route lead here for an address. The one that did so before leaves
-// with notice, and so does this one leave peers that it was for.
-func (a *Announcer) enter(x *address, r *route, now time.Time) {
-	r.terms = x.bgp().terms
-	if r.sent.terms == nil { // nobody has it
-		r.audience = gracefulshutdown.Audience{Peers: r.terms.peers}
+// announce makes r the route of an address. The previous route retires gracefully, and so
+// does r at peers that should no longer have it.
+func (a *Announcer) announce(x *address, r *route, now time.Time) {
+	r.export = x.bgp().export
+	if r.sent.export == nil { // no peer has it
+		r.audience = gracefulshutdown.Audience{Peers: r.export.peers}
 	}
 	var again time.Time
-	if r.audience, again = r.audience.Next(now, r.terms.peers, a.peers); !again.IsZero() {
-		a.look(x, now)
+	if r.audience, again = r.audience.Next(now, r.export.peers, a.peers); !again.IsZero() {
+		a.schedule(x, now)
 	}
 	a.touch(r)
 	if x.route == r {
 		return
 	}
 	if x.route != nil {
-		a.part(x, now)
+		a.retire(x, now)
 	}
 	x.route = r
-	r.entered++
+	r.refs++
 }
 
-// part has the route of an address leave with notice.
-func (a *Announcer) part(x *address, now time.Time) {
+// retire withdraws the route of an address after the notice of a graceful shutdown.
+func (a *Announcer) retire(x *address, now time.Time) {
 	r := x.route
 	x.route = nil
-	r.entered--
-	r.parting++
-	x.parting = append(x.parting, parting{r, now.Add(gracefulshutdown.Notice)})
-	a.look(x, now)
+	r.refs--
+	r.stale++
+	x.stale = append(x.stale, stalePath{r, now.Add(gracefulshutdown.Notice)})
+	a.schedule(x, now)
 	a.touch(r)
 }
 
-// look has an address decided about again when what leaves now has left.
-func (a *Announcer) look(x *address, now time.Time) {
-	a.departures = append(a.departures, due{x, now.Add(gracefulshutdown.Notice)})
+// schedule decides an address again after the notice of a graceful shutdown.
+func (a *Announcer) schedule(x *address, now time.Time) {
+	a.deadlines = append(a.deadlines, deadline{x, now.Add(gracefulshutdown.Notice)})
 }
 
-// leave has all routes of an address leave at once.
-func (a *Announcer) leave(x *address) {
+// withdraw withdraws all routes of an address at once.
+func (a *Announcer) withdraw(x *address) {
 	if r := x.route; r != nil {
 		x.route = nil
-		r.entered--
+		r.refs--
 		a.touch(r)
 	}
-	a.drop(x, func(parting) bool { return true })
+	a.expire(x, func(stalePath) bool { return true })
 }
 
-// drop ends those partings of an address.
-func (a *Announcer) drop(x *address, which func(parting) bool) {
-	x.parting = slices.DeleteFunc(x.parting, func(p parting) bool {
-		if !which(p) {
+// expire withdraws the expired stale paths of an address.
+func (a *Announcer) expire(x *address, expired func(stalePath) bool) {
+	x.stale = slices.DeleteFunc(x.stale, func(p stalePath) bool {
+		if !expired(p) {
 			return false
 		}
-		p.route.parting--
+		p.route.stale--
 		a.touch(p.route)
 		return true
 	})
 }
 
-// forgetAddress forgets an address if nobody has it any more.
+// forgetAddress forgets a withdrawn address without Services.
 func (a *Announcer) forgetAddress(x *address) {
 	if len(x.claims) > 0 || x.stage() != gracefulshutdown.Withdrawn {
 		return
 	}
-	if known, ok := a.addresses.Get(x); ok && known == x { // and not its successor
+	if known, ok := a.addresses.Get(x); ok && known == x { // not a newer entry of the same address
 		a.addresses.Delete(x)
 	}
 }
@@ -241,7 +241,7 @@ func (a *Announcer) decideAll() {
 	a.decideAffected()
 }
 
-// decideAffected decides for what an event has affected.
+// decideAffected decides the addresses that an event has affected.
 func (a *Announcer) decideAffected() {
 	for _, x := range a.affected {
 		a.decide(x)
@@ -250,29 +250,29 @@ func (a *Announcer) decideAffected() {
 	a.affected = a.affected[:0]
 }
 
-// due is when an address leaves a route, or its route a peer.
-type due struct {
+// deadline is when an address leaves a route, or its route a peer.
+type deadline struct {
 	address *address
 	at      time.Time
 }
 
-// next is when time alone will change something; zero is never.
+// next returns the next time at which there is work without an event; zero means never.
 func (a *Announcer) next() time.Time {
-	if len(a.departures) == 0 {
+	if len(a.deadlines) == 0 {
 		return a.retry
 	}
-	return wake.Earlier(a.retry, a.departures[0].at) // all are of the same length, so they are in order
+	return wake.Earlier(a.retry, a.deadlines[0].at) // in order, as all notices have the same length
 }
 
-// elapse does what was due.
-func (a *Announcer) elapse() {
+// expireDeadlines handles expired deadlines and retries failing routes.
+func (a *Announcer) expireDeadlines() {
 	now := time.Now()
-	for len(a.departures) > 0 && wake.Due(now, a.departures[0].at) {
-		a.affected = append(a.affected, a.departures[0].address)
-		a.departures = a.departures[1:]
+	for len(a.deadlines) > 0 && wake.Due(now, a.deadlines[0].at) {
+		a.affected = append(a.affected, a.deadlines[0].address)
+		a.deadlines = a.deadlines[1:]
 	}
-	if len(a.departures) == 0 {
-		a.departures = nil // and what it has grown to
+	if len(a.deadlines) == 0 {
+		a.deadlines = nil // frees the array
 	}
 	a.decideAffected()
 	if wake.Due(now, a.retry) {

@@ -1,19 +1,18 @@
-// Package announce is a node's part in Service VIPs: Services, EndpointSlices,
-// nodes and pools go in, one event at a time; what changes for the routers comes
-// out as deltas ([Routes]), and what this node may hold on a flat layer 2 as a
-// list ([Announcer.Flat]).
+// Package announce announces Service VIPs from one node. Its input is events about
+// Services, EndpointSlices, nodes and pools. Its output is changes of BGP routes
+// ([Routes]) and a list of the addresses that this node may hold on a flat layer 2
+// ([Announcer.Flat]).
 //
-// An event is acted on before the call that brings it returns, and costs what
-// changed, however many Services there are. Only a change of this node itself or
-// of the configuration may touch every address, and one of a pool that pool's.
+// The call that brings an event returns after the announcer has acted on it. The cost
+// depends on the change, not on the number of Services. Only a change of this node or of
+// the configuration may touch every address, a change of a pool only its own addresses.
 //
-// Before [Announcer.Synced] nothing is announced and nothing withdrawn: what is
-// not known yet is not missing. An API that is away sends no events, and so
-// changes nothing.
+// Before [Announcer.Synced] nothing is announced or withdrawn: objects that are not known
+// yet do not count as missing. While the API is away there are no events and no changes.
 //
-// An address that fails, such as one without endpoints, is withdrawn at once. One
-// that is to leave on purpose is first marked with GRACEFUL_SHUTDOWN (RFC 8326)
-// for half a second.
+// An address that fails, for instance because it has no endpoints, is withdrawn at once. A
+// planned withdrawal first marks the route with GRACEFUL_SHUTDOWN (RFC 8326) for half a
+// second.
 package announce
 
 import (
@@ -35,37 +34,36 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Routes announces routes; [bgp.Server] does.
+// Routes announces and withdraws routes. [bgp.Server] implements it.
 type Routes interface {
 	Announce(...bgp.Route) error
 	Withdraw(...netip.Prefix) error
 }
 
-// Config is what the node's own file says. Node is required.
+// Config is the configuration from the node's own file. Node is required.
 type Config struct {
-	// Node is this node's name in Kubernetes. It stays as it is.
+	// Node is this node's name in Kubernetes. [Announcer.Apply] does not change it.
 	Node string
-	// Scope is which Services are Herald's, and whose annotations count. It stays as it is.
+	// Scope selects Herald's Services and the annotations that count. [Announcer.Apply] does not change it.
 	Scope service.Scope
-	// RequireEndpoints is where Services with the traffic policy Cluster are to have an
-	// endpoint for their addresses to be announced.
+	// RequireEndpoints is where a Service with the traffic policy Cluster must have an
+	// endpoint, so that its addresses are announced.
 	RequireEndpoints service.Rule
-	// Fitness is what keeps a node from announcing anything.
+	// Fitness is the rules that exclude nodes from announcing.
 	Fitness service.Fitness
-	// Attributes are the node's own; a pool's are laid over them.
+	// Attributes are the node's path attributes; the pool's take precedence.
 	Attributes bgp.Attributes
-	// Peers are the peers that this node has: by the names that pools use for
-	// them (of a BGPPeer; the address or interface of a peer in the file, or `default-ipv4`), their
-	// names in package bgp ([bgp.Peer.Name]), of default gateways there may be
-	// several. The bgp server has to know them already.
+	// Peers maps the names that pools use to the names in package bgp ([bgp.Peer.Name])
+	// of this node's peers. Pools use the name of a BGPPeer, the address or interface of a
+	// peer in the file, or `default-ipv4`, which may stand for several peers. The bgp
+	// server must know them already.
 	Peers map[string][]string
-	// Only are the peers, by their names in package bgp, whose sessions carry the
-	// routes of one family only.
+	// Only maps peers (names in package bgp) to the family that their session carries, if it
+	// carries a single one.
 	Only map[string]pool.Family
-	// Reserved are the addresses of the VIPs in the node's own file, which are
-	// never touched here. An address that is added is to be reserved before
-	// package speaker is told of it, and one that is removed is to stay reserved
-	// until the speaker has withdrawn it.
+	// Reserved are the addresses of the VIPs in the node's own file, which the announcer
+	// never touches. Reserve a new address before package speaker gets it, and keep a
+	// removed one reserved until the speaker has withdrawn it.
 	Reserved []netip.Addr
 }
 
@@ -73,16 +71,15 @@ type Config struct {
 type Options struct {
 	Log    *slog.Logger
 	Routes Routes
-	// FlatChanged is called when what [Announcer.Flat] returns has changed, after
-	// the event and with no lock held; nil for nobody.
+	// FlatChanged, if not nil, is called after an event that changed the result of
+	// [Announcer.Flat]. No lock is held.
 	FlatChanged func()
 }
 
 // Announcer announces the Services of a cluster from this node. Its methods are
-// safe for concurrent use; those that bring events are made to be called straight
-// from the handlers of informers. It keeps nodes and the specifications of pools, which
-// nobody may change then; of other objects it copies what it needs. It passes over what
-// makes no sense.
+// safe for concurrent use; handlers of informers may call them directly. It keeps nodes
+// and the specifications of pools, so callers must not change these afterwards. It copies
+// the fields that it needs of other objects. It ignores invalid objects.
 type Announcer struct {
 	log         *slog.Logger
 	routes      Routes
@@ -91,35 +88,35 @@ type Announcer struct {
 
 	mu       sync.Mutex
 	config   Config
-	peers    []string     // all of this node, sorted
+	peers    []string     // all peers of this node, sorted
 	reserved []netip.Addr // sorted
 	synced   bool
 	drain    gracefulshutdown.Drain
 
 	nodes     map[string]*corev1.Node
 	pools     map[string]*addressPool
-	byAge     []*addressPool // the pools, the oldest first
+	byAge     []*addressPool // the pools, oldest first
 	services  map[string]*backing
-	owners    map[string]string // by the key of a slice, that of its Service
+	owners    map[string]string // key of a slice to key of its Service
 	addresses *btree.BTreeG[*address]
 	live      map[netip.Prefix]*route
 
-	// What an event has touched so far; empty between two of them.
+	// Work of the present event; empty between events.
 	affected []*address
 	touched  []*route
-	moves    []move // to be logged
+	moves    []move // not logged yet
 	moved    bool   // Flat has changed
 
-	changes uint64 // how often an address or a route was looked at
+	changes uint64 // counts evaluations of addresses and routes
 
-	departures []due               // in order
-	failing    map[*route]struct{} // refused by the router
-	retry      time.Time           // when these are tried again
-	armed      time.Time           // when Run is to wake up
+	deadlines []deadline          // in order
+	failing   map[*route]struct{} // refused by the router
+	retry     time.Time           // when failing routes are retried
+	armed     time.Time           // when Run wakes up
 }
 
-// New returns an announcer that knows nothing yet. [Announcer.Run] must run for
-// planned changes to proceed and for failures to be retried.
+// New returns an announcer without objects. [Announcer.Run] must run, so that planned
+// changes complete and failures are retried.
 func New(options Options, config Config) *Announcer {
 	a := &Announcer{
 		log:         options.Log,
@@ -138,15 +135,15 @@ func New(options Options, config Config) *Announcer {
 	return a
 }
 
-// degree is that of the tree of addresses.
+// degree is the degree of the tree of addresses.
 const degree = 32
 
-// Apply makes config the running configuration. Node and Scope stay.
+// Apply makes config the running configuration, except for Node and Scope.
 func (a *Announcer) Apply(config Config) {
 	a.event(func() {
 		config.Node, config.Scope = a.config.Node, a.config.Scope
 		a.configure(config)
-		a.appraiseAll()
+		a.evaluateAll()
 	})
 }
 
@@ -162,30 +159,30 @@ func (a *Announcer) configure(config Config) {
 	slices.SortFunc(a.reserved, netip.Addr.Compare)
 }
 
-// Synced says that everything that the API has now has been told. It begins to be
-// announced, all at once.
+// Synced marks the objects of the API as complete. The announcer then announces all
+// addresses at once.
 func (a *Announcer) Synced() {
 	a.event(func() {
 		if a.synced {
 			return
 		}
 		a.synced = true
-		a.appraiseAll()
+		a.evaluateAll()
 	})
 }
 
-// Run moves planned changes on and retries what failed, until ctx is done. It
-// withdraws nothing at its end: that is [Announcer.Drain]'s.
+// Run completes planned changes and retries failed routes until ctx is done. It does
+// not withdraw routes at its end; see [Announcer.Drain].
 func (a *Announcer) Run(ctx context.Context) {
 	wake.Loop(ctx, a.wake, func() time.Time {
-		a.event(a.elapse)
+		a.event(a.expireDeadlines)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.armed
 	})
 }
 
-// event takes in a change of what is known, and has acted on it when it returns.
+// event applies a change of the known objects and acts on it before it returns.
 func (a *Announcer) event(change func()) {
 	a.mu.Lock()
 	change()
@@ -197,7 +194,7 @@ func (a *Announcer) event(change func()) {
 		wake.Up(a.wake)
 	}
 	a.mu.Unlock()
-	a.say(moves) // a log that is slow, or stuck, must not hold up a withdrawal
+	a.logMoves(moves) // without the lock: a slow log must not delay a withdrawal
 	if moved && a.flatChanged != nil {
 		a.flatChanged()
 	}

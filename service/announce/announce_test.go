@@ -30,18 +30,18 @@ func TestNothingBeforeSynced(t *testing.T) {
 		n.set(machine("n1", nil))
 		n.set(addressPool("p", nil, "10.1.0.0/24"))
 		n.did()
-		n.reason("default/web", "not everything has been heard from the Kubernetes API yet")
+		n.reason("default/web", "the Kubernetes API has not sent all objects yet")
 		n.Synced()
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
 		if n.router.calls != 1 {
-			t.Errorf("what there is at first was announced in %d calls, want one", n.router.calls)
+			t.Errorf("the first announcement took %d calls, want one", n.router.calls)
 		}
 		n.Synced()
 		n.did()
 	})
 }
 
-// What ends an announcement: at once if traffic would be lost, and else with notice.
+// Events that end an announcement: at once if traffic would be lost, otherwise with notice.
 func TestWithdrawal(t *testing.T) {
 	planned := []string{"mark 10.1.0.1/32", "withdraw 10.1.0.1/32"}
 	failed := []string{"withdraw 10.1.0.1/32"}
@@ -50,7 +50,7 @@ func TestWithdrawal(t *testing.T) {
 		config announce.Config
 		change func(*node)
 		want   []string
-		reason string // empty: the status has it no more
+		reason string // empty if the address disappears from the status
 	}{
 		{"last endpoint unready", announce.Config{}, func(n *node) {
 			n.set(slice("web-1", "web", "IPv4", "n1 unready", "n2"))
@@ -73,7 +73,7 @@ func TestWithdrawal(t *testing.T) {
 		{"node cordoned", announce.Config{Fitness: service.Fitness{ExcludeCordoned: true}}, func(n *node) {
 			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 		}, planned, "node n1 is cordoned"},
-		{"node cordoned, which is no matter", announce.Config{}, func(n *node) {
+		{"node cordoned, without excludeCordoned", announce.Config{}, func(n *node) {
 			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 		}, nil, ""},
 		{"node deleted", announce.Config{}, func(n *node) { n.DeleteNode("n1") }, planned, "the cluster has no node n1: set nodeName"},
@@ -128,7 +128,7 @@ func TestWithdrawal(t *testing.T) {
 					n.reason("default/web", c.reason)
 				}
 				for _, o := range known {
-					n.set(o) // and all is well again
+					n.set(o) // undo the event
 				}
 				want := slices.Repeat([]string{"announce 10.1.0.1/32"}, min(len(c.want), 1))
 				n.did(want...)
@@ -145,19 +145,19 @@ func TestEndpoints(t *testing.T) {
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did()
 		n.set(slice("web-4", "web", "IPv4", "n1", "n2"))
-		n.did("announce 10.1.0.1/32") // and the address of the other family is not
+		n.did("announce 10.1.0.1/32") // the address of the other family has no endpoint
 		n.set(slice("web-6", "web", "IPv6", "n2"))
 		n.did()
 		n.set(slice("web-6", "web", "IPv6", "n1", "n2"))
 		n.did("announce fd00::1/128")
 		n.set(slice("web-4b", "web", "IPv4", "n1"))
 		n.set(slice("web-4", "web", "IPv4", "n2"))
-		n.did() // there is another in the second slice
+		n.did() // the second slice has another
 		n.set(slice("web-4b", "web", "IPv4", "n1 terminating"))
 		wait(notice)
-		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32") // while it serves on; n2 has one that is ready
+		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32") // it still serves; n2 has a ready one
 		n.set(slice("web-4", "web", "IPv4", "n2 terminating"))
-		n.did("announce 10.1.0.1/32") // none is ready anywhere: the proxies fall back
+		n.did("announce 10.1.0.1/32") // no endpoint is ready: proxies fall back
 		n.set(slice("web-4b", "web", "IPv4", "n1 terminated"))
 		n.did("withdraw 10.1.0.1/32")
 	})
@@ -185,7 +185,7 @@ func TestRequireEndpoints(t *testing.T) {
 		n.did("announce 10.1.0.1/32")
 		n.set(slice("web-1", "web", "IPv4", "n2 unready"))
 		n.did("withdraw 10.1.0.1/32")
-		n.set(slice("web-1", "web", "IPv4", "")) // of no node
+		n.set(slice("web-1", "web", "IPv4", "")) // without a node
 		n.did("announce 10.1.0.1/32")
 	})
 }
@@ -199,9 +199,9 @@ func TestTwoServicesWithOneAddress(t *testing.T) {
 		n.did("announce 10.1.0.1/32")
 		n.set(older)
 		n.did()
-		n.reason("default/a", "default/b has it, too, is older and does not share it")
+		n.reason("default/a", "the older Service default/b has it and does not share it")
 		n.DeleteSlice("default/b-1")
-		n.did("withdraw 10.1.0.1/32") // it is b's alone
+		n.did("withdraw 10.1.0.1/32") // only b counts
 		n.set(svc("a", func(s *corev1.Service) { s.CreationTimestamp = aged(1); share(s) }, "10.1.0.1"))
 		n.did() // the policies differ
 		n.set(svc("b", share, "10.1.0.1"))
@@ -242,7 +242,7 @@ func TestAggregates(t *testing.T) {
 		n.did("announce 10.1.0.0/28", "announce 10.1.0.16/28")
 		n.DeleteService("default/b")
 		wait(notice)
-		n.did() // the other one is still there
+		n.did() // the other address still uses the route
 		n.DeleteSlice("default/a-1")
 		n.did("withdraw 10.1.0.0/28")
 		n.set(svc("b", nil, "10.1.0.2"))
@@ -254,7 +254,7 @@ func TestAggregates(t *testing.T) {
 	})
 }
 
-// A route never leads to addresses that are not the pool's, or that are a VIP's.
+// A route never contains addresses outside the pool, or VIPs of the node's file.
 func TestAggregatesKeepToTheirPool(t *testing.T) {
 	long := func(s *v1alpha1.AddressPoolSpec) { s.BGP.AggregationLength = 28 }
 	known := []any{
@@ -263,7 +263,7 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 	}
 	inVirtualTime(t, announce.Config{Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.5")}}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.17/32", "announce 10.1.0.32/28")
-		n.Apply(announce.Config{Peers: somebody()})
+		n.Apply(announce.Config{Peers: onePeer()})
 		n.did("announce 10.1.0.0/28", "mark 10.1.0.1/32")
 		older := addressPool("older", nil, "10.1.0.46/31")
 		older.CreationTimestamp = aged(-1)
@@ -273,18 +273,18 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 	})
 }
 
-// A node without peers has no BGP that could take a route.
+// A node without peers announces no routes.
 func TestNoPeers(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
 	inVirtualTime(t, announce.Config{Peers: map[string][]string{}}, known, func(n *node) {
 		n.did()
 		n.reason("default/a", "this node has no BGP peer")
-		n.Apply(announce.Config{Peers: somebody()})
+		n.Apply(announce.Config{Peers: onePeer()})
 		n.did("announce 10.1.0.1/32")
 	})
 }
 
-// A session that carries IPv4 only takes no IPv6 route, and nobody is to believe it has.
+// A session for IPv4 only takes no IPv6 route, and the status must say so.
 func TestFamilies(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24", "fd00::/64"), svc("a", nil, "10.1.0.1", "fd00::1")}
 	config := announce.Config{
@@ -296,7 +296,7 @@ func TestFamilies(t *testing.T) {
 		for _, s := range n.Services()[0].Addresses {
 			want := ""
 			if s.Address.Is6() {
-				want = "none of this node's peers that pool p is for carries IPv6: add it to their families"
+				want = "no peer of this node in pool p carries IPv6: add it to the families of a peer"
 			}
 			if s.Reason != want {
 				t.Errorf("%v: reason %q, want %q", s.Address, s.Reason, want)
@@ -316,13 +316,13 @@ func TestReserved(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		n.Apply(announce.Config{Peers: somebody(), Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
-		n.did() // the route is the speaker's now
-		n.reason("default/a", "it is a virtual IP of this node's own file")
+		n.Apply(announce.Config{Peers: onePeer(), Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
+		n.did() // the route belongs to the speaker now
+		n.reason("default/a", "it is a VIP of this node's own file")
 		wait(time.Minute)
 		n.did()
 		n.router.lose(netip.MustParseAddr("10.1.0.1"))
-		n.Apply(announce.Config{Peers: somebody()})
+		n.Apply(announce.Config{Peers: onePeer()})
 		n.did("announce 10.1.0.1/32")
 	})
 }
@@ -338,7 +338,7 @@ func TestOverlappingPools(t *testing.T) {
 		med := func(want uint32) {
 			t.Helper()
 			if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.MED; got == nil || *got != want {
-				t.Errorf("the route has MED %v, want that of the pool with %d", got, want)
+				t.Errorf("the route has MED %v, want the pool's %d", got, want)
 			}
 		}
 		med(2)
@@ -375,7 +375,7 @@ func TestAttributesAndPeers(t *testing.T) {
 		n.did("announce 10.1.0.1/32 to [10.0.0.1 10.0.0.2]")
 		config.Peers = map[string][]string{"rack-a": {"10.0.0.1"}}
 		n.Apply(config)
-		n.did("announce 10.1.0.1/32 to [10.0.0.1]") // a peer that is gone has nothing to be told
+		n.did("announce 10.1.0.1/32 to [10.0.0.1]") // a removed peer gets no notice
 		n.Apply(config)
 		n.did()
 		n.set(pool("rack-b"))
@@ -384,8 +384,8 @@ func TestAttributesAndPeers(t *testing.T) {
 	})
 }
 
-// TestExceptions has a Service move between exceptions of its pool, of which one is then removed. Peers that are not to have its
-// route any more have it for the notice, and no other route becomes theirs.
+// TestExceptions moves a Service between exceptions of its pool, then removes one. Peers that lose its route keep it for the
+// notice, and get no other route.
 func TestExceptions(t *testing.T) {
 	exception := func(tier, peer string) v1alpha1.PoolBGPException {
 		return v1alpha1.PoolBGPException{
@@ -397,35 +397,35 @@ func TestExceptions(t *testing.T) {
 			s.BGP.Peers, s.BGP.Exceptions = []string{"rack-a"}, exceptions
 		}, "10.1.0.0/24")
 	}
-	of := func(name, tier, addr string) *corev1.Service {
+	makeService := func(name, tier, addr string) *corev1.Service {
 		return svc(name, func(s *corev1.Service) { s.Labels = map[string]string{"tier": tier} }, addr)
 	}
 	gold, iron := exception("gold", "rack-b"), exception("iron", "rack-c")
 	config := announce.Config{Peers: map[string][]string{"rack-a": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}, "rack-c": {"10.0.0.3"}}}
-	known := []any{machine("n1", nil), pool(gold, iron), of("a", "gold", "10.1.0.1"), of("b", "iron", "10.1.0.2")}
+	known := []any{machine("n1", nil), pool(gold, iron), makeService("a", "gold", "10.1.0.1"), makeService("b", "iron", "10.1.0.2")}
 	inVirtualTime(t, config, known, func(n *node) {
 		n.did("announce 10.1.0.1/32 to [10.0.0.2]", "announce 10.1.0.2/32 to [10.0.0.3]")
 		for _, step := range []struct {
-			what     any
-			to, from string
+			event     any
+			dst, from string
 		}{
-			{of("a", "iron", "10.1.0.1"), "10.0.0.3", "10.0.0.2"},
-			{of("a", "none", "10.1.0.1"), "10.0.0.1", "10.0.0.3"},
-			{of("a", "gold", "10.1.0.1"), "10.0.0.2", "10.0.0.1"},
+			{makeService("a", "iron", "10.1.0.1"), "10.0.0.3", "10.0.0.2"},
+			{makeService("a", "none", "10.1.0.1"), "10.0.0.1", "10.0.0.3"},
+			{makeService("a", "gold", "10.1.0.1"), "10.0.0.2", "10.0.0.1"},
 			{pool(iron), "10.0.0.1", "10.0.0.2"},
 			{pool(iron, gold), "10.0.0.2", "10.0.0.1"},
 		} {
-			n.set(step.what)
-			n.did("announce 10.1.0.1/32 to [" + step.to + "] leaving [" + step.from + "]")
+			n.set(step.event)
+			n.did("announce 10.1.0.1/32 to [" + step.dst + "] leaving [" + step.from + "]")
 			wait(notice - 1)
 			n.did()
 			wait(1)
-			n.did("announce 10.1.0.1/32 to [" + step.to + "]")
+			n.did("announce 10.1.0.1/32 to [" + step.dst + "]")
 		}
 	})
 }
 
-// An address that another pool is to announce leaves the peers of the one before with notice.
+// An address that moves to another pool leaves the peers of the previous pool with notice.
 func TestPoolOfOtherPeers(t *testing.T) {
 	pool := func(name string, age int, peer string) *v1alpha1.AddressPool {
 		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{peer} }, "10.1.0.0/24")
@@ -459,15 +459,15 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		n.did()
 		pools := n.Counts().Pools
 		if len(pools) != 2 || pools[0].Error == "" || pools[1].Error == "" {
-			t.Errorf("the status tells %v of the pools, want two errors", pools)
+			t.Errorf("the status of the pools is %v, want two errors", pools)
 		}
-		if got := strings.Count(n.log.String(), "pool cannot be used"); got != 2 {
-			t.Errorf("said %d times that a pool cannot be used, want once for each:\n%s", got, n.log)
+		if got := strings.Count(n.log.String(), "pool is invalid"); got != 2 {
+			t.Errorf("logged %d times that a pool is invalid, want once for each:\n%s", got, n.log)
 		}
 		n.set(addressPool("p", nil, "10.1.0.0/24"))
 		n.did()
 		if err := n.Counts().Pools[0].Error; err != "" {
-			t.Errorf("the pool is back as it was, and yet: %v", err)
+			t.Errorf("the pool is valid again, but has the error %v", err)
 		}
 	})
 }
@@ -496,12 +496,12 @@ func TestRefusedRoutesAreTriedAgain(t *testing.T) {
 		wait(time.Second)
 		n.did("withdraw 10.1.0.1/32")
 		if got := strings.Count(n.log.String(), errRefused.Error()); got != 2 {
-			t.Errorf("said %d times that routes are refused, want twice:\n%s", got, n.log)
+			t.Errorf("logged %d times that routes are refused, want twice:\n%s", got, n.log)
 		}
 	})
 }
 
-// Whose a tenant's Service is, and what it is called there, is in the status, and in the log when it comes and goes.
+// The status and the log of a tenant's Service name the tenant and the original Service.
 func TestOriginIsTold(t *testing.T) {
 	derived := svc("web-default-4f2a", func(s *corev1.Service) {
 		s.Namespace, s.Labels = "tenant-acme", map[string]string{v1alpha1.LabelTenant: "acme"}
@@ -515,7 +515,7 @@ func TestOriginIsTold(t *testing.T) {
 			got = append(got, s.Origin)
 		}
 		if want := []tenant.Origin{{}, {Tenant: "acme", Service: "default/web"}}; !slices.Equal(got, want) {
-			t.Errorf("the status says %+v, want %+v", got, want)
+			t.Errorf("status %+v, want %+v", got, want)
 		}
 		n.DeleteService("tenant-acme/web-default-4f2a")
 		wait(notice)
@@ -523,13 +523,13 @@ func TestOriginIsTold(t *testing.T) {
 		lines := 0
 		for line := range strings.Lines(n.log.String()) {
 			if ours := strings.Contains(line, "service=tenant-acme/"); ours != strings.Contains(line, " tenant=acme origin=default/web") {
-				t.Errorf("the log says %s", line)
+				t.Errorf("unexpected log line %s", line)
 			} else if ours {
 				lines++
 			}
 		}
 		if lines < 2 {
-			t.Errorf("the log has %d lines of it, want two or more:\n%s", lines, n.log)
+			t.Errorf("the log has %d lines about it, want two or more:\n%s", lines, n.log)
 		}
 	})
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/herald-vip/herald/service/announce"
 )
 
-// nothing is a router that costs no time.
+// nothing is a router that does no work.
 type nothing struct{}
 
 func (nothing) Announce(...bgp.Route) error    { return nil }
 func (nothing) Withdraw(...netip.Prefix) error { return nil }
 
-// full is an announcer with so many Services, each with an endpoint here and one on another node.
+// full returns an announcer with n Services, each with an endpoint here and one on another node.
 func full(services int) *announce.Announcer {
 	a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: nothing{}},
-		announce.Config{Node: "n1", Peers: somebody(), Scope: service.Scope{Class: class, Default: true}})
+		announce.Config{Node: "n1", Peers: onePeer(), Scope: service.Scope{Class: class, Default: true}})
 	a.SetNode(machine("n1", nil))
 	a.SetPool(addressPool("p", nil, "10.0.0.0/8"))
 	addr := netip.MustParseAddr("10.1.0.0")
@@ -37,20 +37,20 @@ func full(services int) *announce.Announcer {
 	return a
 }
 
-// What an event costs, among ever more Services: an endpoint that fails and comes
-// back, a Service that goes and comes back, and what is told again.
+// The cost of an event with increasing numbers of Services: an endpoint that fails and recovers,
+// a Service that is deleted and created again, and a repeated object.
 func BenchmarkEvent(b *testing.B) {
 	for _, services := range []int{1, 100, 1_000, 10_000} {
 		a := full(services)
-		one := svc("s0", local, "10.1.0.0")
+		first := svc("s0", local, "10.1.0.0")
 		ready, unready := slice("s0", "s0", "IPv4", "n1", "n2"), slice("s0", "s0", "IPv4", "n1 unready", "n2")
 		for _, event := range []struct {
 			name string
 			do   func()
 		}{
 			{"endpoint", func() { a.SetSlice(unready); a.SetSlice(ready) }},
-			{"service", func() { a.DeleteService("default/s0"); a.SetService(one) }},
-			{"nothing", func() { a.SetService(one); a.SetSlice(ready) }},
+			{"service", func() { a.DeleteService("default/s0"); a.SetService(first) }},
+			{"nothing", func() { a.SetService(first); a.SetSlice(ready) }},
 			{"counts", func() { a.Counts() }},
 		} {
 			b.Run(fmt.Sprintf("%s/services=%d", event.name, services), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// What a change of this node costs, which is for all Services: being excluded, and not being any more.
+// The cost of a change of this node, which affects all Services: its exclusion and the end of that.
 func BenchmarkNode(b *testing.B) {
 	for _, services := range []int{1, 100, 1_000, 10_000} {
 		a := full(services)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Drain starts a planned withdrawal of every route; wait returns when it is
-// complete. They stay withdrawn until [Announcer.Undrain], which makes a wait
-// under way return an error. reason is for people. Addresses on a flat layer 2
-// are drained by the speaker that has them.
+// Drain starts a graceful withdrawal of every route; wait returns when it is
+// complete. The routes stay withdrawn until [Announcer.Undrain], which makes a pending
+// wait return an error. reason is shown to users. The speaker drains addresses on a
+// flat layer 2.
 func (a *Announcer) Drain(reason string) (wait func(context.Context) error) {
 	a.event(func() {
 		if a.drain.Begin(reason) {
@@ -20,8 +20,8 @@ func (a *Announcer) Drain(reason string) (wait func(context.Context) error) {
 	return wait
 }
 
-// Undrain ends a drain: what is fit for it is announced again. After
-// [Announcer.Stop] it does nothing.
+// Undrain ends a drain: eligible addresses are announced again. After [Announcer.Stop]
+// it does nothing.
 func (a *Announcer) Undrain() {
 	a.event(func() {
 		if a.drain.End() {
@@ -30,16 +30,16 @@ func (a *Announcer) Undrain() {
 	})
 }
 
-// Stop withdraws every route now, without the grace of a drain, and for good.
+// Stop withdraws every route at once and for good. The error names the routes that could not be withdrawn.
 func (a *Announcer) Stop() error {
 	a.event(func() {
 		a.drain.Stop()
 		a.decideAll()
-		for _, d := range a.departures {
-			a.leave(d.address)
+		for _, d := range a.deadlines {
+			a.withdraw(d.address)
 			a.forgetAddress(d.address)
 		}
-		a.departures = nil
+		a.deadlines = nil
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -62,14 +62,14 @@ func TestDrain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(n.t.Context(), notice/2)
 		defer cancel()
 		if err := n.Drain("in a hurry")(ctx); err == nil {
-			t.Error("a drain that had no time reports that it is complete")
+			t.Error("an unfinished drain reports that it is complete")
 		}
 		ended := make(chan error)
 		go func() { ended <- n.Drain("once more")(n.t.Context()) }()
 		synctest.Wait()
 		n.Undrain()
 		if err := <-ended; err == nil {
-			t.Error("a drain that was ended reports that it is complete")
+			t.Error("a canceled drain reports that it is complete")
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
-// Flat is the addresses that this node may hold on a flat layer 2, in order. A drain
-// does not change it: that is for package speaker, which has the addresses, to do.
+// Flat returns the addresses that this node may hold on a flat layer 2, in order. A drain
+// does not change the list: package speaker, which holds the addresses, drains them.
 func (a *Announcer) Flat() []flat.Address {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -25,8 +25,8 @@ func (a *Announcer) Flat() []flat.Address {
 	return out
 }
 
-// offer brings what Flat says of an address up to date.
-func (a *Announcer) offer(x *address, may bool) {
+// updateFlat updates the entry of an address in the result of Flat.
+func (a *Announcer) updateFlat(x *address, may bool) {
 	var next *flat.Address
 	if may {
 		next = &flat.Address{
@@ -34,9 +34,9 @@ func (a *Announcer) offer(x *address, may bool) {
 			Preempt: x.pool.arp.preempt,
 		}
 		next.Preferred = a.preferred(x, next.Nodes)
-		for two := range slices.Chunk(x.claims[0].wants.addrs, 2) { // more than one if somebody else has written them
-			if i := slices.Index(two, x.addr); i >= 0 && len(two) == 2 {
-				next.Apart = two[1-i]
+		for pair := range slices.Chunk(x.claims[0].wants.addrs, 2) { // other writers may set more than two addresses
+			if i := slices.Index(pair, x.addr); i >= 0 && len(pair) == 2 {
+				next.Apart = pair[1-i]
 			}
 		}
 	}
@@ -46,8 +46,8 @@ func (a *Announcer) offer(x *address, may bool) {
 	}
 }
 
-// holders are the nodes that may hold an address: those that its pool selects, and of
-// these, if an endpoint has to be on the node itself, those that have one.
+// holders returns the nodes that may hold an address: all nodes that its pool selects or,
+// if the holder must have an endpoint, the selected nodes with an endpoint.
 func (a *Announcer) holders(x *address) []string {
 	var backed []string
 	for _, b := range x.claims {
@@ -67,8 +67,8 @@ func (a *Announcer) holders(x *address) []string {
 	})
 }
 
-// preferred is how much each of the nodes is preferred as the holder of an address: the first that its Service names
-// most, and then by the preferences of the pool.
+// preferred returns the preference of each node as the holder of an address. Nodes that the Service names come first, in
+// that order; the preferences of the pool rank the others.
 func (a *Announcer) preferred(x *address, nodes []string) map[string]int {
 	wants, preferences := x.claims[0].wants, x.pool.arp.preferences
 	if len(preferences) == 0 && len(wants.prefers) == 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // FuzzObjects feeds arbitrary objects to an announcer. Nothing may panic, no VIP of
-// the node's own file may be announced, and when all objects are gone nothing is left.
+// the node's own file may be announced, and deleting all objects removes all routes.
 func FuzzObjects(f *testing.F) {
 	for _, objects := range [][]any{
 		{svc("a", local, "10.1.0.1", "fd00::1"), slice("1", "a", "IPv4", "n1", "n2 unready"), machine("n1", nil), addressPool("p", nil, "10.1.0.0/24")},
@@ -41,7 +41,7 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, svc, endpoints, node, pool []byte) {
 		r := newRouter(t)
 		a := announce.New(announce.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: r},
-			announce.Config{Node: "n1", Peers: somebody(), Scope: service.Scope{Class: class, Default: true}, Reserved: []netip.Addr{reserved}})
+			announce.Config{Node: "n1", Peers: onePeer(), Scope: service.Scope{Class: class, Default: true}, Reserved: []netip.Addr{reserved}})
 		a.SetNode(machine("n1", nil))
 		a.SetPool(addressPool("all", nil, "10.0.0.0/8", "fd00::/16"))
 		a.Synced()
@@ -68,7 +68,7 @@ func FuzzObjects(f *testing.F) {
 			step()
 			for prefix := range r.has() {
 				if prefix.Contains(reserved) {
-					t.Fatalf("%s is announced, with a VIP of the node's own file", prefix)
+					t.Fatalf("%s is announced and contains a VIP of the node's own file", prefix)
 				}
 			}
 			r.took()
@@ -93,12 +93,12 @@ func FuzzObjects(f *testing.F) {
 			t.Fatal(err)
 		}
 		if left := r.has(); len(left) > 0 {
-			t.Errorf("%v is left", left)
+			t.Errorf("%v remains", left)
 		}
 		counts := a.Counts()
 		counts.Pools = slices.DeleteFunc(counts.Pools, func(p announce.PoolStatus) bool { return p == announce.PoolStatus{Name: p.Name} })
 		if counts.Total > 0 || len(counts.Pools) > 0 {
-			t.Errorf("counts %+v of what is gone", counts)
+			t.Errorf("counts %+v after the deletion of all objects", counts)
 		}
 	})
 }

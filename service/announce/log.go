@@ -7,7 +7,7 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// move is a change to be logged.
+// move is a change for the log.
 type move struct {
 	stage   gracefulshutdown.Stage
 	service string
@@ -15,28 +15,28 @@ type move struct {
 	addr    netip.Addr
 	reason  string
 
-	err       error // what is wrong with a pool, or with the first route that is refused
+	err       error // of a pool, or of the first refused route
 	pool      string
 	route     netip.Prefix
-	recovered bool // no route is refused any more
+	recovered bool // the router accepts all routes again
 }
 
 func moveOf(x *address, reason string) move {
 	return move{stage: x.stage(), service: x.service, origin: x.origin, addr: x.addr, reason: reason}
 }
 
-// say logs moves: each in a line of its own, unless they are many.
-func (a *Announcer) say(moves []move) {
+// logMoves logs each move in its own line, or their counts if there are many.
+func (a *Announcer) logMoves(moves []move) {
 	const many = 10
 	counts := make(map[gracefulshutdown.Stage]int)
 	for _, m := range moves {
 		switch {
 		case m.pool != "":
-			a.log.Error("pool cannot be used as it is", "pool", m.pool, "err", m.err)
+			a.log.Error("pool is invalid; its last valid version stays in use", "pool", m.pool, "err", m.err)
 		case m.err != nil:
-			a.log.Error("routes of Services are refused and tried again", "every", retryAfter, "first", m.route, "err", m.err)
+			a.log.Error("router refuses routes of Services; retrying", "every", retryAfter, "first", m.route, "err", m.err)
 		case m.recovered:
-			a.log.Info("no route of a Service is refused any more")
+			a.log.Info("router accepts all routes of Services again")
 		case len(moves) > many:
 			counts[m.stage]++
 		default:

@@ -19,8 +19,7 @@ import (
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
-// model is all that was told, and finds out from scratch, looking at everything,
-// what is to be announced.
+// model is the set of all objects. It computes the desired routes from scratch.
 type model struct {
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
@@ -30,7 +29,7 @@ type model struct {
 	draining bool
 }
 
-// claims are the Services that have an address, the oldest first, without those that may not share it.
+// claims returns the Services of each address, oldest first, without Services that may not share it.
 func (m *model) claims() map[netip.Addr][]*corev1.Service {
 	out := make(map[netip.Addr][]*corev1.Service)
 	for _, s := range m.services {
@@ -60,12 +59,12 @@ func isLocal(s *corev1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// onNode says whether a Service is to have an endpoint on the node that announces it.
+// onNode reports whether a Service needs an endpoint on the announcing node.
 func (m *model) onNode(s *corev1.Service) bool {
 	return isLocal(s) || m.config.RequireEndpoints == service.OnNode
 }
 
-// backed says whether a node has what it takes to serve an address of a Service.
+// backed reports whether the endpoints let a node serve an address of a Service.
 func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
 	if !m.onNode(s) && m.config.RequireEndpoints != service.Any {
 		return true
@@ -94,7 +93,7 @@ func (m *model) backed(s *corev1.Service, addr netip.Addr, node string) bool {
 	return len(ready) > 0 && !m.onNode(s) || slices.Contains(ready, node)
 }
 
-// poolOf is the oldest that has an address, or nil.
+// poolOf returns the oldest pool that contains an address, or nil.
 func (m *model) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
 	var found *v1alpha1.AddressPool
 	for _, p := range m.pools {
@@ -118,7 +117,7 @@ func (m *model) fit(node string, selectors []v1alpha1.LabelSelector) bool {
 	return list.Match(n.Labels)
 }
 
-// routes is what is to be announced in the end.
+// routes returns the desired routes.
 func (m *model) routes() map[netip.Prefix]bgp.Route {
 	out := make(map[netip.Prefix]bgp.Route)
 	if m.draining || len(m.config.Peers) == 0 {
@@ -154,7 +153,7 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 	return out
 }
 
-// announcement is how a pool has the addresses of a Service announced, and whether that is an exception.
+// announcement returns how a pool announces the addresses of a Service, and whether that is an exception.
 func announcement(p *v1alpha1.AddressPool, s *corev1.Service) (how v1alpha1.PoolBGPException, exception bool) {
 	for _, e := range p.Spec.BGP.Exceptions {
 		if selectors, _ := service.SelectorsOf(e.ServiceSelectors); selectors.Match(s.Labels) {
@@ -182,7 +181,7 @@ func (m *model) network(addr netip.Addr, p *v1alpha1.AddressPool, s *corev1.Serv
 	return network
 }
 
-// flat is what this node may hold.
+// flat returns the addresses that this node may hold.
 func (m *model) flat() []flat.Address {
 	var out []flat.Address
 	for addr, services := range m.claims() {
@@ -210,17 +209,17 @@ func (m *model) flat() []flat.Address {
 	return out
 }
 
-// apart is what is to be held by another node than addr: the other one of two.
+// apart returns the other address of a pair, which another node should hold.
 func apart(own []netip.Addr, addr netip.Addr) netip.Addr {
-	for two := range slices.Chunk(own, 2) {
-		if i := slices.Index(two, addr); i >= 0 && len(two) == 2 {
-			return two[1-i]
+	for pair := range slices.Chunk(own, 2) {
+		if i := slices.Index(pair, addr); i >= 0 && len(pair) == 2 {
+			return pair[1-i]
 		}
 	}
 	return netip.Addr{}
 }
 
-// preferred is how much each of the nodes is preferred as the holder of an address.
+// preferred returns the preference of each node as the holder of an address.
 func (m *model) preferred(addr netip.Addr, preferences []v1alpha1.Preference, s *corev1.Service, nodes []string) map[string]int {
 	named := strings.FieldsFunc(s.Annotations["herald.dev/prefer-nodes"], func(r rune) bool { return r == ',' })
 	if len(preferences)+len(named) == 0 {
@@ -244,7 +243,7 @@ func (m *model) preferred(addr netip.Addr, preferences []v1alpha1.Preference, s 
 	return out
 }
 
-// withdrawn counts the addresses of Services that no route leads here for, and the others.
+// counts counts the addresses of Services with and without a route to this node.
 func (m *model) counts() (announced, withdrawn int) {
 	routes := m.routes()
 	for addr, services := range m.claims() {
@@ -260,8 +259,8 @@ func (m *model) counts() (announced, withdrawn int) {
 	return announced, withdrawn
 }
 
-// announces says whether an address is announced on its own account, whatever others
-// of the same aggregate are.
+// announces reports whether an address itself is announced, regardless of others in
+// its aggregate.
 func (m *model) announces(addr netip.Addr) bool {
 	alone := *m
 	alone.services = make(map[string]*corev1.Service)

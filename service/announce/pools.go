@@ -19,40 +19,39 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// addressPool is an AddressPool as this node uses it.
+// addressPool is a parsed AddressPool and its state on this node.
 type addressPool struct {
 	name    string
 	created time.Time
 	spec    *v1alpha1.AddressPoolSpec
-	err     error // why its latest change cannot be used
+	err     error // why its latest version is invalid
 	ranges  []pool.Range
 
 	bgp        *poolBGP
 	exceptions []*poolBGP
 	arp        *poolARP
-	// flat is whether this node may hold the addresses, unrouted why it announces none of them by BGP if that is not
-	// for a poolBGP to say.
-	flat, unrouted service.Verdict
+	// flat is whether this node may hold the addresses. unrouted is why they have no BGP route, if bgp is nil.
+	flat, unrouted service.Eligibility
 }
 
-// poolBGP is how addresses of a pool are announced by BGP: all, or those of the Services for which there is an exception.
+// poolBGP is how addresses of a pool are announced by BGP: the rule of the pool or an exception for some Services.
 type poolBGP struct {
-	services   service.Selectors // of an exception
-	lengths    [2]int            // of routes, by family
-	verdict    [2]service.Verdict
+	services   service.Selectors // the Services of an exception
+	lengths    [2]int            // prefix lengths, by family
+	eligible   [2]service.Eligibility
 	selectors  service.Selectors
-	peers      []string // as the pool names them; nil is all
+	peers      []string // as the pool names them; nil means all
 	attributes bgp.Attributes
-	terms      *terms
+	export     *export
 }
 
 type poolARP struct {
 	interfaces []string
 	selectors  service.Selectors
-	// preferences are for nodes that are to hold an address rather than others; with preempt these take it from others.
+	// preferences rank the nodes as holders; with preempt, a preferred node takes the address from its holder.
 	preferences []preference
 	preempt     bool
-	nodes       []string // that may hold its addresses, in order; shared, so never changed in place
+	nodes       []string // that may hold its addresses, sorted; shared, so never modified in place
 }
 
 type preference struct {
@@ -61,8 +60,8 @@ type preference struct {
 	endpoints bool
 }
 
-// SetPool takes in a pool that is new or has changed. One that makes no sense is
-// refused, and what was known of it stays.
+// SetPool handles a new or changed pool. An invalid version is logged and ignored: the
+// last valid version stays.
 func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 	if o == nil {
 		return
@@ -87,12 +86,12 @@ func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 		}
 		before := p.ranges
 		*p = *next
-		a.appraise(p)
+		a.evaluate(p)
 		a.rearrange(slices.Concat(before, p.ranges))
 	})
 }
 
-// DeletePool takes in that a pool is no more.
+// DeletePool handles the deletion of a pool.
 func (a *Announcer) DeletePool(name string) {
 	a.event(func() {
 		if p := a.pools[name]; p != nil {
@@ -162,7 +161,7 @@ func parseBGP(e v1alpha1.PoolBGPException) (*poolBGP, error) {
 	return b, nil
 }
 
-// routed are the ways in which addresses of the pool are announced by BGP.
+// routed returns the BGP rules of the pool: its own and the exceptions.
 func (p *addressPool) routed() []*poolBGP {
 	if p.bgp == nil {
 		return nil
@@ -170,17 +169,17 @@ func (p *addressPool) routed() []*poolBGP {
 	return append([]*poolBGP{p.bgp}, p.exceptions...)
 }
 
-// verdicts are what this node may do for the addresses of the pool.
-func (p *addressPool) verdicts() []service.Verdict {
-	out := []service.Verdict{p.flat, p.unrouted}
+// eligibility returns this node's eligibility for the addresses of the pool.
+func (p *addressPool) eligibility() []service.Eligibility {
+	out := []service.Eligibility{p.flat, p.unrouted}
 	for _, b := range p.routed() {
-		out = append(out, b.verdict[:]...)
+		out = append(out, b.eligible[:]...)
 	}
 	return out
 }
 
-// rearrange decides for the addresses in ranges, whose pools may have changed, and for
-// those of the pools that have any of them: they may be in one aggregate.
+// rearrange decides the addresses in ranges, after their pools may have changed. It includes all
+// addresses of overlapping pools, as they may share an aggregate.
 func (a *Announcer) rearrange(ranges []pool.Range) {
 	a.byAge = slices.SortedFunc(maps.Values(a.pools), func(x, y *addressPool) int {
 		return cmp.Or(x.created.Compare(y.created), cmp.Compare(x.name, y.name))
@@ -211,16 +210,16 @@ func (a *Announcer) within(ranges []pool.Range, f func(*address)) {
 	}
 }
 
-// appraise finds out what this node may do for a pool, and on which terms.
-func (a *Announcer) appraise(p *addressPool) {
+// evaluate updates this node's eligibility for a pool, and the path attributes and peers of its routes.
+func (a *Announcer) evaluate(p *addressPool) {
 	node := a.nodes[a.config.Node]
 	self := service.Planned("the cluster has no node %s: set nodeName", a.config.Node)
 	if node != nil {
 		self = a.config.Fitness.Fit(node)
 	}
-	selects := func(s service.Selectors) service.Verdict {
+	selects := func(s service.Selectors) service.Eligibility {
 		if node != nil && s.Match(node.Labels) {
-			return service.Verdict{}
+			return service.Eligibility{}
 		}
 		return service.Planned("pool %s does not select this node", p.name)
 	}
@@ -228,9 +227,9 @@ func (a *Announcer) appraise(p *addressPool) {
 		p.unrouted = service.Planned("pool %s is not announced by BGP", p.name).And(self)
 	}
 	for _, b := range p.routed() {
-		a.agree(b)
+		a.updateExport(b)
 		for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
-			b.verdict[family] = self.And(selects(b.selectors)).And(a.heard(p, b, family))
+			b.eligible[family] = self.And(selects(b.selectors)).And(a.peersTake(p, b, family))
 		}
 	}
 	if p.arp == nil {
@@ -241,17 +240,17 @@ func (a *Announcer) appraise(p *addressPool) {
 	}
 }
 
-// appraiseAll finds out all anew.
-func (a *Announcer) appraiseAll() {
+// evaluateAll evaluates all pools and decides all addresses.
+func (a *Announcer) evaluateAll() {
 	for _, p := range a.pools {
-		a.appraise(p)
+		a.evaluate(p)
 	}
 	a.decideAll()
 }
 
-// heard says whether any peer of this node takes routes of a family from a pool.
-func (a *Announcer) heard(p *addressPool, b *poolBGP, family pool.Family) service.Verdict {
-	peers := b.terms.peers
+// peersTake returns whether any peer of this node takes routes of a family from a pool.
+func (a *Announcer) peersTake(p *addressPool, b *poolBGP, family pool.Family) service.Eligibility {
+	peers := b.export.peers
 	if peers == nil {
 		peers = a.peers
 	}
@@ -261,20 +260,20 @@ func (a *Announcer) heard(p *addressPool, b *poolBGP, family pool.Family) servic
 	case len(peers) == 0:
 		return service.Planned("this node has none of the peers of pool %s", p.name)
 	case !slices.ContainsFunc(peers, func(peer string) bool { return a.carries(peer, family) }):
-		return service.Planned("none of this node's peers that pool %s is for carries %s: add it to their families", p.name, family)
+		return service.Planned("no peer of this node in pool %s carries %s: add it to the families of a peer", p.name, family)
 	}
-	return service.Verdict{}
+	return service.Eligibility{}
 }
 
-// carries says whether the session with a peer carries routes of a family.
+// carries reports whether the session with a peer carries routes of a family.
 func (a *Announcer) carries(peer string, family pool.Family) bool {
 	only, limited := a.config.Only[peer]
 	return !limited || only == family
 }
 
-// agree brings the terms of a pool's routes up to date.
-func (a *Announcer) agree(b *poolBGP) {
-	next := &terms{attributes: a.config.Attributes.Merge(b.attributes)}
+// updateExport updates the path attributes and peers of a pool's routes.
+func (a *Announcer) updateExport(b *poolBGP) {
+	next := &export{attributes: a.config.Attributes.Merge(b.attributes)}
 	if b.peers != nil {
 		next.peers = []string{}
 		for _, name := range b.peers {
@@ -283,13 +282,13 @@ func (a *Announcer) agree(b *poolBGP) {
 		slices.Sort(next.peers)
 		next.peers = slices.Compact(next.peers)
 	}
-	if !reflect.DeepEqual(b.terms, next) {
-		b.terms = next
+	if !reflect.DeepEqual(b.export, next) {
+		b.export = next
 	}
 }
 
-// SetNode takes in a node that is new or has changed, this one or another. Of it are
-// needed: its name and labels, whether it is unschedulable, and its conditions.
+// SetNode handles a new or changed node, this one or another. It needs the node's name,
+// labels, taints and conditions, and whether it is unschedulable.
 func (a *Announcer) SetNode(n *corev1.Node) {
 	if n == nil {
 		return
@@ -301,7 +300,7 @@ func (a *Announcer) SetNode(n *corev1.Node) {
 	})
 }
 
-// DeleteNode takes in that a node is no more.
+// DeleteNode handles the deletion of a node.
 func (a *Announcer) DeleteNode(name string) {
 	a.event(func() {
 		if _, ok := a.nodes[name]; ok {
@@ -311,24 +310,24 @@ func (a *Announcer) DeleteNode(name string) {
 	})
 }
 
-// nodeChanged decides for what a node bears on: the addresses of pools that it may announce by now, or may not any
-// more, and if its labels are others, of those that prefer nodes by them.
+// nodeChanged decides the addresses of pools for which the node's eligibility has changed. If its labels have changed, it
+// includes the pools that rank nodes by labels.
 func (a *Announcer) nodeChanged(name string, labels bool) {
 	for _, p := range a.pools {
-		before := p.verdicts()
+		before := p.eligibility()
 		if name == a.config.Node {
-			a.appraise(p)
+			a.evaluate(p)
 		}
 		preferred := labels && p.arp != nil && len(p.arp.preferences) > 0
-		if a.enlist(p, name) || preferred || !slices.Equal(p.verdicts(), before) {
+		if a.enlist(p, name) || preferred || !slices.Equal(p.eligibility(), before) {
 			a.within(p.ranges, func(x *address) { a.affected = append(a.affected, x) })
 		}
 	}
 	a.decideAffected()
 }
 
-// enlist brings a node's place among those that may hold the addresses of a pool up to
-// date, and reports whether that changed.
+// enlist updates a node's entry in the list of nodes that may hold the addresses of a pool.
+// It reports whether the list has changed.
 func (a *Announcer) enlist(p *addressPool, name string) bool {
 	if p.arp == nil {
 		return false
@@ -346,7 +345,7 @@ func (a *Announcer) enlist(p *addressPool, name string) bool {
 	return true
 }
 
-// qualified are the nodes that may hold the addresses of a pool.
+// qualified returns the nodes that may hold the addresses of a pool, sorted.
 func (a *Announcer) qualified(p *poolARP) []string {
 	var out []string
 	for name, n := range a.nodes {
@@ -362,8 +361,8 @@ func (a *Announcer) mayHold(p *poolARP, n *corev1.Node) bool {
 	return a.config.Fitness.Fit(n).OK() && p.selectors.Match(n.Labels)
 }
 
-// poolOf is the pool that an address is in, or nil. What is in two of them, which nothing
-// can rule out, is the older one's.
+// poolOf returns the pool of an address, or nil. If two pools contain it, which the API
+// cannot rule out, the older one wins.
 func (a *Announcer) poolOf(addr netip.Addr) *addressPool {
 	for _, p := range a.byAge {
 		if slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return r.Contains(addr) }) {
@@ -373,7 +372,7 @@ func (a *Announcer) poolOf(addr netip.Addr) *addressPool {
 	return nil
 }
 
-// holds says whether all addresses of a network are in one pool.
+// holds reports whether all addresses of a network belong to pool p.
 func (a *Announcer) holds(p *addressPool, network netip.Prefix) bool {
 	next := network.Addr()
 	for _, older := range a.byAge[:slices.Index(a.byAge, p)] {

@@ -25,9 +25,8 @@ import (
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
-// TestRandomEvents brings whatever can happen, in any order, and judges after each event
-// what the router was told by a model that begins from scratch. The router
-// complains of deltas that are none.
+// TestRandomEvents sends random events in random order, and compares the router's state after each
+// event with a model without memory. The router reports redundant deltas as errors.
 func TestRandomEvents(t *testing.T) {
 	done := make(map[string]int)
 	synctest.Test(t, func(t *testing.T) {
@@ -59,15 +58,15 @@ func TestRandomEvents(t *testing.T) {
 			w.restart()
 		})
 	})
-	for _, what := range []string{"route", "aggregate", "draining", "leaving", "flat", "shared", "refused", "reserved"} {
-		if done[what] == 0 {
-			t.Errorf("%s never came about", what)
+	for _, event := range []string{"route", "aggregate", "draining", "leaving", "flat", "shared", "refused", "reserved"} {
+		if done[event] == 0 {
+			t.Errorf("%s never happened", event)
 		}
 	}
 	t.Log(done)
 }
 
-// bubble keeps rapid from asking for the deadline, which there is none of in virtual time.
+// bubble hides the deadline from rapid: virtual time has none.
 type bubble struct{ *testing.T }
 
 // world is an announcer, its router, and the model.
@@ -77,9 +76,9 @@ type world struct {
 	announcer *announce.Announcer
 	router    *router
 	broken    bool
-	flat      []flat.Address            // as of the last event
-	had       map[netip.Prefix][]string // the peers that are to have a route, as of then; none while the router refuses
-	changed   bool                      // FlatChanged was called in this one
+	flat      []flat.Address            // after the last event
+	had       map[netip.Prefix][]string // the peers of each route, after the last event; none while the router refuses
+	changed   bool                      // FlatChanged was called since then
 	events    int
 	done      map[string]int
 	end       func()
@@ -90,7 +89,7 @@ func newWorld(rt *rapid.T, done map[string]int) *world {
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice),
 		nodes: make(map[string]*corev1.Node), pools: make(map[string]*v1alpha1.AddressPool),
 	}}
-	w.config = announce.Config{Node: "n1", Scope: service.Scope{Class: class, Default: true}, Peers: somebody()}
+	w.config = announce.Config{Node: "n1", Scope: service.Scope{Class: class, Default: true}, Peers: onePeer()}
 	w.announcer, w.router, w.end = w.start(func() { w.changed = true })
 	for range 4 {
 		w.setService()
@@ -120,16 +119,18 @@ func (w *world) start(flatChanged func()) (*announce.Announcer, *router, func())
 	}
 }
 
-func pick[T any](w *world, what string, from ...T) T { return rapid.SampledFrom(from).Draw(w.T, what) }
-
-// chance is one in n, more or less: rapid prefers small numbers.
-func (w *world) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == n }
-
-func some[T any](w *world, what string, most int, from ...T) []T {
-	return rapid.SliceOfN(rapid.SampledFrom(from), 0, most).Draw(w.T, what)
+func pick[T any](w *world, label string, from ...T) T {
+	return rapid.SampledFrom(from).Draw(w.T, label)
 }
 
-// merged are annotations with another.
+// chance is true about once in n times: rapid prefers small numbers.
+func (w *world) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == n }
+
+func some[T any](w *world, label string, most int, from ...T) []T {
+	return rapid.SliceOfN(rapid.SampledFrom(from), 0, most).Draw(w.T, label)
+}
+
+// merged returns annotations with another one added.
 func merged(annotations map[string]string, name, value string) map[string]string {
 	out := maps.Clone(annotations)
 	if out == nil {
@@ -201,7 +202,7 @@ func (w *world) setNode() {
 	n := machine(name, func(n *corev1.Node) {
 		n.Spec.Unschedulable = w.chance(4)
 		if w.chance(6) {
-			n.Labels["name"] = "n1" // as of now, by which it may be selected or preferred
+			n.Labels["name"] = "n1" // selectors and preferences may use this label
 		}
 		if w.chance(15) {
 			n.Labels[corev1.LabelNodeExcludeBalancers] = ""
@@ -260,7 +261,7 @@ func (w *world) setPool() {
 	w.announcer.SetPool(p)
 }
 
-// setPeers gives a pool to other peers.
+// setPeers changes the peers of a pool.
 func (w *world) setPeers() {
 	p := w.pools[pick(w, "pool", "p", "q")]
 	if p == nil || p.Spec.BGP == nil {
@@ -292,7 +293,7 @@ func (w *world) apply() {
 		w.config.Reserved = []netip.Addr{netip.MustParseAddr(pick(w, "reserved", "10.1.0.1", "10.1.0.3"))}
 	}
 	for _, addr := range before {
-		w.router.lose(addr) // so says the speaker
+		w.router.lose(addr) // the speaker withdraws it
 	}
 	w.announcer.Apply(w.config)
 	for _, addr := range w.config.Reserved {
@@ -311,7 +312,7 @@ func (w *world) drain() {
 		w.draining = true
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = w.announcer.Drain("drained")(now) // it goes on
+		_ = w.announcer.Drain("drained")(now) // the drain continues
 	}
 }
 
@@ -332,7 +333,7 @@ func (w *world) breakRouter() {
 	}
 }
 
-// repeat tells once more what is known, as informers do.
+// repeat sends known objects again, as informers do.
 func (w *world) repeat() {
 	w.router.took()
 	for _, s := range w.services {
@@ -349,11 +350,11 @@ func (w *world) repeat() {
 	}
 	w.announcer.Apply(w.config)
 	if did := w.router.took(); len(did) > 0 && !w.broken {
-		w.Fatalf("the router was told %q for nothing new", did)
+		w.Fatalf("the router received %q without a change", did)
 	}
 }
 
-// check judges what was done for the last event.
+// check compares the result of the last event with the model.
 func (w *world) check() {
 	w.events++
 	synctest.Wait()
@@ -372,32 +373,32 @@ func (w *world) check() {
 	if w.broken {
 		return
 	}
-	want, has := w.model.routes(), w.router.has()
+	want, routes := w.model.routes(), w.router.has()
 	all := slices.Concat(slices.Collect(maps.Values(w.config.Peers))...)
-	for prefix, r := range has {
+	for prefix, r := range routes {
 		if w.had[prefix] = r.Peers; r.Peers == nil {
 			w.had[prefix] = all
 		}
 		for _, peer := range before[prefix] {
 			if slices.Contains(all, peer) && !slices.Contains(w.had[prefix], peer) && !slices.Contains(r.Leaving, peer) {
-				w.Fatalf("%s had %s and lost it without notice", peer, prefix)
+				w.Fatalf("peer %s lost %s without notice", peer, prefix)
 			}
 		}
 	}
-	for prefix, r := range has {
+	for prefix, r := range routes {
 		if r.Draining {
 			w.done["draining"]++
 			if _, ok := want[prefix]; ok {
-				w.Fatalf("%s is marked as going, and is to stay", prefix)
+				w.Fatalf("%s is draining, but should stay", prefix)
 			}
 			continue
 		}
 		if _, ok := want[prefix]; !ok {
-			w.Fatalf("%s is announced, and is not to be", prefix)
+			w.Fatalf("%s is announced, but should not be", prefix)
 		}
 	}
 	for prefix, r := range want {
-		got := has[prefix]
+		got := routes[prefix]
 		if got.Leaving != nil {
 			w.done["leaving"]++
 		}
@@ -420,7 +421,7 @@ func same(x, y bgp.Route) bool {
 	return cmp.Equal(x, y, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()) && (x.Peers == nil) == (y.Peers == nil)
 }
 
-// settle gives what was planned its time: what is announced then is what is wanted, and nothing else.
+// settle waits until planned changes are complete; then exactly the desired routes are announced.
 func (w *world) settle() {
 	w.broken = false
 	w.router.deafen(nil)
@@ -428,7 +429,7 @@ func (w *world) settle() {
 	w.check()
 	want := w.model.routes()
 	if diff := cmp.Diff(want, w.router.has(), cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
-		w.Fatalf("when all is done (-want +got):\n%s", diff)
+		w.Fatalf("after planned changes (-want +got):\n%s", diff)
 	}
 	counts := w.announcer.Counts()
 	announced, withdrawn := w.model.counts()
@@ -437,12 +438,12 @@ func (w *world) settle() {
 		withdrawn -= p.Withdrawn
 	}
 	if counts.Routes != len(want) || counts.Failing != 0 || announced != 0 || withdrawn != 0 {
-		w.Fatalf("counts %+v miss %d announced and %d withdrawn addresses, with %d routes", counts, announced, withdrawn, len(want))
+		w.Fatalf("counts %+v: %d announced and %d withdrawn addresses missing, with %d routes", counts, announced, withdrawn, len(want))
 	}
 	w.announcer.Services()
 }
 
-// restart begins anew with what there is, which must come to the same.
+// restart starts a new announcer with the present objects. It must reach the same state.
 func (w *world) restart() {
 	a, r, end := w.start(nil)
 	defer end()
@@ -465,9 +466,9 @@ func (w *world) restart() {
 	}
 	a.Synced()
 	if diff := cmp.Diff(w.router.has(), r.has(), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-		w.Fatalf("what is announced after a restart (-before +after):\n%s", diff)
+		w.Fatalf("routes after a restart (-before +after):\n%s", diff)
 	}
 	if r.calls > 1 {
-		w.Fatalf("after a restart it took %d calls to announce everything", r.calls)
+		w.Fatalf("after a restart %d calls were needed to announce everything", r.calls)
 	}
 }

@@ -9,48 +9,48 @@ import (
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 )
 
-// retryAfter is how soon what the router refused is tried again.
+// retryAfter is the pause before refused routes are retried.
 const retryAfter = time.Second
 
-// route is a prefix that leads here, or did until a moment ago.
+// route is a prefix that leads to this node, or is being withdrawn.
 type route struct {
 	prefix netip.Prefix
-	// entered is how many addresses it leads here for, parting how many it is
-	// about to be taken from.
-	entered, parting int
-	terms            *terms                    // of the pool, or of an exception
-	audience         gracefulshutdown.Audience // whose peers are those of the terms
-	sent             offer
-	touched          bool
-	err              error
+	// refs counts the addresses that use it, stale the addresses that are about to stop
+	// using it.
+	refs, stale int
+	export      *export                   // of the pool, or of an exception
+	audience    gracefulshutdown.Audience // the peers advertised to, which follow export
+	sent        advertisement
+	touched     bool
+	err         error
 }
 
-// terms are what the routes of a pool, or of an exception, have in common.
-type terms struct {
+// export is the path attributes and peers of the routes of a pool or of an exception.
+type export struct {
 	attributes bgp.Attributes
 	peers      []string // as in [bgp.Route]
 }
 
-// offer is what is announced for a route; without terms nothing is.
-type offer struct {
-	terms    *terms
+// advertisement is the announced state of a route; with a nil export it is withdrawn.
+type advertisement struct {
+	export   *export
 	leaving  []string // peers, as in [bgp.Route]
 	draining bool
 }
 
-// wanted is what is to be announced.
-func (r *route) wanted() offer {
+// wanted returns the desired advertisement.
+func (r *route) wanted() advertisement {
 	switch {
-	case r.entered > 0:
-		return offer{terms: r.terms, leaving: r.audience.Leaving()}
-	case r.parting > 0:
-		return offer{terms: r.terms, leaving: r.audience.Leaving(), draining: true}
+	case r.refs > 0:
+		return advertisement{export: r.export, leaving: r.audience.Leaving()}
+	case r.stale > 0:
+		return advertisement{export: r.export, leaving: r.audience.Leaving(), draining: true}
 	}
-	return offer{}
+	return advertisement{}
 }
 
-// reach is the route to a network, made if there is none.
-func (a *Announcer) reach(network netip.Prefix) *route {
+// routeTo returns the route to a network; it makes one if there is none.
+func (a *Announcer) routeTo(network netip.Prefix) *route {
 	r := a.live[network]
 	if r == nil {
 		r = &route{prefix: network}
@@ -59,7 +59,7 @@ func (a *Announcer) reach(network netip.Prefix) *route {
 	return r
 }
 
-// touch has the event's deltas include a route, if it is to change.
+// touch includes a route in the deltas of the present event.
 func (a *Announcer) touch(r *route) {
 	if !r.touched {
 		r.touched = true
@@ -67,16 +67,16 @@ func (a *Announcer) touch(r *route) {
 	}
 }
 
-// flush sends the deltas of an event: withdrawals first, and all in one go, since that is
-// what stops traffic that would be lost.
+// flush sends the deltas of an event. Withdrawals come first and in one call, as they stop
+// traffic that would be lost.
 func (a *Announcer) flush() {
 	var withdraw, announce []*route
 	for _, r := range a.touched {
 		r.touched = false
 		switch wanted := r.wanted(); {
 		case reflect.DeepEqual(wanted, r.sent), r.prefix.IsSingleIP() && a.reservedIn(r.prefix):
-			a.sent(r, nil) // what has become a VIP's is its own to withdraw
-		case wanted.terms == nil:
+			a.sent(r, nil) // the speaker withdraws the routes of VIPs
+		case wanted.export == nil:
 			withdraw = append(withdraw, r)
 		default:
 			announce = append(announce, r)
@@ -95,7 +95,7 @@ func (a *Announcer) flush() {
 		out := make([]bgp.Route, len(routes))
 		for i, r := range routes {
 			o := r.wanted()
-			out[i] = bgp.Route{Prefix: r.prefix, Attributes: o.terms.attributes, Draining: o.draining, Peers: o.terms.peers, Leaving: o.leaving}
+			out[i] = bgp.Route{Prefix: r.prefix, Attributes: o.export.attributes, Draining: o.draining, Peers: o.export.peers, Leaving: o.leaving}
 		}
 		return a.routes.Announce(out...)
 	})
@@ -104,12 +104,12 @@ func (a *Announcer) flush() {
 	}
 }
 
-// send sends many at once or, if that fails, each by itself.
-func (a *Announcer) send(routes []*route, how func([]*route) error) {
+// send calls do for all routes at once or, if that fails, for each alone.
+func (a *Announcer) send(routes []*route, do func([]*route) error) {
 	if len(routes) == 0 {
 		return
 	}
-	err := how(routes)
+	err := do(routes)
 	if err == nil {
 		for _, r := range routes {
 			a.sent(r, nil)
@@ -118,13 +118,13 @@ func (a *Announcer) send(routes []*route, how func([]*route) error) {
 	}
 	for i, r := range routes {
 		if len(routes) > 1 {
-			err = how(routes[i : i+1])
+			err = do(routes[i : i+1])
 		}
 		a.sent(r, err)
 	}
 }
 
-// sent records how it went.
+// sent records the result of sending a route.
 func (a *Announcer) sent(r *route, err error) {
 	a.changes++
 	if r.err = err; err != nil {
@@ -141,7 +141,7 @@ func (a *Announcer) sent(r *route, err error) {
 			a.moves = append(a.moves, move{recovered: true})
 		}
 	}
-	if r.sent = r.wanted(); r.sent.terms == nil {
+	if r.sent = r.wanted(); r.sent.export == nil {
 		delete(a.live, r.prefix)
 	}
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// backing is what is known by the name of a Service: what it asks for, if it is
-// one of Herald's, and its endpoints, which may be heard of before it.
+// backing is a Service of Herald's, its endpoints, or both. Endpoints may arrive before
+// their Service.
 type backing struct {
 	key       string
 	ours      bool
 	wants     wants
-	addresses []*address // that it has
+	addresses []*address
 	slices    []slice
 }
 
-// wants is what of a Service decides where its addresses are announced, and who is said to have them.
+// wants is the fields of a Service that decide where its addresses are announced, and that logs and status name.
 type wants struct {
 	created time.Time
 	local   bool // externalTrafficPolicy
-	// share and policy are the terms on which it has its addresses together with
-	// others; without share, with nobody.
+	// share and policy must be equal for Services that share an address. An empty share
+	// means that it shares with none.
 	share, policy string
-	addrs         []netip.Addr // of its status, in order
-	prefers       []string     // nodes that are to hold them on a flat layer 2, the first most
+	addrs         []netip.Addr // from its status, sorted
+	prefers       []string     // preferred holders on a flat layer 2, most preferred first
 	origin        tenant.Origin
 	labels        map[string]string
 }
@@ -54,13 +54,13 @@ func (b *backing) endpoints() iter.Seq[service.Endpoints] {
 	}
 }
 
-// older says whose claim to an address comes first.
+// older compares two Services by age, then key. The older one has precedence.
 func older(x, y *backing) int {
 	return cmp.Or(x.wants.created.Compare(y.wants.created), cmp.Compare(x.key, y.key))
 }
 
-// SetService takes in a Service that is new or has changed. Of it are needed: its
-// name, namespace, labels, annotations, owner, creation and deletion timestamps, its spec, and
+// SetService handles a new or changed Service. It needs the Service's name, namespace,
+// labels, annotations, owner, creation and deletion timestamps, spec, and
 // status.loadBalancer.
 func (a *Announcer) SetService(s *corev1.Service) {
 	if s == nil {
@@ -94,12 +94,12 @@ func (a *Announcer) SetService(s *corev1.Service) {
 	})
 }
 
-// DeleteService takes in that a Service, namespace/name, is no more.
+// DeleteService handles the deletion of a Service, given as namespace/name.
 func (a *Announcer) DeleteService(key string) {
 	a.event(func() { a.dismiss(key) })
 }
 
-// dismiss forgets a Service, but not its endpoints.
+// dismiss forgets a Service, except its endpoints.
 func (a *Announcer) dismiss(key string) {
 	b := a.services[key]
 	if b == nil || !b.ours {
@@ -110,7 +110,7 @@ func (a *Announcer) dismiss(key string) {
 	a.forget(b)
 }
 
-// release takes its addresses from a Service.
+// release removes the addresses of a Service.
 func (a *Announcer) release(b *backing) {
 	for _, x := range b.addresses {
 		x.claims = slices.DeleteFunc(x.claims, func(o *backing) bool { return o == b })
@@ -119,9 +119,8 @@ func (a *Announcer) release(b *backing) {
 	b.ours, b.wants, b.addresses = false, wants{}, nil
 }
 
-// SetSlice takes in an EndpointSlice that is new or has changed. Of it are needed:
-// its name, namespace and labels, the type of its addresses, and of the endpoints
-// their conditions and nodes.
+// SetSlice handles a new or changed EndpointSlice. It needs the slice's name,
+// namespace, labels and address type, and the conditions and nodes of the endpoints.
 func (a *Announcer) SetSlice(s *discoveryv1.EndpointSlice) {
 	if s == nil {
 		return
@@ -154,12 +153,12 @@ func (a *Announcer) SetSlice(s *discoveryv1.EndpointSlice) {
 	})
 }
 
-// DeleteSlice takes in that an EndpointSlice, namespace/name, is no more.
+// DeleteSlice handles the deletion of an EndpointSlice, given as namespace/name.
 func (a *Announcer) DeleteSlice(key string) {
 	a.event(func() { a.detach(key) })
 }
 
-// detach takes a slice from the Service that it is of.
+// detach removes a slice from its Service.
 func (a *Announcer) detach(key string) {
 	b := a.services[a.owners[key]]
 	if b == nil {
@@ -181,14 +180,14 @@ func (a *Announcer) backing(key string) *backing {
 	return b
 }
 
-// forget drops what nothing is known of any more.
+// forget deletes a backing without Service and endpoints.
 func (a *Announcer) forget(b *backing) {
 	if !b.ours && len(b.slices) == 0 {
 		delete(a.services, b.key)
 	}
 }
 
-// wantsOf reads a Service.
+// wantsOf returns the relevant fields of a Service.
 func wantsOf(s *corev1.Service, scope service.Scope) wants {
 	w := wants{
 		created: s.CreationTimestamp.Time,
@@ -196,7 +195,7 @@ func wantsOf(s *corev1.Service, scope service.Scope) wants {
 		origin:  tenant.OriginOf(s),
 		labels:  s.Labels,
 	}
-	if claim, err := scope.ClaimOf(s); err == nil { // who asks for nonsense shares with nobody
+	if claim, err := scope.ClaimOf(s); err == nil { // a Service with an invalid claim does not share
 		w.share, w.policy = claim.Share, claim.Policy
 	}
 	w.prefers = service.Prefers(s)

@@ -12,42 +12,42 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// ServiceStatus is one Service.
+// ServiceStatus is the state of a Service.
 type ServiceStatus struct {
 	// Name is namespace/name.
 	Name string
 	// Origin is the tenant's Service that it was derived from; empty if it was not.
 	Origin tenant.Origin
-	// Addresses are those in its status.
+	// Addresses are the addresses in its status.
 	Addresses []AddressStatus
 }
 
-// AddressStatus is an address of a Service, as this node announces it. Its JSON is part of what
+// AddressStatus is the state of an address of a Service on this node. Its JSON is part of what
 // `herald status --services -o json` prints.
 type AddressStatus struct {
 	Address netip.Addr `json:"address"`
 	// Pool is the pool that contains it; empty if none does.
 	Pool string `json:"pool,omitempty"`
-	// Stage is that of its announcement by BGP: withdrawn, announced or draining. Since is when it was reached.
+	// Stage is the stage of its BGP announcement: withdrawn, announced or draining. Since is when it was reached.
 	Stage gracefulshutdown.Stage `json:"stage"`
 	Since time.Time              `json:"since,omitzero"`
-	// Route is the prefix that is announced for it; unset if withdrawn.
+	// Route is the announced prefix; unset if withdrawn.
 	Route netip.Prefix `json:"route,omitzero"`
-	// Peers are the names of the peers that get the route; nil is all.
+	// Peers are the names of the peers advertised to; nil means all.
 	Peers []string `json:"peers,omitempty"`
 	// Flat reports that this node may hold it on a flat layer 2.
 	Flat bool `json:"flat,omitempty"`
-	// Reason says why it is not announced; empty if it is, in some way.
+	// Reason says why it is not announced; empty if it is announced by BGP or Flat.
 	Reason string `json:"reason,omitempty"`
-	// Error says why it falls short of the stage. The announcer tries again.
+	// Error says what prevents the stage. The announcer retries.
 	Error string `json:"error,omitempty"`
 }
 
-// PoolStatus is a pool as this node uses it. Its JSON is part of what `herald status -o json` prints.
+// PoolStatus is the state of a pool on this node. Its JSON is part of what `herald status -o json` prints.
 type PoolStatus struct {
-	// Name is the pool's; empty for the addresses that are in no pool.
+	// Name is the pool's name; empty for the addresses outside all pools.
 	Name string `json:"name"`
-	// Error says why the pool, or its latest change, cannot be used.
+	// Error says why the latest version of the pool is invalid.
 	Error string `json:"error,omitempty"`
 	// Announced, Draining and Withdrawn count the addresses of Services by the stage of their announcement by BGP.
 	Announced int `json:"announced"`
@@ -57,19 +57,19 @@ type PoolStatus struct {
 	Flat int `json:"flat"`
 }
 
-// Counts counts what is announced for Services. Its JSON is part of what `herald status -o json` prints.
+// Counts is a summary of the announcer's state. Its JSON is part of what `herald status -o json` prints.
 type Counts struct {
-	// Total counts the Services of type LoadBalancer that are Herald's.
+	// Total counts Herald's Services of type LoadBalancer.
 	Total int `json:"total"`
-	// Routes counts the prefixes that are announced, draining ones included.
+	// Routes counts the announced prefixes, draining ones included.
 	Routes int `json:"routes"`
 	// Failing counts the prefixes that the BGP speaker refuses to announce or to withdraw.
 	Failing int `json:"failing"`
-	// Pools are the pools in the API, by name.
+	// Pools are the pools in the API, sorted by name.
 	Pools []PoolStatus `json:"-"`
 }
 
-// Services tells of those of type LoadBalancer that are Herald's, by key.
+// Services returns Herald's Services of type LoadBalancer, sorted by key.
 func (a *Announcer) Services() []ServiceStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,24 +79,24 @@ func (a *Announcer) Services() []ServiceStatus {
 		if !b.ours {
 			continue
 		}
-		one := ServiceStatus{Name: key, Origin: b.wants.origin}
+		status := ServiceStatus{Name: key, Origin: b.wants.origin}
 		for _, x := range b.addresses {
-			one.Addresses = append(one.Addresses, a.describe(x, b))
+			status.Addresses = append(status.Addresses, a.describe(x, b))
 		}
-		out = append(out, one)
+		out = append(out, status)
 	}
 	return out
 }
 
-// Changes counts what may have changed what [Announcer.Addresses] tells.
+// Changes returns a counter that increases whenever the result of [Announcer.Addresses] may have changed.
 func (a *Announcer) Changes() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.changes
 }
 
-// Addresses are those that Services have, in order, each as the oldest that has it stands. Nothing is announced or
-// withdrawn while they are told.
+// Addresses iterates over the addresses of Services, in order. A shared address has the status of the oldest Service. The
+// iteration holds the lock: nothing is announced or withdrawn meanwhile.
 func (a *Announcer) Addresses() iter.Seq[AddressStatus] {
 	return func(yield func(AddressStatus) bool) {
 		a.mu.Lock()
@@ -105,41 +105,41 @@ func (a *Announcer) Addresses() iter.Seq[AddressStatus] {
 	}
 }
 
-// describe tells how an address of a Service stands.
+// describe returns the status of an address of a Service.
 func (a *Announcer) describe(x *address, b *backing) AddressStatus {
 	out := AddressStatus{Address: x.addr, Pool: x.poolName(), Stage: gracefulshutdown.Withdrawn, Since: x.since}
 	if !x.served(b) {
-		out.Reason = fmt.Sprintf("%s has it, too, is older and does not share it", x.claims[0].key)
+		out.Reason = fmt.Sprintf("the older Service %s has it and does not share it", x.claims[0].key)
 		return out
 	}
 	if !a.synced {
-		out.Reason = "not everything has been heard from the Kubernetes API yet"
+		out.Reason = "the Kubernetes API has not sent all objects yet"
 		return out
 	}
 	out.Stage, out.Flat = x.stage(), x.flat != nil
 	r := x.route
-	if r == nil && len(x.parting) > 0 {
-		r = x.parting[len(x.parting)-1].route
+	if r == nil && len(x.stale) > 0 {
+		r = x.stale[len(x.stale)-1].route
 	}
 	if r != nil {
 		out.Route, out.Error = r.prefix, message(r.err)
-		out.Peers = r.terms.peers
+		out.Peers = r.export.peers
 	}
 	if out.Stage == gracefulshutdown.Announced {
 		return out
 	}
-	route, flat := a.mayAnnounce(x)
+	byBGP, flat := a.mayAnnounce(x)
 	switch {
 	case out.Flat && x.pool.bgp == nil:
 	case x.pool != nil && x.pool.bgp == nil && x.pool.arp != nil:
 		out.Reason = flat.Reason
 	default:
-		out.Reason = route.Reason
+		out.Reason = byBGP.Reason
 	}
 	return out
 }
 
-// Counts counts.
+// Counts returns a summary.
 func (a *Announcer) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *PoolStatus) count(x *address) {
 	}
 }
 
-// poolName is that of the pool that an address is in; empty if it is in none.
+// poolName returns the name of the address's pool; empty if it is in no pool.
 func (x *address) poolName() string {
 	if x.pool == nil {
 		return ""

@@ -25,10 +25,10 @@ import (
 	"github.com/herald-vip/herald/service/announce"
 )
 
-// class is that of Herald's Services in these tests.
+// class is the class of Herald's Services in these tests.
 const class = "herald.dev/vip"
 
-// router is what a node's peers know. It complains of deltas that are none.
+// router stands for a node's peers. It reports redundant deltas as errors.
 type router struct {
 	t      fataler
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func (r *router) Announce(routes ...bgp.Route) error {
 			r.t.Errorf("%s is announced again without a change", route.Prefix)
 		}
 		if r.withdrawn[route.Prefix] {
-			r.t.Errorf("%s is withdrawn and announced for one event", route.Prefix)
+			r.t.Errorf("%s is withdrawn and announced in one event", route.Prefix)
 		}
 		r.routes[route.Prefix] = route
 		did := "announce " + route.Prefix.String()
@@ -88,7 +88,7 @@ func (r *router) Withdraw(prefixes ...netip.Prefix) error {
 	r.calls++
 	for _, p := range prefixes {
 		if _, ok := r.routes[p]; !ok {
-			r.t.Errorf("%s is withdrawn, and was not announced", p)
+			r.t.Errorf("%s is withdrawn, but was not announced", p)
 		}
 		delete(r.routes, p)
 		r.withdrawn[p] = true
@@ -97,7 +97,7 @@ func (r *router) Withdraw(prefixes ...netip.Prefix) error {
 	return nil
 }
 
-// took returns what was done since the last call, in order.
+// took returns the deltas since the last call, in order.
 func (r *router) took() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,14 +113,14 @@ func (r *router) deafen(err error) {
 	r.refuse = err
 }
 
-// has is the routes that the router has now.
+// has returns the present routes.
 func (r *router) has() map[netip.Prefix]bgp.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.routes)
 }
 
-// lose has somebody else withdraw the route to an address.
+// lose removes the route to an address, as if the speaker had withdrawn it.
 func (r *router) lose(addr netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,10 +135,10 @@ type node struct {
 	t      *testing.T
 	router *router
 	log    *strings.Builder
-	flat   int // how often FlatChanged was called
+	flat   int // number of calls of FlatChanged
 }
 
-// inVirtualTime runs f with a node that has the pools and nodes given, and is synced.
+// inVirtualTime runs f with a synced node that knows the given objects.
 func inVirtualTime(t *testing.T, config announce.Config, known []any, f func(*node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,8 +152,8 @@ func inVirtualTime(t *testing.T, config announce.Config, known []any, f func(*no
 	})
 }
 
-// somebody is a peer, for a node that has to have one.
-func somebody() map[string][]string { return map[string][]string{"tor": {"10.0.0.254"}} }
+// onePeer is the peers of a node with one peer.
+func onePeer() map[string][]string { return map[string][]string{"tor": {"10.0.0.254"}} }
 
 func newNode(t *testing.T, config announce.Config) *node {
 	n := &node{t: t, router: newRouter(t), log: &strings.Builder{}}
@@ -161,7 +161,7 @@ func newNode(t *testing.T, config announce.Config) *node {
 		config.Node = "n1"
 	}
 	if config.Peers == nil {
-		config.Peers = somebody()
+		config.Peers = onePeer()
 	}
 	config.Scope = service.Scope{Class: class, Default: true}
 	n.Announcer = announce.New(announce.Options{
@@ -195,22 +195,22 @@ func (n *node) set(o any) {
 	}
 }
 
-// did fails the test unless the router was just told this, and nothing else.
+// did fails the test unless the router has received exactly these deltas since the last call.
 func (n *node) did(want ...string) {
 	n.t.Helper()
 	synctest.Wait()
 	if got := n.router.took(); !slices.Equal(got, want) {
-		n.t.Errorf("the router was told %q, want %q", got, want)
+		n.t.Errorf("the router received %q, want %q", got, want)
 	}
 }
 
-// reason fails the test unless this is why a Service is not announced.
+// reason fails the test unless a Service has this reason for not being announced.
 func (n *node) reason(service, want string) {
 	n.t.Helper()
 	for _, s := range n.Services() {
 		if s.Name == service && len(s.Addresses) > 0 {
 			if got := s.Addresses[0].Reason; got != want {
-				n.t.Errorf("%s is not announced since %q, want %q", service, got, want)
+				n.t.Errorf("%s is not announced because %q, want %q", service, got, want)
 			}
 			return
 		}
@@ -223,7 +223,7 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// The objects of these tests, in short.
+// Constructors of the objects in these tests.
 
 var epoch = metav1.NewTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 
@@ -253,8 +253,8 @@ func local(s *corev1.Service) {
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// slice has an endpoint for each text such as "n1", "n1 unready", "n1 terminating",
-// "n1 terminated"; the name of the node may be missing.
+// slice returns a slice with an endpoint for each text such as "n1", "n1 unready", "n1 terminating",
+// "n1 terminated"; the name of the node may be empty.
 func slice(name, service string, family discoveryv1.AddressType, endpoints ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
