@@ -11,149 +11,146 @@ import (
 )
 
 const (
-	// grace is how long one that was well and has fallen silent keeps its connections: less
-	// than clients wait for an answer, and more than a busy machine is silent for, or one on which
-	// Herald was killed and is started again. New ones go to others at once.
+	// grace is how long a healthy backend keeps its connections after it timed out: less than clients wait for an answer,
+	// and more than a busy machine, or a restart of a killed Herald, takes. New connections go to other backends at once.
 	grace = 2 * time.Second
-	// farewell is how long a backend that had said it would leave, or that was heard last
-	// without a verdict, keeps its connections: an upgrade of Herald there takes seconds.
+	// farewell is how long a backend keeps its connections after it announced to leave, or lost its check results: an
+	// upgrade of Herald there takes seconds.
 	farewell = time.Minute
-	// maxGone is how many backends that are gone are remembered. A name in DNS may resolve to
-	// others each time.
+	// maxGone is how many gone backends are remembered. A DNS name may resolve to other addresses each time.
 	maxGone = 64
 )
 
-// word is what is said of a backend.
-type word int
+// condition is the health that a source reports of a backend.
+type condition int
 
 const (
-	nothing word = iota // no verdict yet
-	sick
+	unknown condition = iota // no result yet
+	unhealthy
 	leaving
-	well
+	healthy
 )
 
-// sighting is what a source knows of a backend now.
-type sighting struct {
-	name   string
-	addr   netip.AddrPort
-	said   word
-	reason string
-	// silent: nothing is heard of it any more, and what was said last is all there is.
-	silent bool
-	// gone: the source does not list it any more, so that it is to be forgotten one day.
+// observation is the current knowledge of a source about a backend.
+type observation struct {
+	name      string
+	addr      netip.AddrPort
+	condition condition
+	reason    string
+	// timedOut reports that the source no longer receives anything about the backend. The condition is then the last one.
+	timedOut bool
+	// gone reports that the source no longer lists the backend, so that it is forgotten some time later.
 	gone bool
 }
 
-// backend is what is remembered of one.
+// backend is the memory of a backend.
 type backend struct {
 	Backend
-	since time.Time // in its state
+	since time.Time // of its state
 
-	last sighting  // what was said last that was not nothing
-	now  sighting  // the last one of all
-	mute time.Time // since when nothing is said; zero if something is
-	gone time.Time // since when it is; zero if it is not
+	last    observation // the last one with a known condition
+	now     observation // the last one
+	unheard time.Time   // since when it has timed out or has no known condition; zero if neither
+	gone    time.Time   // since when it is gone; zero if it is not
 
-	orphan bool // by the configuration it is no backend any more, unless it is seen again
+	orphan bool // the configuration changed and has to list it again
 }
 
-// backends are those of one service. They are a matter of what is seen and when: no clock, no
-// goroutine.
+// backends are the backends of a balancer. They depend only on observations and times: they use no clock and
+// no goroutine.
 type backends struct {
 	forget  time.Duration
 	known   map[netip.AddrPort]*backend
-	hearing time.Time // since when somebody, if not always the same, is heard; zero while nobody is
+	hearing time.Time // since when at least one backend has not timed out; zero while all have
 }
 
 func newBackends(forget time.Duration) backends {
 	return backends{forget: forget, known: make(map[netip.AddrPort]*backend)}
 }
 
-// see takes in what a source knows now; backends that it does not mention are gone.
-func (bs *backends) see(now time.Time, sightings []sighting) {
-	seen := make(map[netip.AddrPort]sighting)
-	for _, s := range sightings {
-		// Of two with one address the one that is heard counts: a node may have been renamed.
-		if other, twice := seen[s.addr]; !twice || compareSightings(s, other) > 0 {
-			seen[s.addr] = s
+// observe records the current observations of a source. Backends without one are gone.
+func (bs *backends) observe(now time.Time, observations []observation) {
+	seen := make(map[netip.AddrPort]observation)
+	for _, o := range observations {
+		// A renamed node leaves two members with one address: a timed-out one does not count.
+		if other, twice := seen[o.addr]; !twice || compareObservations(o, other) > 0 {
+			seen[o.addr] = o
 		}
 	}
-	for addr, s := range seen {
+	for addr, o := range seen {
 		b := bs.known[addr]
 		if b == nil {
-			b = &backend{Backend: Backend{Addr: addr, State: unseen}}
+			b = &backend{Backend: Backend{Addr: addr, State: noState}}
 			bs.known[addr] = b
 		}
 		b.orphan = false
-		b.see(now, s)
+		b.observe(now, o)
 	}
 	for addr, b := range bs.known {
 		if _, ok := seen[addr]; ok {
 			continue
 		}
-		s := sighting{name: b.Name, addr: addr, silent: true, gone: true, reason: "is no member any more"}
-		if b.orphan && b.last.said != sick {
-			s.said, s.silent, s.reason = leaving, false, "is not configured any more"
+		o := observation{name: b.Name, addr: addr, timedOut: true, gone: true, reason: "is no longer a member"}
+		if b.orphan && b.last.condition != unhealthy {
+			o.condition, o.timedOut, o.reason = leaving, false, "is no longer configured"
 		}
-		b.see(now, s)
+		b.observe(now, o)
 	}
-	bs.listen(now, sightings)
+	bs.noteHearing(now, observations)
 	bs.forgetLongest()
 }
 
-// listen notes whether anybody is heard.
-func (bs *backends) listen(now time.Time, sightings []sighting) {
+// noteHearing records whether any backend has not timed out.
+func (bs *backends) noteHearing(now time.Time, observations []observation) {
 	switch {
-	case !slices.ContainsFunc(sightings, func(s sighting) bool { return !s.silent }):
+	case !slices.ContainsFunc(observations, func(o observation) bool { return !o.timedOut }):
 		bs.hearing = time.Time{}
 	case bs.hearing.IsZero():
 		bs.hearing = now
 	}
 }
 
-// orphan has backends drain, rather than die, that are not seen any more because something else
-// was configured.
+// orphan marks all backends after a change of the configured source. Backends missing from the new source then drain instead of dying.
 func (bs *backends) orphan() {
 	for _, b := range bs.known {
 		b.orphan = true
 	}
 }
 
-// unseen is the state of a backend that has none yet.
-const unseen State = -1
+// noState is the state of a new backend before the first update.
+const noState State = -1
 
-func compareSightings(x, y sighting) int {
-	if x.silent != y.silent {
-		if x.silent {
+func compareObservations(x, y observation) int {
+	if x.timedOut != y.timedOut {
+		if x.timedOut {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(x.said, y.said), cmp.Compare(x.name, y.name))
+	return cmp.Or(cmp.Compare(x.condition, y.condition), cmp.Compare(x.name, y.name))
 }
 
-func (b *backend) see(now time.Time, s sighting) {
-	b.Name, b.now = s.name, s
-	mute := s.silent || s.said == nothing
-	if s.said != nothing {
-		b.last = s
+func (b *backend) observe(now time.Time, o observation) {
+	b.Name, b.now = o.name, o
+	unheard := o.timedOut || o.condition == unknown
+	if o.condition != unknown {
+		b.last = o
 	}
 	switch {
-	case !mute:
-		b.mute = time.Time{}
-	case b.mute.IsZero():
-		b.mute = now
+	case !unheard:
+		b.unheard = time.Time{}
+	case b.unheard.IsZero():
+		b.unheard = now
 	}
 	switch {
-	case !s.gone:
+	case !o.gone:
 		b.gone = time.Time{}
 	case b.gone.IsZero():
 		b.gone = now
 	}
 }
 
-// forgetLongest forgets those that have been gone for longest, if there are too many.
+// forgetLongest forgets the backends that have been gone for longest if there are more than maxGone.
 func (bs *backends) forgetLongest() {
 	var gone []*backend
 	for _, b := range bs.known {
@@ -167,9 +164,8 @@ func (bs *backends) forgetLongest() {
 	}
 }
 
-// update brings all states up to date and forgets backends that are gone for long, unless they are
-// a last resort. It returns those whose state changed, or is known for the first time, and when to do so again though nothing
-// new be seen; zero for never.
+// update updates all states, and forgets backends that have been gone for long unless they are a last resort. It returns
+// the backends with a new state, and when to call it again without new input; zero means never.
 func (bs *backends) update(now time.Time) (changed []Backend, next time.Time) {
 	later := func(t time.Time) bool {
 		if !now.Before(t) {
@@ -179,83 +175,82 @@ func (bs *backends) update(now time.Time) (changed []Backend, next time.Time) {
 		return true
 	}
 	list := bs.sorted()
-	verdicts := make([]Backend, len(list))
+	results := make([]Backend, len(list))
 	serve := false
 	for i, b := range list {
-		parting := !b.mute.IsZero() && later(bs.patience(b))
-		verdicts[i] = b.Backend
-		verdicts[i].State, verdicts[i].Reason = b.alone(parting)
-		verdicts[i].TimedOut = b.now.silent && b.last.said == well
-		serve = serve || verdicts[i].State == Serving
+		waiting := !b.unheard.IsZero() && later(bs.patience(b))
+		results[i] = b.Backend
+		results[i].State, results[i].Reason = b.judge(waiting)
+		results[i].TimedOut = b.now.timedOut && b.last.condition == healthy
+		serve = serve || results[i].State == Serving
 	}
 	if !serve {
-		lastResort(list, verdicts)
+		lastResort(list, results)
 	}
 	for i, b := range list {
-		if !b.gone.IsZero() && !later(b.gone.Add(bs.forget)) && verdicts[i].State != Serving {
+		if !b.gone.IsZero() && !later(b.gone.Add(bs.forget)) && results[i].State != Serving {
 			delete(bs.known, b.Addr)
 			continue
 		}
-		if b.State != verdicts[i].State {
+		if b.State != results[i].State {
 			b.since = now
-			if b.State != unseen || b.last.said != nothing {
-				changed = append(changed, verdicts[i])
+			if b.State != noState || b.last.condition != unknown {
+				changed = append(changed, results[i])
 			}
 		}
-		b.Backend = verdicts[i]
+		b.Backend = results[i]
 	}
 	return changed, next
 }
 
-// alone is what a backend is good for by itself; parting is whether it may still take its time
-// to leave, or to come to a verdict.
-func (b *backend) alone(parting bool) (State, string) {
+// judge returns the state of a backend regardless of others. With waiting the backend still has time to
+// leave, or to get a check result.
+func (b *backend) judge(waiting bool) (State, string) {
 	switch {
-	case b.last.said == sick && b.now.silent:
+	case b.last.condition == unhealthy && b.now.timedOut:
 		return Dead, b.now.reason
-	case b.last.said == sick:
+	case b.last.condition == unhealthy:
 		return Dead, b.last.reason
-	case b.mute.IsZero() && b.last.said == well:
+	case b.unheard.IsZero() && b.last.condition == healthy:
 		return Serving, b.last.reason
-	case b.mute.IsZero():
+	case b.unheard.IsZero():
 		return Draining, b.last.reason
-	case parting:
+	case waiting:
 		return Draining, b.now.reason
 	default:
 		return Dead, b.now.reason
 	}
 }
 
-// patience is until when a backend of which nothing is heard keeps its connections.
+// patience returns until when an unheard backend keeps its connections.
 func (bs *backends) patience(b *backend) time.Time {
 	switch {
-	case b.last.said == sick, b.now.silent && b.last.said == nothing:
-		return b.mute
-	case b.now.silent && b.last.said == well && bs.hearing.After(b.mute):
-		// After a silence of all, which was this node's, they are heard again one after the other.
+	case b.last.condition == unhealthy, b.now.timedOut && b.last.condition == unknown:
+		return b.unheard
+	case b.now.timedOut && b.last.condition == healthy && bs.hearing.After(b.unheard):
+		// After all had timed out, which was this node's fault, their messages arrive one after the other.
 		return bs.hearing.Add(grace)
-	case b.now.silent && b.last.said == well:
-		return b.mute.Add(grace)
+	case b.now.timedOut && b.last.condition == healthy:
+		return b.unheard.Add(grace)
 	}
-	return b.mute.Add(farewell)
+	return b.unheard.Add(farewell)
 }
 
-// lastResort makes backends serve that would not by themselves, because trying them is better
-// than refusing everybody: those that drain; or else those that were well when they were heard
-// last, as the silence of all is more likely this node's fault than theirs; or else those
-// that drained before. Never one that said it is sick.
-func lastResort(list []*backend, verdicts []Backend) {
+// lastResort makes backends serve if no backend does, because trying them is better than refusing all clients. It prefers
+// draining backends. Otherwise it takes backends that were healthy before they timed out, as a timeout of all is more likely
+// this node's fault. Otherwise it takes backends that drained before they timed out. It never takes unhealthy ones.
+func lastResort(list []*backend, results []Backend) {
 	for _, willing := range []func(*backend) bool{
-		func(b *backend) bool { return b.last.said == leaving && b.mute.IsZero() },
-		func(b *backend) bool { return b.last.said == well },
-		func(b *backend) bool { return b.last.said == leaving },
+		func(b *backend) bool { return b.last.condition == leaving && b.unheard.IsZero() },
+		func(b *backend) bool { return b.last.condition == healthy },
+		func(b *backend) bool { return b.last.condition == leaving },
 	} {
 		found := false
 		for i, b := range list {
 			if willing(b) {
 				found = true
-				verdicts[i].State = Serving
-				verdicts[i].Reason += ", but nobody else serves"
+				results[i].State = Serving
+				results[i].Reason += ", but no other backend serves"
 			}
 		}
 		if found {
@@ -264,7 +259,7 @@ func lastResort(list []*backend, verdicts []Backend) {
 	}
 }
 
-// sorted are all backends by their addresses.
+// sorted returns all backends, ordered by address.
 func (bs *backends) sorted() []*backend {
 	return slices.SortedFunc(maps.Values(bs.known), func(x, y *backend) int { return x.Addr.Compare(y.Addr) })
 }

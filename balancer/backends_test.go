@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// parse reads sightings such as "m1 well, m2 silent sick, m3 gone leaving".
-func parse(t *testing.T, text string) []sighting {
+// parse reads observations such as "m1 healthy, m2 timed-out unhealthy, m3 gone leaving".
+func parse(t *testing.T, text string) []observation {
 	t.Helper()
-	var all []sighting
+	var all []observation
 	for _, item := range strings.Split(text, ", ") {
 		fields := strings.Fields(item)
 		if len(fields) == 0 {
 			continue
 		}
-		s := sighting{name: fields[0], reason: strings.Join(fields[1:], " ")}
-		s.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, fields[0][1] - '0'}), 6443)
+		o := observation{name: fields[0], reason: strings.Join(fields[1:], " ")}
+		o.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, fields[0][1] - '0'}), 6443)
 		for _, f := range fields[1:] {
 			switch f {
-			case "well":
-				s.said = well
+			case "healthy":
+				o.condition = healthy
 			case "leaving":
-				s.said = leaving
-			case "sick":
-				s.said = sick
-			case "silent":
-				s.silent, s.gone = true, true
+				o.condition = leaving
+			case "unhealthy":
+				o.condition = unhealthy
+			case "timed-out":
+				o.timedOut, o.gone = true, true
 			case "gone":
-				s.gone = true
-			case "mum": // no verdict
+				o.gone = true
+			case "unknown":
 			default:
 				t.Fatalf("unknown word %q", f)
 			}
 		}
-		all = append(all, s)
+		all = append(all, o)
 	}
 	return all
 }
@@ -52,116 +52,116 @@ func states(bs *backends) string {
 func TestBackends(t *testing.T) {
 	type step struct {
 		at   time.Duration // since the start
-		see  string        // "-": nothing new
+		see  string        // "-": no new observations
 		want string
 	}
 	for name, steps := range map[string][]step{
-		"verdicts decide": {
-			{0, "m1 well, m2 sick, m3 leaving", "m1 serving, m2 dead, m3 draining"},
-			{1 * time.Second, "m1 sick, m2 well, m3 well", "m1 dead, m2 serving, m3 serving"},
+		"the condition decides": {
+			{0, "m1 healthy, m2 unhealthy, m3 leaving", "m1 serving, m2 dead, m3 draining"},
+			{1 * time.Second, "m1 unhealthy, m2 healthy, m3 healthy", "m1 dead, m2 serving, m3 serving"},
 		},
-		"who has no verdict yet gets nothing": {
-			{0, "m1 mum, m2 well", "m1 draining, m2 serving"},
+		"a backend without a result gets no connections": {
+			{0, "m1 unknown, m2 healthy", "m1 draining, m2 serving"},
 			{farewell, "-", "m1 dead, m2 serving"},
-			{farewell, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{farewell, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
 		},
-		"nobody has a verdict yet": {
-			{0, "m1 mum, m2 mum", "m1 draining, m2 draining"},
+		"no backend has a result yet": {
+			{0, "m1 unknown, m2 unknown", "m1 draining, m2 draining"},
 		},
-		"the silent gets nothing new, and is dead soon": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 well, m2 silent well", "m1 serving, m2 draining"},
+		"a timed-out backend drains and dies soon": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 healthy, m2 timed-out healthy", "m1 serving, m2 draining"},
 			{1*time.Second + grace - 1, "-", "m1 serving, m2 draining"},
 			{1*time.Second + grace, "-", "m1 serving, m2 dead"},
-			{10 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{11 * time.Second, "m1 well, m2 silent well", "m1 serving, m2 draining"},
-			{11*time.Second + grace/2, "m1 well, m2 well", "m1 serving, m2 serving"},
+			{10 * time.Second, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{11 * time.Second, "m1 healthy, m2 timed-out healthy", "m1 serving, m2 draining"},
+			{11*time.Second + grace/2, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
 			{11*time.Second + grace, "-", "m1 serving, m2 serving"},
 		},
-		"this node is cut off, and hears them one after the other": {
-			{0, "m1 well, m2 well, m3 well", "m1 serving, m2 serving, m3 serving"},
-			{1 * time.Second, "m1 silent well, m2 well, m3 well", "m1 draining, m2 serving, m3 serving"},
-			{1100 * time.Millisecond, "m1 silent well, m2 silent well, m3 well", "m1 draining, m2 draining, m3 serving"},
-			{1200 * time.Millisecond, "m1 silent well, m2 silent well, m3 silent well", "m1 serving, m2 serving, m3 serving"},
-			{time.Minute, "m1 well, m2 silent well, m3 silent well", "m1 serving, m2 draining, m3 draining"},
-			{time.Minute + grace/2, "m1 well, m2 well, m3 silent well", "m1 serving, m2 serving, m3 draining"},
+		"this node is cut off, and receives from them again one after the other": {
+			{0, "m1 healthy, m2 healthy, m3 healthy", "m1 serving, m2 serving, m3 serving"},
+			{1 * time.Second, "m1 timed-out healthy, m2 healthy, m3 healthy", "m1 draining, m2 serving, m3 serving"},
+			{1100 * time.Millisecond, "m1 timed-out healthy, m2 timed-out healthy, m3 healthy", "m1 draining, m2 draining, m3 serving"},
+			{1200 * time.Millisecond, "m1 timed-out healthy, m2 timed-out healthy, m3 timed-out healthy", "m1 serving, m2 serving, m3 serving"},
+			{time.Minute, "m1 healthy, m2 timed-out healthy, m3 timed-out healthy", "m1 serving, m2 draining, m3 draining"},
+			{time.Minute + grace/2, "m1 healthy, m2 healthy, m3 timed-out healthy", "m1 serving, m2 serving, m3 draining"},
 			{time.Minute + grace, "-", "m1 serving, m2 serving, m3 dead"},
 		},
-		"killed, and started again": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 silent well, m2 well", "m1 draining, m2 serving"},
-			{2 * time.Second, "m1 mum, m2 well", "m1 draining, m2 serving"},
-			{3 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
+		"a killed backend is started again": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 timed-out healthy, m2 healthy", "m1 draining, m2 serving"},
+			{2 * time.Second, "m1 unknown, m2 healthy", "m1 draining, m2 serving"},
+			{3 * time.Second, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
 		},
-		"the silence of all is this node's": {
-			{0, "m1 well, m2 well, m3 sick", "m1 serving, m2 serving, m3 dead"},
-			{1 * time.Second, "m1 silent well, m2 silent well, m3 silent sick", "m1 serving, m2 serving, m3 dead"},
-			{2 * time.Second, "m1 well, m2 silent well, m3 silent sick", "m1 serving, m2 draining, m3 dead"},
+		"the timeout of all is this node's fault": {
+			{0, "m1 healthy, m2 healthy, m3 unhealthy", "m1 serving, m2 serving, m3 dead"},
+			{1 * time.Second, "m1 timed-out healthy, m2 timed-out healthy, m3 timed-out unhealthy", "m1 serving, m2 serving, m3 dead"},
+			{2 * time.Second, "m1 healthy, m2 timed-out healthy, m3 timed-out unhealthy", "m1 serving, m2 draining, m3 dead"},
 			{2*time.Second + grace, "-", "m1 serving, m2 dead, m3 dead"},
 		},
-		"silent well ones stand in for sick ones": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 silent well, m2 well", "m1 draining, m2 serving"},
-			{2 * time.Second, "m1 silent well, m2 sick", "m1 serving, m2 dead"},
+		"timed-out backends replace unhealthy ones": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 timed-out healthy, m2 healthy", "m1 draining, m2 serving"},
+			{2 * time.Second, "m1 timed-out healthy, m2 unhealthy", "m1 serving, m2 dead"},
 		},
-		"first heard of as silent": {
-			{0, "m1 silent mum, m2 well", "m1 dead, m2 serving"},
+		"a new backend has timed out": {
+			{0, "m1 timed-out unknown, m2 healthy", "m1 dead, m2 serving"},
 		},
-		"the last ones drain and serve": {
-			{0, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 draining"},
-			{1 * time.Second, "m1 leaving, m2 sick, m3 silent well", "m1 serving, m2 dead, m3 draining"},
-			{grace, "m1 leaving, m2 well, m3 silent well", "m1 draining, m2 serving, m3 dead"},
+		"the last resort drains and serves": {
+			{0, "m1 leaving, m2 healthy, m3 timed-out healthy", "m1 draining, m2 serving, m3 draining"},
+			{1 * time.Second, "m1 leaving, m2 unhealthy, m3 timed-out healthy", "m1 serving, m2 dead, m3 draining"},
+			{grace, "m1 leaving, m2 healthy, m3 timed-out healthy", "m1 draining, m2 serving, m3 dead"},
 		},
-		"none is left that could serve": {
-			{0, "m1 sick, m2 sick", "m1 dead, m2 dead"},
+		"no last resort is left": {
+			{0, "m1 unhealthy, m2 unhealthy", "m1 dead, m2 dead"},
 		},
-		"an upgrade drains, falls silent, and comes back": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{1 * time.Second, "m1 leaving, m2 well", "m1 draining, m2 serving"},
-			{2 * time.Second, "m1 silent leaving, m2 well", "m1 draining, m2 serving"},
-			{5 * time.Second, "m1 mum, m2 well", "m1 draining, m2 serving"},
-			{6 * time.Second, "m1 well, m2 well", "m1 serving, m2 serving"},
+		"an upgraded backend drains, times out and returns": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{1 * time.Second, "m1 leaving, m2 healthy", "m1 draining, m2 serving"},
+			{2 * time.Second, "m1 timed-out leaving, m2 healthy", "m1 draining, m2 serving"},
+			{5 * time.Second, "m1 unknown, m2 healthy", "m1 draining, m2 serving"},
+			{6 * time.Second, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
 		},
-		"a drained one that stays away": {
-			{0, "m1 leaving, m2 well", "m1 draining, m2 serving"},
-			{1 * time.Second, "m1 silent leaving, m2 well", "m1 draining, m2 serving"},
-			{2 * time.Second, "m2 well", "m1 draining, m2 serving"},
+		"a drained backend does not return": {
+			{0, "m1 leaving, m2 healthy", "m1 draining, m2 serving"},
+			{1 * time.Second, "m1 timed-out leaving, m2 healthy", "m1 draining, m2 serving"},
+			{2 * time.Second, "m2 healthy", "m1 draining, m2 serving"},
 			{farewell, "-", "m1 draining, m2 serving"},
 			{1*time.Second + farewell, "-", "m1 dead, m2 serving"},
 		},
-		"the only one restarts": {
-			{0, "m1 well", "m1 serving"},
+		"the only backend restarts": {
+			{0, "m1 healthy", "m1 serving"},
 			{1 * time.Second, "m1 leaving", "m1 serving"},
-			{2 * time.Second, "m1 silent leaving", "m1 serving"},
-			{3 * time.Second, "m1 mum", "m1 serving"},
-			{4 * time.Second, "m1 sick", "m1 dead"},
+			{2 * time.Second, "m1 timed-out leaving", "m1 serving"},
+			{3 * time.Second, "m1 unknown", "m1 serving"},
+			{4 * time.Second, "m1 unhealthy", "m1 dead"},
 		},
-		"a restart after sickness is still sick": {
-			{0, "m1 sick, m2 well", "m1 dead, m2 serving"},
-			{1 * time.Second, "m1 mum, m2 well", "m1 dead, m2 serving"},
+		"an unhealthy backend restarts": {
+			{0, "m1 unhealthy, m2 healthy", "m1 dead, m2 serving"},
+			{1 * time.Second, "m1 unknown, m2 healthy", "m1 dead, m2 serving"},
 		},
-		"one that is gone is forgotten": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{time.Hour, "m1 silent well, m2 well", "m1 draining, m2 serving"},
-			{2 * time.Hour, "m2 well", "m1 dead, m2 serving"},
+		"a gone backend is forgotten": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{time.Hour, "m1 timed-out healthy, m2 healthy", "m1 draining, m2 serving"},
+			{2 * time.Hour, "m2 healthy", "m1 dead, m2 serving"},
 			{5*time.Hour - 1, "-", "m1 dead, m2 serving"},
 			{5 * time.Hour, "-", "m2 serving"},
 		},
-		"one that came back is not": {
-			{0, "m1 silent well, m2 well", "m1 draining, m2 serving"},
-			{time.Hour, "m1 well, m2 well", "m1 serving, m2 serving"},
+		"a backend that returns is not forgotten": {
+			{0, "m1 timed-out healthy, m2 healthy", "m1 draining, m2 serving"},
+			{time.Hour, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
 			{4 * time.Hour, "-", "m1 serving, m2 serving"},
 		},
-		"nor is a last resort": {
-			{0, "m1 well", "m1 serving"},
-			{time.Second, "m1 silent well", "m1 serving"},
+		"a last resort is not forgotten": {
+			{0, "m1 healthy", "m1 serving"},
+			{time.Second, "m1 timed-out healthy", "m1 serving"},
 			{5 * time.Hour, "-", "m1 serving"},
-			{5 * time.Hour, "m2 well", "m2 serving"},
+			{5 * time.Hour, "m2 healthy", "m2 serving"},
 		},
-		"an address that is not listed any more drains, and is forgotten": {
-			{0, "m1 well, m2 well", "m1 serving, m2 serving"},
-			{time.Second, "m1 gone leaving, m2 well", "m1 draining, m2 serving"},
-			{time.Minute, "m1 gone sick, m2 well", "m1 dead, m2 serving"},
+		"an address that is no longer listed drains and is forgotten": {
+			{0, "m1 healthy, m2 healthy", "m1 serving, m2 serving"},
+			{time.Second, "m1 gone leaving, m2 healthy", "m1 draining, m2 serving"},
+			{time.Minute, "m1 gone unhealthy, m2 healthy", "m1 dead, m2 serving"},
 			{4*time.Hour + time.Second, "-", "m2 serving"},
 		},
 	} {
@@ -173,19 +173,19 @@ func TestBackends(t *testing.T) {
 				now := start.Add(s.at)
 				before := states(&bs)
 				if s.see != "-" {
-					bs.see(now, parse(t, s.see))
+					bs.observe(now, parse(t, s.see))
 				}
 				due := !next.IsZero() && !now.Before(next)
 				_, next = bs.update(now)
 				got := states(&bs)
 				if got != s.want {
-					t.Fatalf("at %v, seen %q: %s, want %s", s.at, s.see, got, s.want)
+					t.Fatalf("at %v, observed %q: %s, want %s", s.at, s.see, got, s.want)
 				}
 				if s.see == "-" && got != before && !due {
-					t.Errorf("at %v: it changed though nothing was due", s.at)
+					t.Errorf("at %v: a state changed before it was due", s.at)
 				}
 				if !next.IsZero() && !next.After(now) {
-					t.Errorf("at %v: the next update is due at once, for ever", s.at)
+					t.Errorf("at %v: the next update is due at once again", s.at)
 				}
 			}
 		})
@@ -195,15 +195,15 @@ func TestBackends(t *testing.T) {
 func TestBackendsOfOneAddress(t *testing.T) {
 	bs := newBackends(time.Hour)
 	now := time.Unix(1_000_000, 0)
-	for range 10 { // whatever the order
-		old, renamed := parse(t, "m1 silent well")[0], parse(t, "m1 sick")[0]
+	for range 10 { // map order varies
+		old, renamed := parse(t, "m1 timed-out healthy")[0], parse(t, "m1 unhealthy")[0]
 		old.name = "old"
-		bs.see(now, []sighting{old, renamed})
+		bs.observe(now, []observation{old, renamed})
 		bs.update(now)
-		bs.see(now, []sighting{renamed, old})
+		bs.observe(now, []observation{renamed, old})
 		bs.update(now)
 		if got := states(&bs); got != "m1 dead" {
-			t.Fatalf("%s, want the one that is heard to count", got)
+			t.Fatalf("%s, want the one that has not timed out", got)
 		}
 	}
 }
@@ -211,62 +211,62 @@ func TestBackendsOfOneAddress(t *testing.T) {
 func TestBackendsTellChanges(t *testing.T) {
 	bs := newBackends(time.Hour)
 	now := time.Unix(1_000_000, 0)
-	tell := func(see, want string) {
+	expect := func(see, want string) {
 		t.Helper()
-		bs.see(now, parse(t, see))
+		bs.observe(now, parse(t, see))
 		changed, _ := bs.update(now)
 		var got []string
 		for _, b := range changed {
 			got = append(got, b.Name+" "+b.State.String()+": "+b.Reason)
 		}
 		if got := strings.Join(got, ", "); got != want {
-			t.Errorf("%q: told %q, want %q", see, got, want)
+			t.Errorf("%q: changed %q, want %q", see, got, want)
 		}
 	}
-	tell("m1 mum, m2 well", "m2 serving: well")
-	tell("m1 well, m2 well", "m1 serving: well")
-	tell("m1 well, m2 well", "")
-	tell("m1 leaving, m2 sick", "m2 dead: sick")
+	expect("m1 unknown, m2 healthy", "m2 serving: healthy")
+	expect("m1 healthy, m2 healthy", "m1 serving: healthy")
+	expect("m1 healthy, m2 healthy", "")
+	expect("m1 leaving, m2 unhealthy", "m2 dead: unhealthy")
 	since := bs.sorted()[1].since
 	now = now.Add(time.Second)
-	tell("m1 leaving, m2 sick", "")
+	expect("m1 leaving, m2 unhealthy", "")
 	if got := bs.sorted()[1].since; !got.Equal(since) {
-		t.Errorf("since %v, want %v: its state has not changed", got, since)
+		t.Errorf("since %v, want %v: the state is the same", got, since)
 	}
-	if got, want := bs.sorted()[0].Reason, "leaving, but nobody else serves"; got != want {
+	if got, want := bs.sorted()[0].Reason, "leaving, but no other backend serves"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
 }
 
-func TestBackendsAreNotRememberedWithoutEnd(t *testing.T) {
+func TestGoneBackendsAreLimited(t *testing.T) {
 	bs := newBackends(time.Hour)
 	now := time.Unix(1_000_000, 0)
 	for i := range 3 * maxGone {
 		now = now.Add(time.Second)
-		s := parse(t, "m1 well")[0]
-		s.addr = netip.MustParseAddrPort(fmt.Sprintf("10.0.1.%d:6443", i))
-		bs.see(now, []sighting{s})
+		o := parse(t, "m1 healthy")[0]
+		o.addr = netip.MustParseAddrPort(fmt.Sprintf("10.0.1.%d:6443", i))
+		bs.observe(now, []observation{o})
 		bs.update(now)
 	}
 	if len(bs.known) != maxGone+1 {
-		t.Errorf("%d are known, want %d and the one that serves", len(bs.known), maxGone)
+		t.Errorf("%d backends are known, want %d and the serving one", len(bs.known), maxGone)
 	}
 	if bs.known[netip.MustParseAddrPort("10.0.1.0:6443")] != nil {
-		t.Error("the one that has been gone for longest is still known")
+		t.Error("the backend that has been gone for longest is still known")
 	}
 }
 
-// Planes are told who is silent, of those that were well: not of those that took their leave.
-func TestSilentOnesAreMarked(t *testing.T) {
+// TimedOut is set for formerly healthy backends, not for leaving ones.
+func TestTimedOutBackendsAreMarked(t *testing.T) {
 	bs := newBackends(time.Hour)
 	start := time.Now()
-	bs.see(start, parse(t, "m1 well, m2 leaving, m3 well"))
+	bs.observe(start, parse(t, "m1 healthy, m2 leaving, m3 healthy"))
 	bs.update(start)
-	bs.see(start.Add(time.Second), parse(t, "m1 silent well, m2 silent leaving, m3 well"))
+	bs.observe(start.Add(time.Second), parse(t, "m1 timed-out healthy, m2 timed-out leaving, m3 healthy"))
 	bs.update(start.Add(time.Second))
 	for _, b := range bs.sorted() {
 		if want := b.Name == "m1"; b.TimedOut != want {
-			t.Errorf("%s is marked silent: %t, want %t", b.Name, b.TimedOut, want)
+			t.Errorf("%s has timed out: %t, want %t", b.Name, b.TimedOut, want)
 		}
 	}
 }

@@ -1,9 +1,7 @@
-// Package balancer spreads new connections over healthy backends on layer 4. It
-// knows where connections may arrive ([Service]), who may take them and in which
-// state each is ([Backend]); a [DataPlane] carries them, in the kernel or by itself.
+// Package balancer spreads new TCP connections over healthy backends. A [Service] has listeners and
+// backends, each [Backend] has a state, and a [DataPlane] carries the connections, in the kernel or in user space.
 //
-// Established connections stay where they are, whatever changes, unless their
-// backend is [Dead].
+// Established connections stay with their backend through all changes, unless it is [Dead].
 package balancer
 
 import (
@@ -11,18 +9,18 @@ import (
 	"net/netip"
 )
 
-// Method is how the backend of a new connection is chosen.
+// Method is the way to choose the backend of a new connection.
 type Method int
 
 const (
-	// RoundRobin takes one bucket after the other: the most even spread there is.
+	// RoundRobin takes one bucket after the other, the most even spread.
 	RoundRobin Method = iota
 	// SourceHash takes a bucket by the client's address, so that a client stays with its
-	// backend while that is there.
+	// backend while the backend serves.
 	SourceHash
 )
 
-// String returns the method's name as in the configuration.
+// String returns "round-robin" or "source-hash".
 func (m Method) String() string {
 	if m == SourceHash {
 		return "source-hash"
@@ -30,43 +28,42 @@ func (m Method) String() string {
 	return "round-robin"
 }
 
-// Service is a place where connections arrive, and where they may go.
+// Service is a balancer for a data plane.
 type Service struct {
-	// Name tells services apart.
+	// Name identifies the service.
 	Name string
-	// Listen are the addresses and ports whose new TCP connections are taken, of this node's
-	// own clients, and of others that reach this node by them. While there are none no
-	// connection is taken: what is established stays, and ends with a backend that dies.
+	// Listen are the addresses and ports to accept new TCP connections at, from this node and from other
+	// hosts. Without any, established connections stay until their backend dies.
 	Listen []netip.AddrPort
 	Method Method
-	// Transparent keeps the client's address as the source: backends must then answer by way
-	// of this node. Otherwise backends see this node's own address.
+	// Transparent keeps the client's address as the source. Backends must then answer through this node. Otherwise
+	// they see this node's address.
 	Transparent bool
 	Backends    []Backend
 }
 
-// Backend is a server that may take connections.
+// Backend is a server of a service.
 type Backend struct {
 	// Name is the member's name, or the address if it has none.
 	Name  string
 	Addr  netip.AddrPort
 	State State
-	// Reason says in words why it is in its state.
+	// Reason explains the state in words.
 	Reason string
-	// TimedOut: it was well and is not heard any more. If it drains, connections that it has not
+	// TimedOut reports that it was healthy and sends nothing any more. While it drains, connections that it has not
 	// answered yet are tried elsewhere.
 	TimedOut bool
 }
 
-// State is what a backend is good for.
+// State tells which connections a backend gets and keeps.
 type State int
 
 const (
-	// Dead takes no connections, and those it has are ended, so that clients connect anew.
+	// Dead gets no connections, and its connections are reset, so that clients connect again.
 	Dead State = iota
-	// Draining takes no new connections and keeps those that it has.
+	// Draining gets no new connections and keeps established ones.
 	Draining
-	// Serving takes new connections.
+	// Serving gets new connections.
 	Serving
 )
 
@@ -84,20 +81,17 @@ func (s State) String() string {
 
 // DataPlane carries the connections of services. Its methods are safe for concurrent use.
 type DataPlane interface {
-	// Apply makes services, sorted by name, the ones that are carried: all of the change or,
-	// with an error that says what to do, none of it or all but what the error is about. What
-	// is established stays established, except connections to backends that are Dead and were
-	// not before. It costs in proportion to what changes.
+	// Apply replaces the services, which are sorted by name. With an error, which says how to cure it, either the old services
+	// stay, or the new ones apply except for the part that the error names. Established connections stay, except
+	// those to backends that have become Dead. The cost is proportional to the change.
 	Apply(services []Service) error
-	// Counts tells of each backend, by service and address, how many connections it has been
-	// given since the plane has known it.
+	// Counts returns the connections of each backend since the data plane has known it.
 	Counts() ([]Count, error)
-	// Close ends listening in such a way that a successor loses no connection.
+	// Close closes the listeners so that a successor loses no connection.
 	Close() error
 }
 
-// ServiceError is a plane's fault that is one service's only. A plane joins those of several
-// by [errors.Join].
+// ServiceError is an error of a data plane about one service. Errors about several are joined by [errors.Join].
 type ServiceError struct {
 	Service string
 	Err     error
@@ -106,10 +100,10 @@ type ServiceError struct {
 // Error implements error.
 func (e *ServiceError) Error() string { return "balancer " + e.Service + " " + e.Err.Error() }
 
-// Unwrap gives the reason to [errors.As].
+// Unwrap returns the reason.
 func (e *ServiceError) Unwrap() error { return e.Err }
 
-// faultOf is the part of a plane's fault that is a service's or everybody's; nil if there is none.
+// faultOf returns the part of a data plane's error about a service or about all services; nil without one.
 func faultOf(service string, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var own []error
@@ -118,18 +112,18 @@ func faultOf(service string, err error) error {
 		}
 		return errors.Join(own...)
 	}
-	var one *ServiceError
-	if errors.As(err, &one) && one.Service != service {
+	var other *ServiceError
+	if errors.As(err, &other) && other.Service != service {
 		return nil
 	}
 	return err
 }
 
-// Count is the work of a backend.
+// Count counts the connections of a backend.
 type Count struct {
 	Service string
 	Backend netip.AddrPort
-	// Connections counts those that were given to it, Open are those it has; -1 if that is not known.
+	// Connections counts all connections that it got, Open the established ones; -1 if unknown.
 	Connections uint64
 	Open        int
 }

@@ -7,19 +7,17 @@ import (
 	"slices"
 )
 
-// Buckets is how many buckets new connections fall into. Each belongs to one backend, so
-// shares are even to 1/1024, and a change of backends moves whole buckets and no others.
+// Buckets is the number of buckets for new connections. Each belongs to one backend, so shares are even to 1/1024, and a
+// change of backends moves as few buckets as possible.
 const Buckets = 1024
 
-// stride visits all buckets, and after any number of steps those it has visited lie evenly
-// spread: Buckets divided by the golden ratio, and odd.
+// stride visits all buckets, and after any number of steps the visited ones are spread evenly. It is Buckets divided by the
+// golden ratio, rounded to an odd number.
 const stride = 633
 
-// Assign returns the backend of each bucket: the table of before with as few changes as
-// make all serving backends' shares differ by one bucket at most. Backends are known by keys
-// of the caller's choice. Before is what Assign returned last, or nil. The result depends on
-// nothing but the arguments; nodes with different seeds begin with different backends, so
-// that they do not herd. Nobody serving is nil.
+// Assign returns the backend of each bucket, or nil without a serving backend. It makes the fewest changes to before, its last
+// result or nil, so that the shares of serving backends differ by at most one bucket. The caller chooses the keys of
+// backends. The result depends only on the arguments. Nodes with different seeds start with different backends.
 func Assign(before, serving []string, seed string) []string {
 	if len(serving) == 0 {
 		return nil
@@ -30,7 +28,7 @@ func Assign(before, serving []string, seed string) []string {
 	}
 	owned := count(table)
 
-	// What does not divide evenly goes to those that have most already, because that moves least.
+	// The remainder of the division goes to the backends with most buckets, because that moves least.
 	rank := make(map[string]string) // orders backends differently for each seed
 	for _, backend := range serving {
 		sum := sha256.Sum256([]byte(seed + "\x00" + backend))
@@ -47,7 +45,7 @@ func Assign(before, serving []string, seed string) []string {
 		}
 	}
 
-	// What is too much is given up here and there, so that the rest stays mixed as well.
+	// Buckets above the share are taken at a stride, so that the others stay mixed.
 	for i := range Buckets {
 		b := i * stride % Buckets
 		if owner := table[b]; owned[owner] > wanted[owner] {
@@ -55,7 +53,7 @@ func Assign(before, serving []string, seed string) []string {
 			table[b] = ""
 		}
 	}
-	// Turn by turn: neighbours are different backends, as round-robin wants them.
+	// Free buckets go to the neediest in turn, so that neighbours differ, which round-robin needs.
 	for b, owner := range table {
 		if owner != "" {
 			continue

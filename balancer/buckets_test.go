@@ -28,7 +28,7 @@ func tally(table []string) map[string]int {
 	return owned
 }
 
-// TestAssign follows a table through changes of who serves.
+// TestAssign changes the serving backends of a table.
 func TestAssign(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "seed")
@@ -42,10 +42,10 @@ func TestAssign(t *testing.T) {
 
 			slices.Reverse(serving)
 			if !slices.Equal(table, balancer.Assign(before, serving, seed)) {
-				t.Fatalf("another order of backends gives another table")
+				t.Fatalf("the table depends on the order of backends")
 			}
 			if !slices.Equal(table, balancer.Assign(table, serving, seed)) {
-				t.Fatalf("buckets move although nothing changed")
+				t.Fatalf("buckets move without a change")
 			}
 		}
 	})
@@ -69,8 +69,7 @@ func checkEven(t *rapid.T, table, serving []string) {
 	}
 }
 
-// checkMoves counts the buckets that had to move: those of backends that are gone, and what
-// the others had beyond their share.
+// checkMoves counts the buckets that had to move: all buckets of gone backends, and the buckets of others above their share.
 func checkMoves(t *rapid.T, before, after, serving []string) {
 	t.Helper()
 	if before == nil {
@@ -100,8 +99,8 @@ func checkMoves(t *rapid.T, before, after, serving []string) {
 	}
 }
 
-// TestAssignMixes: round-robin goes from bucket to bucket, so that any stretch of a table has
-// to be about as even as the whole, also after changes.
+// TestAssignMixes checks that any stretch of a table is about as even as the whole, also after changes: round-robin goes
+// from bucket to bucket.
 func TestAssignMixes(t *testing.T) {
 	var table []string
 	for _, serving := range [][]string{{"a", "b", "c"}, {"a", "c"}, {"a", "b", "c"}, {"a", "b", "c", "d"}, {"b", "c", "d"}} {
@@ -125,17 +124,17 @@ func TestAssignSeeds(t *testing.T) {
 	}
 	for _, s := range serving {
 		if first[s] < 10 {
-			t.Errorf("%s is first at %d of 60 nodes: they herd (%v)", s, first[s], first)
+			t.Errorf("%s is first on %d of 60 nodes (%v)", s, first[s], first)
 		}
 	}
 }
 
-func TestAssignNobody(t *testing.T) {
+func TestAssignNoBackends(t *testing.T) {
 	if table := balancer.Assign(nil, nil, "node"); table != nil {
-		t.Errorf("a table of %d buckets although nobody serves", len(table))
+		t.Errorf("a table of %d buckets without a serving backend", len(table))
 	}
 	if table := balancer.Assign([]string{"a"}, []string{"b"}, "node"); len(table) != balancer.Buckets || table[0] != "b" {
-		t.Errorf("a table that is none was taken for one")
+		t.Errorf("an invalid table was used")
 	}
 }
 

@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// undisturbed is how long the kernel is left alone at the start, at most, while some balancer's
-	// backends are not known yet, unless none at all is: what a predecessor has left there goes on
-	// meanwhile, and knows better.
+	// undisturbed limits how long the kernel is left unchanged at the start while a balancer has no serving backend: a
+	// predecessor's table works meanwhile and knows more. The limit does not apply while no backend is known at all.
 	undisturbed = 3 * time.Second
-	// retry is when a plane is tried again.
+	// retry is the pause after a failure of a data plane.
 	retry = time.Second
 )
 
-// carrier is what is remembered of a plane.
+// carrier is the memory of a data plane.
 type carrier struct {
-	tried []Service // last
-	err   error     // of that
-	again time.Time // when to try after an error
+	tried []Service // by the last Apply
+	err   error     // of the last Apply
+	again time.Time // when to try again after an error
 }
 
-// run looks names up, forgets backends and calls the planes, until ctx ends.
+// run looks up names, forgets backends and calls the data planes, until ctx ends.
 func (s *Set) run(ctx context.Context) {
 	defer close(s.stopped)
 	var lookUps sync.WaitGroup
@@ -56,7 +55,7 @@ func (s *Set) run(ctx context.Context) {
 	}
 }
 
-// tend does what is due besides calling planes, and returns when there is something to do next; zero for never.
+// tend updates backends and starts due look-ups. It returns when the next one is due; zero means never.
 func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
 	now := time.Now()
 	s.mu.Lock()
@@ -85,8 +84,8 @@ func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
 	return next
 }
 
-// carry has each plane carry what it should, if that is not what it does, and returns when there is
-// something to do next; zero for never.
+// carry calls data planes until each has the current services. It returns when to try a failed one again; zero means
+// never.
 func (s *Set) carry(ctx context.Context) (next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +104,7 @@ func (s *Set) carry(ctx context.Context) (next time.Time) {
 	return time.Time{}
 }
 
-// due is the next plane that is to be told something, -1 if none is, and when one will be. The mutex is held.
+// due returns the next data plane to call, or -1, and when the next call may be due. s.mu is held.
 func (s *Set) due() (Mode, time.Time) {
 	var next time.Time
 	if s.started.IsZero() {
@@ -113,29 +112,29 @@ func (s *Set) due() (Mode, time.Time) {
 	}
 	now := time.Now()
 	if !s.ready {
-		next = s.mayTell(now)
+		next = s.checkReady(now)
 	}
 	for _, mode := range s.order() {
-		of := s.carriers[mode]
+		c := s.carriers[mode]
 		if mode == Kernel && !s.ready {
-			continue // a proxy has no predecessor whose work goes on
+			continue // a proxy has no predecessor that still works
 		}
-		if of.err != nil && !now.Before(of.again) || !same(s.services(mode), of.tried) {
+		if c.err != nil && !now.Before(c.again) || !same(s.services(mode), c.tried) {
 			return mode, next
 		}
-		if of.err != nil {
-			next = wake.Earlier(next, of.again)
+		if c.err != nil {
+			next = wake.Earlier(next, c.again)
 		}
 	}
 	return -1, next
 }
 
-// mayTell finds out whether it is time to tell the kernel anything, or when it will be.
-func (s *Set) mayTell(now time.Time) (next time.Time) {
+// checkReady sets s.ready if the kernel may be changed. Otherwise it returns when to check again; zero means after new input.
+func (s *Set) checkReady(now time.Time) (next time.Time) {
 	deadline := s.started.Add(undisturbed)
 	switch {
-	case s.unheard():
-	case s.unknown() && now.Before(deadline):
+	case s.knowsNone():
+	case s.servesNone() && now.Before(deadline):
 		return deadline
 	default:
 		s.ready = true
@@ -143,8 +142,8 @@ func (s *Set) mayTell(now time.Time) (next time.Time) {
 	return time.Time{}
 }
 
-// order is that in which planes are told: the one that is to listen where another does comes
-// first, so that there is always one that listens there. Where both do, the kernel's has the connections.
+// order returns the order of calls. If the proxy takes over a listener of the kernel it comes first, so that one of them always
+// listens. While both listen the kernel gets the connections.
 func (s *Set) order() []Mode {
 	kernel := Places(s.carriers[Kernel].tried)
 	for place := range Places(s.services(Proxy)) {
@@ -155,7 +154,7 @@ func (s *Set) order() []Mode {
 	return []Mode{Kernel, Proxy}
 }
 
-// Places are where services listen, and which does.
+// Places returns the name of the service of each listener.
 func Places(services []Service) map[netip.AddrPort]string {
 	all := make(map[netip.AddrPort]string)
 	for _, s := range services {
@@ -166,9 +165,8 @@ func Places(services []Service) map[netip.AddrPort]string {
 	return all
 }
 
-// unheard reports whether there are balancers that listen, and nothing has been heard of any backend:
-// that is more likely this node's fault than theirs.
-func (s *Set) unheard() bool {
+// knowsNone reports whether a balancer listens, but no backend is known at all: more likely this node's fault than theirs.
+func (s *Set) knowsNone() bool {
 	listening := false
 	for _, r := range s.balancers {
 		if len(r.backends.known) > 0 {
@@ -179,8 +177,8 @@ func (s *Set) unheard() bool {
 	return listening
 }
 
-// unknown reports whether a balancer that listens has nobody to give connections to.
-func (s *Set) unknown() bool {
+// servesNone reports whether a balancer listens without a serving backend.
+func (s *Set) servesNone() bool {
 	return slices.ContainsFunc(s.balancers, func(r *running) bool { return len(r.config.Listen) > 0 && !r.serves() })
 }
 
@@ -193,7 +191,7 @@ func (r *running) serves() bool {
 	return false
 }
 
-// services are those that a plane should carry.
+// services returns the services of a data plane. s.mu is held.
 func (s *Set) services(mode Mode) []Service {
 	var list []Service
 	for _, r := range s.balancers {
@@ -214,7 +212,7 @@ func (s *Set) services(mode Mode) []Service {
 	return list
 }
 
-// same reports whether two lists of services are the same to a plane, to which reasons are nothing.
+// same reports whether two lists of services are equal for a data plane, which ignores reasons.
 func same(x, y []Service) bool {
 	return slices.EqualFunc(x, y, func(x, y Service) bool {
 		alike := slices.EqualFunc(x.Backends, y.Backends, func(x, y Backend) bool {
@@ -225,12 +223,12 @@ func same(x, y []Service) bool {
 	})
 }
 
-// logFault tells of a plane's fault when it begins or changes, and of its end.
+// logFault logs when an error of a data plane begins, changes or ends.
 func (s *Set) logFault(mode Mode, before, err error) {
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		s.log.Error("connections cannot be balanced as they should", "mode", mode, "err", err, "retry", retry)
+		s.log.Error("cannot program the balancer", "mode", mode, "err", err, "retry", retry)
 	case err == nil && before != nil:
-		s.log.Info("connections are balanced as they should again", "mode", mode)
+		s.log.Info("balancer programmed again", "mode", mode)
 	}
 }

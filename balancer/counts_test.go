@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// busyPlane notes whether it is asked to count while it counts.
-type busyPlane struct {
+// busyDataPlane detects concurrent calls of Counts.
+type busyDataPlane struct {
 	begun    chan struct{} // holds one for each count
-	goOn     chan struct{} // closed to let counts end
+	release  chan struct{} // closed to end all counts
 	counting atomic.Int32
 	overlap  atomic.Bool
 	counts   atomic.Int32
 }
 
-func (p *busyPlane) Apply([]Service) error { return nil }
-func (p *busyPlane) Close() error          { return nil }
-func (p *busyPlane) Counts() ([]Count, error) {
+func (p *busyDataPlane) Apply([]Service) error { return nil }
+func (p *busyDataPlane) Close() error          { return nil }
+func (p *busyDataPlane) Counts() ([]Count, error) {
 	if p.counting.Add(1) > 1 {
 		p.overlap.Store(true)
 	}
 	defer p.counting.Add(-1)
 	p.counts.Add(1)
 	p.begun <- struct{}{}
-	<-p.goOn
+	<-p.release
 	return nil, errors.New("not known")
 }
 
-// Status may be asked for by anybody and by many at once, and what it costs a plane is paid once.
+// Many concurrent calls of Status read the counters of a data plane once.
 func TestStatusCountsOnceForAll(t *testing.T) {
 	const many = 50
-	plane := &busyPlane{begun: make(chan struct{}, many+1), goOn: make(chan struct{})}
+	plane := &busyDataPlane{begun: make(chan struct{}, many+1), release: make(chan struct{})}
 	s := New(nil, plane, new(fakePlane))
 	defer s.Close()
 	var asking sync.WaitGroup
@@ -50,21 +50,21 @@ func TestStatusCountsOnceForAll(t *testing.T) {
 		})
 	}
 	here.Wait()
-	close(plane.goOn)
+	close(plane.release)
 	asking.Wait()
 	if plane.overlap.Load() {
-		t.Error("the plane was asked while it was busy")
+		t.Error("Counts was called concurrently")
 	}
 
 	asked := plane.counts.Load()
-	s.counter.begun = time.Now().Add(time.Hour) // somebody had it count after this one asked
+	s.counter.begun = time.Now().Add(time.Hour) // as if another caller read them later
 	s.Status()
 	if plane.counts.Load() != asked {
-		t.Error("the plane was asked for what it had just answered")
+		t.Error("a fresh result was read again")
 	}
 }
 
-// What cannot be counted is not called zero, nor does it look as if nothing were carried.
+// After a failed read the open connections are -1, and counters do not fall.
 func TestStatusWithoutCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
@@ -74,13 +74,13 @@ func TestStatusWithoutCounts(t *testing.T) {
 		x.kernel.count(Count{Service: "api", Backend: backend, Connections: 7, Open: 2})
 		x.Status()
 		time.Sleep(time.Second)
-		x.kernel.miscount(errors.New("nftables does not answer"))
+		x.kernel.failCounts(errors.New("nftables does not answer"))
 		status := x.Status()[0]
-		if want := "connections cannot be counted: nftables does not answer"; status.Error != want || status.Backends[0].Open != -1 {
-			t.Errorf("status is %+v, want the error %q and no number", status, want)
+		if want := "cannot count connections: nftables does not answer"; status.Error != want || status.Backends[0].Open != -1 {
+			t.Errorf("status %+v, want the error %q and -1 open", status, want)
 		}
 		if got := status.Backends[0].Connections; got != 7 {
-			t.Errorf("a counter has fallen from 7 to %d", got)
+			t.Errorf("the counter fell from 7 to %d", got)
 		}
 	})
 }

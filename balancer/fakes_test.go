@@ -20,22 +20,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakePlane remembers what it was to carry.
+// fakePlane records the services of Apply.
 type fakePlane struct {
 	mu      sync.Mutex
 	applied []Service
 	applies int
 	fault   error
 	counts  []Count
-	unknown error // what Counts fails with
+	noCount error // of Counts
 	closed  bool
-	after   func() // each Apply
+	after   func() // called after each Apply
 }
 
 func (p *fakePlane) Apply(services []Service) error {
 	p.mu.Lock()
 	if p.after != nil {
-		defer p.after() // once the mutex is free
+		defer p.after() // after the unlock
 	}
 	defer p.mu.Unlock()
 	p.applies++
@@ -49,7 +49,7 @@ func (p *fakePlane) Apply(services []Service) error {
 func (p *fakePlane) Counts() ([]Count, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts, p.unknown
+	return p.counts, p.noCount
 }
 
 func (p *fakePlane) Close() error {
@@ -57,7 +57,7 @@ func (p *fakePlane) Close() error {
 	return nil
 }
 
-// afterEach has f called after each Apply.
+// afterEach calls f after each Apply.
 func (p *fakePlane) afterEach(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,14 +70,14 @@ func (p *fakePlane) fail(err error) {
 	p.fault = err
 }
 
-// miscount has Counts fail.
-func (p *fakePlane) miscount(err error) {
+// failCounts makes Counts fail.
+func (p *fakePlane) failCounts(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unknown = err
+	p.noCount = err
 }
 
-// tries is how often Apply was called, without any time passing.
+// tries returns how often Apply was called, before time passes.
 func (p *fakePlane) tries() int {
 	synctest.Wait()
 	p.mu.Lock()
@@ -91,7 +91,7 @@ func (p *fakePlane) count(counts ...Count) {
 	p.counts = counts
 }
 
-// String is what is carried, such as "api@127.0.0.1:9443: 10.0.0.1:6443 serving".
+// String describes the services, such as "api@127.0.0.1:9443: 10.0.0.1:6443 serving".
 func (p *fakePlane) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *fakePlane) String() string {
 	return strings.Join(all, "; ")
 }
 
-// fakeMonitor finds what it is told to find.
+// fakeMonitor has results set by a test.
 type fakeMonitor struct {
 	notify func(health.Verdict)
 
@@ -148,7 +148,7 @@ func (m *fakeMonitor) Verdicts() []health.Verdict {
 
 func (m *fakeMonitor) Close() { m.closed = true }
 
-// find has a check come to a verdict, if it runs.
+// find sets the result of a check, and reports it if the check runs.
 func (m *fakeMonitor) find(check string, state health.State, reason string) {
 	m.findVerdict(health.Verdict{Name: check, State: state, Reason: reason})
 }
@@ -201,14 +201,14 @@ func (r *fakeResolver) answer(addrs ...string) {
 	}
 }
 
-// told is how often it was asked, and for which family last.
-func (r *fakeResolver) told() (asked int, network string) {
+// queries returns how often it was asked, and the network of the last query.
+func (r *fakeResolver) queries() (asked int, network string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked, r.network
 }
 
-// site is a Set with nothing but fakes around it.
+// site is a Set with fakes.
 type site struct {
 	*Set
 	kernel, proxy *fakePlane
@@ -216,7 +216,7 @@ type site struct {
 	resolver      *fakeResolver
 }
 
-// newSite returns a Set that runs until the test ends. It is to be called in a bubble of virtual time.
+// newSite returns a Set that runs until the test ends. Call it in a synctest bubble.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	kernel, proxy := new(fakePlane), new(fakePlane)
@@ -230,13 +230,13 @@ func newSite(t *testing.T) *site {
 			t.Error(err)
 		}
 		if !kernel.closed || !proxy.closed || !s.monitor.closed {
-			t.Error("something was left open")
+			t.Error("Close left a data plane or the monitor open")
 		}
 	})
 	return s
 }
 
-// serves is whether a balancer has a backend for new connections.
+// serves reports whether a balancer has a serving backend.
 func (s *site) serves(name string) bool {
 	return slices.ContainsFunc(s.Backends(name), func(b Backend) bool { return b.State == Serving })
 }
@@ -248,12 +248,12 @@ func (s *site) apply(t *testing.T, configs ...Config) {
 	}
 }
 
-// carries expects what the kernel plane carries without any time passing.
+// carries checks the services of the kernel's data plane before time passes.
 func (s *site) carries(t *testing.T, want string) {
 	t.Helper()
 	synctest.Wait()
 	if got := s.kernel.String(); got != want {
-		t.Errorf("carries %q, want %q", got, want)
+		t.Errorf("services %q, want %q", got, want)
 	}
 }
 

@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// maxAddresses is how many addresses of a name are used.
+	// maxAddresses limits the addresses of a name.
 	maxAddresses = 64
-	// lookUpTimeout bounds a look-up, and lookUpRetry is when one that failed is tried again, at
-	// the latest.
+	// lookUpTimeout limits a look-up. lookUpRetry is the longest pause after a failed one.
 	lookUpTimeout = 10 * time.Second
 	lookUpRetry   = 5 * time.Second
 )
 
-// lookUp is the looking up of a name.
+// lookUp is the state of look-ups of a name.
 type lookUp struct {
 	next    time.Time
 	running bool
-	err     error // of the last one
+	err     error // of the last look-up
 }
 
-// network is the family of addresses to look up: the kernel cannot translate one into the other.
+// network returns the family of addresses to look up: the kernel cannot translate between families.
 func (r *running) network() string {
 	is4 := func(a netip.AddrPort) bool { return a.Addr().Unmap().Is4() }
 	is6 := func(a netip.AddrPort) bool { return !is4(a) }
@@ -43,7 +42,7 @@ func (r *running) network() string {
 	}
 }
 
-// resolve looks a balancer's name up, once, and makes known what came of it.
+// resolve looks up a balancer's name once and applies the result.
 func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network string) {
 	bounded, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
@@ -58,15 +57,15 @@ func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network str
 	s.noteUnchecked(err)
 }
 
-// noteLookUp takes in what a look-up has found. The mutex is held.
+// noteLookUp records the result of a look-up. s.mu is held.
 func (s *Set) noteLookUp(balancer string, dns DNS, ips []netip.Addr, err error) {
 	r := s.find(balancer)
 	if r == nil || r.config.DNS == nil || r.config.DNS.Name != dns.Name || r.config.DNS.Port != dns.Port {
-		return // configured otherwise meanwhile
+		return // the configuration changed meanwhile
 	}
 	r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
 	if err != nil {
-		var named *net.DNSError // which says of which name
+		var named *net.DNSError // contains the name
 		if !errors.As(err, &named) {
 			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
 		}
@@ -81,10 +80,9 @@ func (s *Set) noteLookUp(balancer string, dns DNS, ips []netip.Addr, err error) 
 	r.listed = list[:min(len(list), maxAddresses)]
 }
 
-// noteUnchecked logs that backends that have come or gone cannot be checked: checks differ from ones that were
-// taken by addresses only.
+// noteUnchecked logs an error of the monitor about new checks, which differ from valid ones only by address.
 func (s *Set) noteUnchecked(err error) {
 	if err != nil {
-		s.log.Error("backends cannot be checked", "err", err)
+		s.log.Error("cannot check backends", "err", err)
 	}
 }

@@ -18,9 +18,8 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Set runs balancers: it knows the state of their backends, and has planes carry their connections
-// accordingly. A goroutine of its own calls the planes, so that no other method waits for one, except
-// Status, which does for a moment, and Close. Its methods may be called from any goroutine.
+// Set runs balancers: it tracks the state of their backends and keeps the data planes up to date. Its own goroutine calls
+// the data planes. Only Close waits for them, and Status for at most a second. Its methods are safe for concurrent use.
 type Set struct {
 	log      *slog.Logger
 	resolver resolver
@@ -28,25 +27,25 @@ type Set struct {
 	planes   [2]DataPlane // by Mode
 	counter  counter
 
-	wake     chan struct{}      // tells run that something may be due
-	awaiting chan chan struct{} // what run closes once planes carry what is known
-	stop     context.CancelFunc // ends run,
-	stopped  chan struct{}      // which closes this
+	wake     chan struct{}      // wakes run
+	awaiting chan chan struct{} // channels for run to close when the data planes are up to date
+	stop     context.CancelFunc // ends run
+	stopped  chan struct{}      // closed when run has ended
 
-	configuring sync.Mutex // one change of what is checked at a time; taken before mu
+	configuring sync.Mutex // held while the checks change; locked before mu
 
 	mu        sync.Mutex
 	balancers []*running // sorted by name
 	members   []Member
 	verdicts  map[string]health.Verdict // by check
-	started   time.Time                 // of the first Apply
-	next      time.Time                 // when a backend is to be judged again; zero for never
-	outdated  bool                      // a backend is checked that has been forgotten
-	carriers  [2]carrier                // what planes were told, by Mode
-	ready     bool                      // the kernel need not be left alone any more
+	started   time.Time                 // time of the first Apply
+	next      time.Time                 // when to update backends again; zero means never
+	outdated  bool                      // a forgotten backend is still checked
+	carriers  [2]carrier                // by Mode
+	ready     bool                      // the kernel may be changed, see undisturbed
 }
 
-// resolver looks names up, as [net.Resolver] does.
+// resolver looks up names, as [net.Resolver] does.
 type resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -58,15 +57,15 @@ type monitor interface {
 	Close()
 }
 
-// running is a balancer.
+// running is a configured balancer.
 type running struct {
 	config   Config
 	backends backends
-	listed   []netip.AddrPort // by the configuration, or by DNS
+	listed   []netip.AddrPort // static backends or the addresses of a name, in order
 	lookUp   lookUp
 }
 
-// New returns a Set without balancers, which is to be closed.
+// New returns a Set without balancers. Close it after use.
 func New(log *slog.Logger, kernel, proxy DataPlane) *Set {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return newSet(log, kernel, proxy, net.DefaultResolver, func(observe func(health.Verdict)) monitor {
@@ -93,9 +92,8 @@ func newSet(log *slog.Logger, kernel, proxy DataPlane, resolver resolver, watch 
 	return s
 }
 
-// Apply makes the given balancers the ones that run. What is unchanged runs on undisturbed, and
-// what is established stays so. A check that cannot work is an error that says
-// why, and changes nothing; a plane's fault is no error, it shows in Status while it is tried again.
+// Apply replaces the balancers. Unchanged ones and established connections are not affected. An invalid check is an error and
+// changes nothing. Errors of data planes are retried and appear in Status.
 func (s *Set) Apply(configs []Config) error {
 	if err := s.recheck(func() []*running { return s.prepare(configs) }); err != nil {
 		return fmt.Errorf("balancer: %w", err)
@@ -103,7 +101,7 @@ func (s *Set) Apply(configs []Config) error {
 	return nil
 }
 
-// recheck takes the balancers that are to run, has exactly their backends checked, and judges by that.
+// recheck replaces the running balancers, checks exactly their backends, and updates states.
 func (s *Set) recheck(wanted func() []*running) error {
 	err := s.replace(wanted)
 	s.update(func() {})
@@ -136,15 +134,15 @@ func (s *Set) replace(wanted func() []*running) error {
 	return nil
 }
 
-// Close stops watching backends, and closes the planes: a successor loses no connection.
+// Close stops the checks and closes the data planes. A successor loses no connection.
 func (s *Set) Close() error {
 	s.stop()
-	<-s.stopped // what a plane is being told ends before
+	<-s.stopped // no call of a data plane is under way
 	s.monitor.Close()
 	return errors.Join(s.planes[Kernel].Close(), s.planes[Proxy].Close())
 }
 
-// prepare makes what is to run from configuration and from what runs already. The mutex is held.
+// prepare returns balancers for configs, which keep the state of running ones. s.mu is held.
 func (s *Set) prepare(configs []Config) []*running {
 	var wanted []*running
 	for _, c := range configs {
@@ -154,7 +152,7 @@ func (s *Set) prepare(configs []Config) []*running {
 	return wanted
 }
 
-// configured is a balancer's successor with another configuration; that of nil is a new one.
+// configured returns r with another configuration, or a new balancer if r is nil.
 func (r *running) configured(c Config) *running {
 	next := &running{config: c, listed: addresses(c.Static), backends: newBackends(c.Forget)}
 	if r == nil {
@@ -177,7 +175,7 @@ func (s *Set) find(name string) *running {
 	return nil
 }
 
-// checks are those of all backends that are listed or not forgotten yet.
+// checks returns the checks of all backends that are listed or not forgotten yet.
 func checks(all []*running) []health.Check {
 	var list []health.Check
 	for _, r := range all {
@@ -193,13 +191,12 @@ func checks(all []*running) []health.Check {
 	return list
 }
 
-// watched are the addresses that are listed, and those that were and are not forgotten yet.
+// watched returns the addresses that are listed or not forgotten yet.
 func (r *running) watched() []netip.AddrPort {
 	return addresses(slices.AppendSeq(slices.Clone(r.listed), maps.Keys(r.backends.known)))
 }
 
-// SetMembers takes in what all members say of themselves now. The first call should come as soon as
-// that is known.
+// SetMembers sets the state of all members. Call it early: until the first call the kernel may wait.
 func (s *Set) SetMembers(members []Member) {
 	s.update(func() { s.members = slices.Clone(members) })
 }
@@ -208,7 +205,7 @@ func (s *Set) observe(v health.Verdict) {
 	s.update(func() { s.verdicts[v.Name] = v })
 }
 
-// update makes a change to what is known, and judges all backends by it.
+// update makes a change and updates the states of all backends.
 func (s *Set) update(change func()) {
 	s.mu.Lock()
 	change()
@@ -220,7 +217,7 @@ func (s *Set) update(change func()) {
 	}
 	var events []event
 	for _, r := range s.balancers {
-		r.backends.see(now, s.sightings(r))
+		r.backends.observe(now, s.observations(r))
 		known := len(r.backends.known)
 		changed, next := r.backends.update(now)
 		for _, b := range changed {
@@ -241,19 +238,19 @@ func (s *Set) update(change func()) {
 	}
 }
 
-// sightings are what is known now of a balancer's backends.
-func (s *Set) sightings(r *running) []sighting {
+// observations returns the current observations of a balancer's backends. s.mu is held.
+func (s *Set) observations(r *running) []observation {
 	if r.config.Members != nil {
-		return r.config.Members.sightings(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
+		return r.config.Members.observations(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
 	}
-	var all []sighting
+	var all []observation
 	for _, addr := range r.watched() {
 		_, listed := slices.BinarySearchFunc(r.listed, addr, netip.AddrPort.Compare)
 		verdict, found := s.verdicts[checkName(r.config.Name, addr)]
 		if !found {
 			verdict.Reason = "not probed yet"
 		}
-		all = append(all, watched(r.config, addr, listed, verdict))
+		all = append(all, checked(r.config, addr, listed, verdict))
 	}
 	return all
 }

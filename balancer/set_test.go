@@ -34,7 +34,7 @@ func ofName(name string) Config {
 	return c
 }
 
-// master is a member that offers a healthy apiserver.
+// master returns a member with a healthy apiserver.
 func master(addr string, change ...func(*Member)) Member {
 	m := Member{Name: "m" + addr[len(addr)-1:], Addr: netip.MustParseAddr(addr), Checks: map[string]bool{"apiserver": true}}
 	for _, c := range change {
@@ -43,11 +43,11 @@ func master(addr string, change ...func(*Member)) Member {
 	return m
 }
 
-func sickly(m *Member) { m.Checks = map[string]bool{"apiserver": false} }
-func hushed(m *Member) { m.TimedOut = true }
-func drains(m *Member) { m.Draining = true }
+func fails(m *Member)    { m.Checks = map[string]bool{"apiserver": false} }
+func timesOut(m *Member) { m.TimedOut = true }
+func drains(m *Member)   { m.Draining = true }
 
-func TestOffersReachThePlaneAtOnce(t *testing.T) {
+func TestMembersReachTheDataPlaneAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
@@ -59,18 +59,18 @@ func TestOffersReachThePlaneAtOnce(t *testing.T) {
 			{[]Member{master("10.0.0.1"), worker}, "10.0.0.1:6443 serving"},
 			{[]Member{master("10.0.0.1"), {Name: "m9", Checks: map[string]bool{"apiserver": true}}}, "10.0.0.1:6443 serving"},
 			{[]Member{master("10.0.0.1"), master("10.0.0.2"), worker}, "10.0.0.1:6443 serving 10.0.0.2:6443 serving"},
-			{[]Member{master("10.0.0.1", sickly), master("10.0.0.2"), worker}, "10.0.0.1:6443 dead 10.0.0.2:6443 serving"},
+			{[]Member{master("10.0.0.1", fails), master("10.0.0.2"), worker}, "10.0.0.1:6443 dead 10.0.0.2:6443 serving"},
 			{[]Member{master("10.0.0.1", drains), master("10.0.0.2"), worker}, "10.0.0.1:6443 draining 10.0.0.2:6443 serving"},
-			{[]Member{master("10.0.0.1"), master("10.0.0.2", hushed)}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
+			{[]Member{master("10.0.0.1"), master("10.0.0.2", timesOut)}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
 			{[]Member{master("10.0.0.1")}, "10.0.0.1:6443 serving 10.0.0.2:6443 draining"},
 		} {
-			x.SetMembers(step.members) // and no time passes
+			x.SetMembers(step.members) // without passing time
 			x.carries(t, "api@127.0.0.1:9443: "+step.want)
 		}
 		applies := x.kernel.tries()
 		x.SetMembers([]Member{master("10.0.0.1")})
 		if x.kernel.tries() != applies {
-			t.Error("the plane is bothered with what is not new")
+			t.Error("Apply was called without a change")
 		}
 		time.Sleep(4*time.Hour + s)
 		synctest.Wait()
@@ -78,23 +78,23 @@ func TestOffersReachThePlaneAtOnce(t *testing.T) {
 	})
 }
 
-func TestPlanesAreLeftAloneUntilBackendsAreKnown(t *testing.T) {
+func TestKernelIsUnchangedUntilBackendsAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		other := ofList("registry", "10.0.0.1:5001")
 		other.Listen = addrPorts("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"), other)
 		x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
-		x.SetMembers([]Member{master("10.0.0.1", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1", fails)})
 		if x.kernel.tries() != 0 {
-			t.Errorf("the plane was told %q, although nobody serves the api yet", x.kernel)
+			t.Errorf("kernel services %q before a backend of api serves", x.kernel)
 		}
 		x.SetMembers([]Member{master("10.0.0.1")})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving; registry@127.0.0.1:5000: 10.0.0.1:5001 serving")
 	})
 }
 
-// A predecessor's proxy has left nothing that could go on meanwhile.
+// A predecessor's proxy does not outlive its process, so the new proxy need not wait.
 func TestProxiesStartAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
@@ -104,24 +104,24 @@ func TestProxiesStartAtOnce(t *testing.T) {
 		x.monitor.find("files/10.0.0.9:80", health.Healthy, "connected")
 		synctest.Wait()
 		if got, want := x.proxy.String(), "files@127.0.0.1:80: 10.0.0.8:80 draining 10.0.0.9:80 serving"; got != want {
-			t.Errorf("the proxy carries %q, want %q", got, want)
+			t.Errorf("proxy services %q, want %q", got, want)
 		}
 		if x.kernel.tries() != 0 {
-			t.Errorf("the kernel was told %q, although nobody serves the api yet", x.kernel)
+			t.Errorf("kernel services %q before a backend of api serves", x.kernel)
 		}
 		x.SetMembers([]Member{master("10.0.0.1")})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
 	})
 }
 
-func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
+func TestKernelIsChangedAfterADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofList("api", "10.0.0.1:6443"))
 		time.Sleep(undisturbed - 1)
 		synctest.Wait()
 		if x.kernel.tries() != 0 {
-			t.Errorf("the plane was told %q too early", x.kernel)
+			t.Errorf("kernel services %q too early", x.kernel)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
@@ -129,8 +129,8 @@ func TestPlanesAreNotLeftAloneForEver(t *testing.T) {
 	})
 }
 
-// Who hears nobody at all when it is started does not take away what its predecessor left.
-func TestPlanesAreLeftAloneWhileNobodyIsHeard(t *testing.T) {
+// A Herald that receives nothing from any member after its start keeps its predecessor's services.
+func TestKernelIsUnchangedWhileNoBackendIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
@@ -138,16 +138,16 @@ func TestPlanesAreLeftAloneWhileNobodyIsHeard(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if x.kernel.tries() != 0 {
-			t.Errorf("the plane was told %q, although nobody is heard", x.kernel)
+			t.Errorf("kernel services %q though no backend is known", x.kernel)
 		}
-		x.SetMembers([]Member{master("10.0.0.1", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1", fails)})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
 		x.SetMembers(nil)
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead")
 	})
 }
 
-func TestVerdictsReachThePlaneAtOnce(t *testing.T) {
+func TestCheckResultsReachTheDataPlaneAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofList("api", "10.0.0.2:6443", "10.0.0.1:6443"))
@@ -157,8 +157,8 @@ func TestVerdictsReachThePlaneAtOnce(t *testing.T) {
 		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
 
-		// A process that stood still knows nothing new, and blames nobody.
-		x.monitor.findVerdict(health.Verdict{Name: "api/10.0.0.2:6443", State: health.Unhealthy, Paused: true, Reason: "stood still"})
+		// The result of a process that was suspended is ignored.
+		x.monitor.findVerdict(health.Verdict{Name: "api/10.0.0.2:6443", State: health.Unhealthy, Paused: true, Reason: "was suspended"})
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
 	})
 }
@@ -176,32 +176,32 @@ func TestReload(t *testing.T) {
 		x.monitor.find("api/10.0.0.3:6443", health.Healthy, "200")
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving 10.0.0.3:6443 serving")
 
-		// Balanced by somebody else: nothing listens, everything is still watched.
+		// An external load balancer: no listener, but backends are still checked.
 		external := ofList("api", "10.0.0.2:6443", "10.0.0.3:6443")
 		external.Listen = nil
 		x.apply(t, external)
 		x.carries(t, "api: 10.0.0.1:6443 dead 10.0.0.2:6443 serving 10.0.0.3:6443 serving")
 		x.monitor.find("api/10.0.0.3:6443", health.Unhealthy, "connection refused")
 		if !x.serves("api") {
-			t.Error("nobody serves the api")
+			t.Error("no backend of api serves")
 		}
 		x.monitor.find("api/10.0.0.2:6443", health.Unhealthy, "connection refused")
 		if x.serves("api") || x.serves("nothing") {
-			t.Error("a dead backend or none at all serves")
+			t.Error("serves with only dead backends, or without any")
 		}
 		x.carries(t, "api: 10.0.0.1:6443 dead 10.0.0.2:6443 dead 10.0.0.3:6443 dead")
 
 		time.Sleep(4*time.Hour + s)
 		synctest.Wait()
 		if got, want := x.monitor.names(), "api/10.0.0.2:6443 api/10.0.0.3:6443"; got != want {
-			t.Errorf("checked are %s, want %s: the other is forgotten", got, want)
+			t.Errorf("checks %s, want %s: the third is forgotten", got, want)
 		}
 		x.apply(t)
 		x.carries(t, "")
 	})
 }
 
-func TestAnotherSourceDrainsTheBackendsOfTheLast(t *testing.T) {
+func TestAnotherSourceDrainsOldBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
@@ -216,13 +216,13 @@ func TestAnotherSourceDrainsTheBackendsOfTheLast(t *testing.T) {
 	})
 }
 
-func TestModeChangesThePlane(t *testing.T) {
+func TestModeChangesTheDataPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.SetMembers([]Member{master("10.0.0.1")})
 		c := ofMembers("api")
 		x.apply(t, c)
-		var unserved bool // nobody listens there while the planes change over
+		var unserved bool // a moment without any listener
 		watch := func() { unserved = unserved || x.kernel.String()+x.proxy.String() == "" }
 		x.kernel.afterEach(watch)
 		x.proxy.afterEach(watch)
@@ -230,13 +230,13 @@ func TestModeChangesThePlane(t *testing.T) {
 		x.apply(t, c)
 		x.carries(t, "")
 		if got, want := x.proxy.String(), "api@127.0.0.1:9443: 10.0.0.1:6443 serving"; got != want {
-			t.Errorf("the proxy carries %q, want %q", got, want)
+			t.Errorf("proxy services %q, want %q", got, want)
 		}
 		c.Mode = Kernel
 		x.apply(t, c)
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
 		if got := x.proxy.String(); got != "" || unserved {
-			t.Errorf("the proxy carries %q; unserved: %t", got, unserved)
+			t.Errorf("proxy services %q; unserved: %t", got, unserved)
 		}
 	})
 }
@@ -253,11 +253,11 @@ func TestNames(t *testing.T) {
 		time.Sleep(lookUpRetry)
 		synctest.Wait()
 		if got, want := x.monitor.names(), "api/10.0.0.1:6443 api/10.0.0.2:6443"; got != want {
-			t.Fatalf("checked are %s, want %s", got, want)
+			t.Fatalf("checks %s, want %s", got, want)
 		}
-		_, network := x.resolver.told()
+		_, network := x.resolver.queries()
 		if network != "ip4" {
-			t.Errorf("looked up %s, for a listener that speaks IPv4", network)
+			t.Errorf("looked up %s for an IPv4 listener", network)
 		}
 		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
 		x.monitor.find("api/10.0.0.2:6443", health.Healthy, "200")
@@ -269,7 +269,7 @@ func TestNames(t *testing.T) {
 		synctest.Wait()
 		x.carries(t, both)
 		if got := x.Status()[0]; got.Error == "" || got.Backends[0].Reason != "200" {
-			t.Errorf("a failed look-up does not show, or does harm: %+v", got)
+			t.Errorf("status after a failed look-up: %+v", got)
 		}
 
 		x.resolver.answer("10.0.0.2")
@@ -277,7 +277,7 @@ func TestNames(t *testing.T) {
 		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
-			t.Errorf("error %q though the name resolves again", got)
+			t.Errorf("error %q after a successful look-up", got)
 		}
 
 		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
@@ -286,17 +286,17 @@ func TestNames(t *testing.T) {
 		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.2:6443 serving")
 
-		asked, _ := x.resolver.told()
+		asked, _ := x.resolver.queries()
 		time.Sleep(10 * 30 * s)
 		synctest.Wait()
-		after, _ := x.resolver.told()
+		after, _ := x.resolver.queries()
 		if n := after - asked; n < 9 || n > 11 {
-			t.Errorf("%d look-ups in ten intervals", n)
+			t.Errorf("%d look-ups in ten intervals, want 9 to 11", n)
 		}
 	})
 }
 
-func TestANameOfManyAddresses(t *testing.T) {
+func TestNameOfManyAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		var many []string
@@ -312,7 +312,7 @@ func TestANameOfManyAddresses(t *testing.T) {
 	})
 }
 
-func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
+func TestFailedApplyIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.kernel.fail(errors.New("no room in the table"))
@@ -324,24 +324,24 @@ func TestAPlaneThatFailsIsTriedAgain(t *testing.T) {
 		time.Sleep(10*retry + retry/2)
 		synctest.Wait()
 		if x.kernel.tries() != 11 {
-			t.Errorf("the plane was tried %d times, want once and then every %v", x.kernel.tries(), retry)
+			t.Errorf("Apply was called %d times, want once and then every %v", x.kernel.tries(), retry)
 		}
-		x.SetMembers([]Member{master("10.0.0.1")})                     // nothing new
-		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")}) // what is new does not wait
+		x.SetMembers([]Member{master("10.0.0.1")})                     // no change
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")}) // a change is applied at once
 		if x.kernel.tries() != 12 {
-			t.Errorf("the plane was tried %d times, want once more", x.kernel.tries())
+			t.Errorf("Apply was called %d times, want once more", x.kernel.tries())
 		}
 		x.kernel.fail(nil)
 		time.Sleep(retry)
 		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
-			t.Errorf("error %q though it works again", got)
+			t.Errorf("error %q after a successful Apply", got)
 		}
 	})
 }
 
-// What keeps one balancer from its port is no trouble of another.
+// An error about one service does not appear at another.
 func TestErrorsOfOneService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
@@ -373,7 +373,7 @@ func TestStatus(t *testing.T) {
 		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
 		start := time.Now()
 		time.Sleep(s)
-		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2", sickly)})
+		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2", fails)})
 		x.kernel.count(Count{Service: "api", Backend: addrPorts("10.0.0.1:6443")[0], Connections: 7, Open: 3})
 		want := []Status{{
 			Name: "api",

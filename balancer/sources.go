@@ -12,56 +12,56 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// placeholder is the host in a check that stands for each backend's address.
+// placeholder is the host in a check that is replaced by each backend's address.
 const placeholder = "backend"
 
-// sightings are what members say of themselves as backends. Known tells which were
-// backends before.
-func (m *Members) sightings(members []Member, known func(netip.AddrPort) bool) []sighting {
-	var all []sighting
+// observations returns observations of the members that are backends. known reports whether an address was a backend
+// before.
+func (m *Members) observations(members []Member, known func(netip.AddrPort) bool) []observation {
+	var all []observation
 	for _, member := range members {
 		if !member.Addr.IsValid() {
-			continue // not known yet
+			continue // unknown yet
 		}
-		s := sighting{
-			name:   member.Name,
-			addr:   netip.AddrPortFrom(member.Addr.Unmap(), m.Port),
-			silent: member.TimedOut,
-			gone:   member.TimedOut,
+		o := observation{
+			name:     member.Name,
+			addr:     netip.AddrPortFrom(member.Addr.Unmap(), m.Port),
+			timedOut: member.TimedOut,
+			gone:     member.TimedOut,
 		}
 		var missing, failing []string
 		for _, check := range m.Checks {
-			switch healthy, found := member.Checks[check]; {
+			switch ok, found := member.Checks[check]; {
 			case !found:
 				missing = append(missing, check)
-			case !healthy:
+			case !ok:
 				failing = append(failing, check)
 			}
 		}
 		switch {
-		case len(missing) == len(m.Checks) && !known(s.addr):
-			continue // it offers nothing of the kind
+		case len(missing) == len(m.Checks) && !known(o.addr):
+			continue // it has no such check
 		case len(failing) > 0:
-			s.said, s.reason = sick, "unhealthy: "+strings.Join(failing, ", ")
+			o.condition, o.reason = unhealthy, "unhealthy: "+strings.Join(failing, ", ")
 		case len(missing) > 0:
-			s.reason = "offers no verdict yet: " + strings.Join(missing, ", ")
+			o.reason = "has no check result yet: " + strings.Join(missing, ", ")
 		case member.Draining:
-			s.said, s.reason = leaving, "is draining"
+			o.condition, o.reason = leaving, "is draining"
 		default:
-			s.said, s.reason = well, "healthy: "+strings.Join(m.Checks, ", ")
+			o.condition, o.reason = healthy, "healthy: "+strings.Join(m.Checks, ", ")
 		}
 		switch {
-		case s.silent && s.said == leaving:
-			s.reason = "was drained or stopped, and has not been heard since"
-		case s.silent:
-			s.reason = "has not been heard"
+		case o.timedOut && o.condition == leaving:
+			o.reason = "was drained or stopped, and has not been heard since"
+		case o.timedOut:
+			o.reason = "has not been heard"
 		}
-		all = append(all, s)
+		all = append(all, o)
 	}
 	return all
 }
 
-// CheckAt is a check of the backend at addr, which is one of a name's unless dns is nil.
+// CheckAt returns check for the backend at addr. dns is the name that it belongs to, or nil.
 func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 	if check.TCP != nil {
 		host, port, err := net.SplitHostPort(check.TCP.Address)
@@ -83,7 +83,7 @@ func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 	u.Host = net.JoinHostPort(addr.Addr().String(), cmp.Or(u.Port(), strconv.Itoa(int(addr.Port()))))
 	get.URL = u.String()
 	if dns != nil {
-		// Certificates carry the name that clients use; of static backends that is their address.
+		// Certificates have the name that clients use, which for static backends is the address.
 		get.ServerName = cmp.Or(get.ServerName, dns.Name)
 	}
 	check.HTTP = &get
@@ -92,29 +92,29 @@ func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 
 func checkName(balancer string, addr netip.AddrPort) string { return balancer + "/" + addr.String() }
 
-// watched is a backend of a list or a name.
-func watched(c Config, addr netip.AddrPort, listed bool, verdict health.Verdict) sighting {
-	s := sighting{name: addr.String(), addr: addr, gone: !listed}
+// checked returns the observation of a static backend or of an address of a name.
+func checked(c Config, addr netip.AddrPort, listed bool, verdict health.Verdict) observation {
+	o := observation{name: addr.String(), addr: addr, gone: !listed}
 	switch {
 	case c.Check == nil:
-		s.said, s.reason = well, "not checked"
+		o.condition, o.reason = healthy, "not checked"
 	case verdict.State == health.Healthy:
-		s.said, s.reason = well, verdict.Reason
+		o.condition, o.reason = healthy, verdict.Reason
 	case verdict.State == health.Unhealthy && !verdict.Paused:
-		s.said, s.reason = sick, verdict.Reason
-	default: // none yet, or none any more since this process stood still: no fault of the backend's
-		s.reason = verdict.Reason
+		o.condition, o.reason = unhealthy, verdict.Reason
+	default: // no result yet, or none since this process was suspended, which is not the backend's fault
+		o.reason = verdict.Reason
 	}
-	if !listed && s.said != sick {
-		s.said, s.reason = leaving, "is not listed any more"
+	if !listed && o.condition != unhealthy {
+		o.condition, o.reason = leaving, "is no longer listed"
 		if c.DNS != nil {
-			s.reason = c.DNS.Name + " does not resolve to it any more"
+			o.reason = c.DNS.Name + " no longer resolves to it"
 		}
 	}
-	return s
+	return o
 }
 
-// addresses are those of a list, each once and in order.
+// addresses returns a list in order and without duplicates.
 func addresses(list []netip.AddrPort) []netip.AddrPort {
 	list = slices.Clone(list)
 	slices.SortFunc(list, netip.AddrPort.Compare)

@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// Who fell silent of its own accord did not just vanish.
+// The reason tells whether a timed-out member drained before.
 func TestReasonsOfMembers(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Member)
@@ -17,22 +17,22 @@ func TestReasonsOfMembers(t *testing.T) {
 	}{
 		{func(*Member) {}, "healthy: apiserver"},
 		{drains, "is draining"},
-		{hushed, "has not been heard"},
+		{timesOut, "has not been heard"},
 		{func(m *Member) { m.Draining, m.TimedOut = true, true }, "was drained or stopped, and has not been heard since"},
 		{func(m *Member) { m.Checks["apiserver"], m.TimedOut = false, true }, "has not been heard"},
 	} {
-		of := Members{Port: 6443, Checks: []string{"apiserver"}}
-		seen := of.sightings([]Member{master("10.0.0.1", c.change)}, func(netip.AddrPort) bool { return true })
+		members := Members{Port: 6443, Checks: []string{"apiserver"}}
+		seen := members.observations([]Member{master("10.0.0.1", c.change)}, func(netip.AddrPort) bool { return true })
 		if len(seen) != 1 || seen[0].reason != c.want {
-			t.Errorf("seen is %+v, want the reason %q", seen, c.want)
+			t.Errorf("observed %+v, want the reason %q", seen, c.want)
 		}
 	}
 }
 
 func TestCheckFor(t *testing.T) {
-	name := &DNS{Name: "masters.example", Port: 6443}
+	byName := &DNS{Name: "masters.example", Port: 6443}
 	for _, test := range []struct {
-		what       string
+		name       string
 		check      health.Check
 		dns        *DNS
 		addr, want string
@@ -47,11 +47,11 @@ func TestCheckFor(t *testing.T) {
 		{"https", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/readyz"}}, nil, "10.0.0.1:6443", "https://10.0.0.1:6443/readyz", ""},
 		{"https over IPv6", health.Check{HTTP: &health.HTTP{URL: "https://backend/readyz"}}, nil, "[fd00::1]:6443", "https://[fd00::1]:6443/readyz", ""},
 		{"its own port", health.Check{HTTP: &health.HTTP{URL: "http://backend/v2/"}}, nil, "10.0.0.1:5001", "http://10.0.0.1:5001/v2/", ""},
-		{"a name's certificate", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/"}}, name, "10.0.0.1:6443", "https://10.0.0.1:6443/", "masters.example"},
-		{"a certificate's own name", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/", ServerName: "kubernetes"}}, name, "10.0.0.1:6443", "https://10.0.0.1:6443/", "kubernetes"},
-		{"another host", health.Check{HTTP: &health.HTTP{URL: "https://judge.example/of/backend"}}, name, "10.0.0.1:6443", "https://judge.example/of/backend", ""},
+		{"a name's certificate", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/"}}, byName, "10.0.0.1:6443", "https://10.0.0.1:6443/", "masters.example"},
+		{"a certificate's own name", health.Check{HTTP: &health.HTTP{URL: "https://backend:6443/", ServerName: "kubernetes"}}, byName, "10.0.0.1:6443", "https://10.0.0.1:6443/", "kubernetes"},
+		{"another host", health.Check{HTTP: &health.HTTP{URL: "https://judge.example/of/backend"}}, byName, "10.0.0.1:6443", "https://judge.example/of/backend", ""},
 	} {
-		t.Run(test.what, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			template := test.check
 			addr := addrPorts(test.addr)[0]
 			got := checks([]*running{{config: Config{Name: "api", Check: &template, DNS: test.dns}, listed: []netip.AddrPort{addr}}})[0]
@@ -65,10 +65,10 @@ func TestCheckFor(t *testing.T) {
 				where, serverName = got.HTTP.URL, got.HTTP.ServerName
 			}
 			if where != test.want || serverName != test.serverName {
-				t.Errorf("asks %s as %q, want %s as %q", where, serverName, test.want, test.serverName)
+				t.Errorf("checks %s as %q, want %s as %q", where, serverName, test.want, test.serverName)
 			}
 			if diff := cmp.Diff(test.check, template); diff != "" {
-				t.Errorf("the template was changed:\n%s", diff)
+				t.Errorf("the configured check was changed:\n%s", diff)
 			}
 		})
 	}

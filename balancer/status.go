@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Backends are those of the balancer of this name, sorted by address. Unlike Status it asks no plane
-// for what that counts, which takes the kernel's a while.
+// Backends returns the backends of a balancer, sorted by address. Unlike Status it reads no counters, which is slow
+// in the kernel.
 func (s *Set) Backends(name string) []Backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,11 +23,11 @@ func (s *Set) Backends(name string) []Backend {
 	return list
 }
 
-// Status tells of all balancers, sorted by name. For a plane that is being told something it waits for
-// a second at most: what it says serves is to be what connections are given to.
+// Status returns all balancers, sorted by name. It waits at most a second for a change of the data planes, so that a backend
+// that it reports as serving also gets connections.
 func (s *Set) Status() []Status {
 	counts, errs := s.counter.read()
-	s.awaitPlanes(time.Second)
+	s.awaitDataPlanes(time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []Status
@@ -53,46 +53,44 @@ func (s *Set) Status() []Status {
 	return list
 }
 
-// awaitPlanes waits until planes carry what is known now, or for so long.
-func (s *Set) awaitPlanes(limit time.Duration) {
+// awaitDataPlanes waits until the data planes are up to date, at most for limit.
+func (s *Set) awaitDataPlanes(limit time.Duration) {
 	enough := time.NewTimer(limit)
 	defer enough.Stop()
-	told := make(chan struct{})
+	done := make(chan struct{})
 	select {
-	case s.awaiting <- told:
+	case s.awaiting <- done:
 	case <-s.stopped:
 		return
 	case <-enough.C:
 		return
 	}
 	select {
-	case <-told:
+	case <-done:
 	case <-enough.C:
 	}
 }
 
-// counter asks planes for what they count: one at a time, and without any other lock, as it may
-// take them a while.
+// counter reads the counters of the data planes, one at a time and while no other lock is held, as they may be slow.
 type counter struct {
 	planes [2]DataPlane // by Mode
 
 	mu     sync.Mutex
-	begun  time.Time // when the planes were asked for
+	begun  time.Time // start of the last read, with the results below
 	counts map[counted]Count
-	last   [2][]Count // what each plane has told
-	errs   [2]error
+	last   [2][]Count // last successful results, by Mode
+	errs   [2]error   // by Mode
 }
 
-// counted is what connections are counted by.
+// counted is the key of counters.
 type counted struct {
 	balancer string
 	backend  netip.AddrPort
 }
 
-// read asks the planes. A caller that waited for long enough shares the answer of another: anybody
-// may ask for a status, as often as they like, and that must not be in the way of a change or of the
-// bridge. What a plane that does not answer has told last counts still: a counter that falls would be
-// taken for one that begins anew.
+// read reads the counters. Callers that waited during a complete read share its result: frequent requests for the status must not
+// delay changes or the bridge. If a data plane fails its last counters stay, as a falling counter looks like a
+// restarted one.
 func (c *counter) read() (map[counted]Count, [2]error) {
 	asked := time.Now()
 	c.mu.Lock()
@@ -104,7 +102,7 @@ func (c *counter) read() (map[counted]Count, [2]error) {
 	for mode, plane := range c.planes {
 		counts, err := plane.Counts()
 		if err != nil {
-			c.errs[mode] = fmt.Errorf("connections cannot be counted: %w", err)
+			c.errs[mode] = fmt.Errorf("cannot count connections: %w", err)
 		} else {
 			c.last[mode] = counts
 		}

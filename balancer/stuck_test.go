@@ -8,15 +8,15 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// A plane that takes its time holds up nobody, and learns next what was new by then, and only that.
-func TestNobodyWaitsForAPlane(t *testing.T) {
+// A slow data plane delays no other method. Its next Apply has all changes since.
+func TestNoMethodWaitsForADataPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		registry := ofList("registry", "10.0.0.1:5001")
 		registry.Listen = addrPorts("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"))
 		stuck, again := make(chan struct{}), false
-		x.kernel.afterEach(func() { // of the first Apply only
+		x.kernel.afterEach(func() { // blocks the first Apply only
 			if !again {
 				again = true
 				<-stuck
@@ -25,33 +25,33 @@ func TestNobodyWaitsForAPlane(t *testing.T) {
 		x.SetMembers([]Member{master("10.0.0.1")})
 		synctest.Wait()
 
-		// In a bubble to wait for a mutex is to wait for ever.
+		// In a synctest bubble waiting for a mutex blocks for ever.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
-			x.SetMembers([]Member{master("10.0.0.1", sickly), master("10.0.0.2")})
+			x.SetMembers([]Member{master("10.0.0.1", fails), master("10.0.0.2")})
 			x.apply(t, ofMembers("api"), registry)
 			x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
 			if !x.serves("registry") || x.Status()[0].Backends[0].State != Dead {
-				t.Errorf("what is new is not known: %+v", x.Status())
+				t.Errorf("the changes are not in the status: %+v", x.Status())
 			}
 		}()
 		<-done
 		time.Sleep(time.Hour)
 		if x.kernel.tries() != 1 {
-			t.Errorf("the plane was told %d times at once", x.kernel.tries())
+			t.Errorf("%d concurrent calls of Apply", x.kernel.tries())
 		}
 		close(stuck)
 		if x.kernel.tries() != 2 {
-			t.Errorf("the plane was told %d times, want once more", x.kernel.tries())
+			t.Errorf("Apply was called %d times, want once more", x.kernel.tries())
 		}
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving; registry@127.0.0.1:5000: 10.0.0.1:5001 serving")
 	})
 }
 
-// A reload does not wait for a plane that learns of an address that was looked up, and a Set that is closed does.
-func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
+// A reload does not wait for a call of a data plane, and Close does.
+func TestReloadAndCloseDuringApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.resolver.answer("10.0.0.1")
@@ -60,11 +60,11 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 		unchecked := ofName("api")
 		unchecked.Check = nil
 		x.apply(t, unchecked)
-		synctest.Wait() // the look-up has its answer, and the plane is being told
+		synctest.Wait() // the look-up has ended, and Apply blocks
 		if x.kernel.tries() != 1 {
-			t.Fatalf("the plane was told %d times", x.kernel.tries())
+			t.Fatalf("Apply was called %d times", x.kernel.tries())
 		}
-		x.apply(t) // this would wait for ever
+		x.apply(t) // must not block
 		closing := make(chan struct{})
 		go func() {
 			defer close(closing)
@@ -75,7 +75,7 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closing:
-			t.Error("it was closed while a plane was being told")
+			t.Error("Close returned during a call of Apply")
 		default:
 		}
 		close(stuck)
@@ -84,8 +84,8 @@ func TestReloadAndCloseWhileAPlaneIsTold(t *testing.T) {
 	})
 }
 
-// What a status says serves is what a plane has been told, if that does not take it long.
-func TestStatusWaitsForAPlane(t *testing.T) {
+// Status waits for a short Apply, so that the data plane has the reported states.
+func TestStatusWaitsForADataPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		x.apply(t, ofMembers("api"))
@@ -101,13 +101,13 @@ func TestStatusWaitsForAPlane(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-said:
-			t.Error("a status did not wait")
+			t.Error("Status did not wait")
 		default:
 		}
 		close(stuck)
 		<-said
 		if waited := time.Since(began); waited != 0 {
-			t.Errorf("a status came %v after the plane had been told", waited)
+			t.Errorf("Status returned %v after Apply", waited)
 		}
 	})
 }

@@ -183,7 +183,7 @@ func TestWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.awaitGet(onMaster, healthz+"apiserver", http.StatusServiceUnavailable)
-			w.awaitBackend("is draining, but nobody else serves")
+			w.awaitBackend("is draining, but no other backend serves")
 			w.wantKept(kept)
 			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Undrain(t.Context()); err != nil {
 				t.Fatal(err)
@@ -195,7 +195,7 @@ func TestWorker(t *testing.T) {
 			if code := master.wait(t); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			w.awaitBackend("was drained or stopped, and has not been heard since, but nobody else serves")
+			w.awaitBackend("was drained or stopped, and has not been heard since, but no other backend serves")
 			w.wantKept(kept)
 			n.start()
 			w.awaitBackend("healthy: apiserver")

@@ -1,5 +1,5 @@
-// Package bridge has new connections to VIPs that leave this node sent on to healthy members,
-// until routers, or neighbours, have acted on the withdrawal.
+// Package bridge forwards new connections to VIPs that leave this node to healthy members,
+// until routers or neighbours have acted on the withdrawal.
 package bridge
 
 import (
@@ -16,26 +16,26 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Kernel sends new connections on. All methods except Open may take their time.
+// Kernel forwards new connections. All methods except Open may block.
 type Kernel interface {
-	// Prepare says to which addresses new connections would be sent on, by VIP.
+	// Prepare sets the addresses to forward new connections to, by VIP.
 	Prepare(targets map[netip.Addr][]netip.Addr) error
-	// Open sends new connections to vips on from now on, for at most so long.
+	// Open forwards new connections to vips from now on, for at most limit.
 	Open(limit time.Duration, vips ...netip.Addr)
-	// Close ends that.
+	// Close stops forwarding.
 	Close(vips ...netip.Addr) error
-	// Received is how many new connections to vip were sent on since it was opened.
+	// Received returns how many new connections to vip were forwarded since it was opened.
 	Received(vip netip.Addr) (uint64, error)
 }
 
-// VIP is one whose new connections are to be sent on when it leaves.
+// VIP is a VIP to forward new connections of when it leaves.
 type VIP struct {
 	Addresses []netip.Addr
-	Checks    []string // that must pass at a member for it to serve the VIP
+	Checks    []string // a member serves the VIP while all pass there
 }
 
-// Bridge decides where new connections are sent on to, and for how long. Open and Close wait for
-// nothing; what may take its time is left to Run, which holds no lock meanwhile.
+// Bridge decides where to forward new connections, and for how long. Open and Close never block. Run makes the blocking
+// calls, and holds no lock meanwhile.
 type Bridge struct {
 	log    *slog.Logger
 	kernel Kernel
@@ -44,17 +44,17 @@ type Bridge struct {
 	mu         sync.Mutex
 	vips       []VIP
 	virtual    map[netip.Addr]bool // addresses of all VIPs
-	members    []balancer.Member   // others than this node
+	members    []balancer.Member   // without this node
 	targets    map[netip.Addr][]target
-	unprepared bool // the kernel has not been told of targets
+	unprepared bool // the kernel does not have targets yet
 	openings   map[netip.Addr]opening
-	closing    map[netip.Addr]bool      // that the kernel is to be told of
-	opened     []netip.Addr             // that is yet to be logged
-	began      map[netip.Addr]time.Time // when connections last began to be sent on
-	fault      string                   // of the kernel
+	closing    map[netip.Addr]bool      // to close in the kernel
+	opened     []netip.Addr             // to log
+	began      map[netip.Addr]time.Time // when forwarding last began
+	fault      string                   // error of the kernel
 }
 
-// New returns a Bridge that has yet to run.
+// New returns a Bridge. Call Run to start it.
 func New(log *slog.Logger, kernel Kernel) *Bridge {
 	return &Bridge{
 		log: log, kernel: kernel, wake: make(chan struct{}, 1),
@@ -62,7 +62,7 @@ func New(log *slog.Logger, kernel Kernel) *Bridge {
 	}
 }
 
-// SetVIPs takes in the VIPs that are bridged, and the addresses of all VIPs.
+// SetVIPs sets the VIPs to bridge, and the addresses of all VIPs.
 func (b *Bridge) SetVIPs(bridged []VIP, all []netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *Bridge) SetVIPs(bridged []VIP, all []netip.Addr) {
 	b.chooseTargets()
 }
 
-// SetMembers takes in what the other members say of themselves.
+// SetMembers sets the state of the other members.
 func (b *Bridge) SetMembers(members []balancer.Member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,11 +86,11 @@ func (b *Bridge) chooseTargets() {
 	targets := make(map[netip.Addr][]target)
 	for _, v := range b.vips {
 		for _, addr := range v.Addresses {
-			to := healthy(v.Checks, addr, b.members)
-			// A member that has a VIP may send on what comes to it.
-			to = slices.DeleteFunc(to, func(t target) bool { return b.virtual[t.addr] })
-			if len(to) > 0 {
-				targets[addr] = to
+			list := healthy(v.Checks, addr, b.members)
+			// A member would forward connections to a VIP again.
+			list = slices.DeleteFunc(list, func(t target) bool { return b.virtual[t.addr] })
+			if len(list) > 0 {
+				targets[addr] = list
 			}
 		}
 	}
@@ -100,8 +100,8 @@ func (b *Bridge) chooseTargets() {
 	}
 }
 
-// Open sends new connections to addrs on, while there are any and until a time at the latest. Those
-// for which no other member serves are left as they are.
+// Open forwards new connections to addrs while they arrive, at the latest until a time. It ignores addresses that no other
+// member serves.
 func (b *Bridge) Open(until time.Time, addrs ...netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *Bridge) Open(until time.Time, addrs ...netip.Addr) {
 	}
 }
 
-// Close ends that. It is called before addrs are served here again.
+// Close stops forwarding. Call it before addrs are served here again.
 func (b *Bridge) Close(addrs ...netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,7 @@ func (b *Bridge) Close(addrs ...netip.Addr) {
 	}
 }
 
-// Run does what may take its time until ctx is done. What is open then ends by itself.
+// Run makes the blocking calls until ctx is done. After that open addresses close by themselves.
 func (b *Bridge) Run(ctx context.Context) {
 	wake.Loop(ctx, b.wake, func() (next time.Time) {
 		if b.updateKernel() {
@@ -146,13 +146,13 @@ func (b *Bridge) Run(ctx context.Context) {
 	})
 }
 
-// updateKernel tells the kernel what it does not know, and reports whether there is more to do in a while.
+// updateKernel brings the kernel up to date, and reports whether to call it again after countEvery.
 func (b *Bridge) updateKernel() (again bool) {
 	b.mu.Lock()
 	closing := slices.Collect(maps.Keys(b.closing))
 	unprepared, targets := b.unprepared, b.targets
 	opened, fault := b.opened, b.fault
-	if fault != "" { // which has been logged
+	if fault != "" { // logged already
 		opened = nil
 	}
 	for _, addr := range opened {
@@ -163,7 +163,7 @@ func (b *Bridge) updateKernel() (again bool) {
 	b.mu.Unlock()
 
 	for _, addr := range opened {
-		b.log.Info("new connections are sent on", "address", addr, "to", strings.Join(names(targets[addr]), ", "))
+		b.log.Info("bridge opened: forwarding new connections", "address", addr, "to", strings.Join(names(targets[addr]), ", "))
 	}
 	failed := b.closeKernel(closing)
 	if unprepared {
@@ -180,7 +180,7 @@ func (b *Bridge) updateKernel() (again bool) {
 	return b.noteFault(failed)
 }
 
-// closeKernel closes addrs, except those that were opened anew meanwhile.
+// closeKernel closes addrs, and opens those again that were opened meanwhile.
 func (b *Bridge) closeKernel(addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
@@ -199,7 +199,7 @@ func (b *Bridge) closeKernel(addrs []netip.Addr) error {
 	return err
 }
 
-// prolong keeps open what connections have come for, and forgets what has ended.
+// prolong keeps addresses with new connections open, and forgets closed ones.
 func (b *Bridge) prolong(now time.Time) (failed error) {
 	b.mu.Lock()
 	openings := maps.Clone(b.openings)
@@ -213,19 +213,19 @@ func (b *Bridge) prolong(now time.Time) (failed error) {
 			failed, received = err, o.received
 		}
 		if b.renew(addr, o, now, received) {
-			b.log.Info("new connections are no longer sent on", "address", addr, "sent", received)
+			b.log.Info("bridge closed: no more new connections", "address", addr, "forwarded", received)
 		}
 	}
 	return failed
 }
 
-// renew has the kernel go on if connections have come, and reports whether it has ended.
+// renew keeps an address open if connections arrived, and reports whether it has closed.
 func (b *Bridge) renew(addr netip.Addr, o opening, now time.Time, received uint64) (over bool) {
 	next, limit := o.renew(now, received)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.openings[addr] != o: // it was opened or closed meanwhile
+	case b.openings[addr] != o: // opened or closed meanwhile
 	case limit > 0:
 		b.openings[addr] = next
 		b.kernel.Open(limit, addr)
@@ -238,7 +238,7 @@ func (b *Bridge) renew(addr netip.Addr, o opening, now time.Time, received uint6
 	return false
 }
 
-// noteFault remembers what the kernel says, and reports whether there is more to do.
+// noteFault records an error of the kernel, and reports whether there is more to do.
 func (b *Bridge) noteFault(failed error) (again bool) {
 	fault := ""
 	if failed != nil {
@@ -250,14 +250,14 @@ func (b *Bridge) noteFault(failed error) (again bool) {
 	again = failed != nil || len(b.openings) > 0
 	b.mu.Unlock()
 	if failed != nil && !known {
-		b.log.Warn("new connections may not be sent on when a VIP leaves", "err", failed)
+		b.log.Warn("bridge not ready: new connections may fail when a VIP leaves", "err", failed)
 	}
 	return again
 }
 
-// Status names the members to which new connections to an address are sent on, tells when that
-// last began, and says why none could be.
-func (b *Bridge) Status(addr netip.Addr) (to []string, began time.Time, fault string) {
+// Status returns the members that new connections to an address are forwarded to, when that last began, and the error
+// that prevents it.
+func (b *Bridge) Status(addr netip.Addr) (members []string, began time.Time, fault string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bridged := slices.ContainsFunc(b.vips, func(v VIP) bool { return slices.Contains(v.Addresses, addr) })

@@ -22,22 +22,22 @@ var (
 	bridgedV6 = netip.MustParseAddr("fd00:99::10")
 )
 
-// offer is that of a member which serves these checks.
-func offer(member, addr string, healthy ...string) balancer.Member {
-	o := balancer.Member{Name: member, Addr: netip.MustParseAddr(addr), Checks: make(map[string]bool)}
-	for _, name := range healthy {
-		o.Checks[name] = true
+// member returns a member with healthy checks.
+func member(name, addr string, healthy ...string) balancer.Member {
+	m := balancer.Member{Name: name, Addr: netip.MustParseAddr(addr), Checks: make(map[string]bool)}
+	for _, check := range healthy {
+		m.Checks[check] = true
 	}
-	return o
+	return m
 }
 
 func TestHealthyMembers(t *testing.T) {
 	checks := []string{"apiserver", "registry"}
-	well := offer("m2", "10.0.0.2", "apiserver", "registry", "other")
+	well := member("m2", "10.0.0.2", "apiserver", "registry", "other")
 	with := func(change func(*balancer.Member)) balancer.Member {
-		o := offer("m2", "10.0.0.2", "apiserver", "registry")
-		change(&o)
-		return o
+		m := member("m2", "10.0.0.2", "apiserver", "registry")
+		change(&m)
+		return m
 	}
 	tests := []struct {
 		name string
@@ -47,19 +47,19 @@ func TestHealthyMembers(t *testing.T) {
 	}{
 		{name: "serves all", o: well, vip: bridgedV4, want: true},
 		{name: "one check fails", o: with(func(o *balancer.Member) { o.Checks["registry"] = false }), vip: bridgedV4},
-		{name: "one check has no verdict", o: offer("m2", "10.0.0.2", "apiserver"), vip: bridgedV4},
-		{name: "offers nothing", o: offer("m2", "10.0.0.2"), vip: bridgedV4},
+		{name: "one check has no result", o: member("m2", "10.0.0.2", "apiserver"), vip: bridgedV4},
+		{name: "has no checks", o: member("m2", "10.0.0.2"), vip: bridgedV4},
 		{name: "drains", o: with(func(o *balancer.Member) { o.Draining = true }), vip: bridgedV4},
-		{name: "is silent", o: with(func(o *balancer.Member) { o.TimedOut = true }), vip: bridgedV4},
+		{name: "has timed out", o: with(func(o *balancer.Member) { o.TimedOut = true }), vip: bridgedV4},
 		{name: "has no address of the family", o: well, vip: bridgedV6},
-		{name: "serves over IPv6", o: offer("m2", "fd00::2", checks...), vip: bridgedV6, want: true},
-		{name: "is at a loopback address", o: offer("m2", "127.0.0.2", checks...), vip: bridgedV4},
-		{name: "is at a link-local address", o: offer("m2", "fe80::2", checks...), vip: bridgedV6},
+		{name: "serves over IPv6", o: member("m2", "fd00::2", checks...), vip: bridgedV6, want: true},
+		{name: "is at a loopback address", o: member("m2", "127.0.0.2", checks...), vip: bridgedV4},
+		{name: "is at a link-local address", o: member("m2", "fe80::2", checks...), vip: bridgedV6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := len(healthy(checks, tt.vip, []balancer.Member{tt.o})) > 0; got != tt.want {
-				t.Errorf("sent on to: %t, want %t", got, tt.want)
+				t.Errorf("forwards to it: %t, want %t", got, tt.want)
 			}
 		})
 	}
@@ -81,35 +81,35 @@ func TestOpening(t *testing.T) {
 		received uint64
 		want     time.Duration
 	}{
-		{name: "none has come", after: time.Second},
-		{name: "some have", after: time.Second, received: 7, want: quiet},
-		{name: "the end is near", after: 59 * time.Second, received: 7, want: time.Second},
-		{name: "it is over", after: time.Minute, received: 7},
+		{name: "no connection", after: time.Second},
+		{name: "new connections", after: time.Second, received: 7, want: quiet},
+		{name: "shortly before the end", after: 59 * time.Second, received: 7, want: time.Second},
+		{name: "at the end", after: time.Minute, received: 7},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			next, limit := c.renew(at(tt.after), tt.received)
 			if limit != tt.want {
-				t.Errorf("goes on for %v, want %v", limit, tt.want)
+				t.Errorf("limit %v, want %v", limit, tt.want)
 			}
 			want := opening{until: c.until, ends: c.ends, counted: at(tt.after), received: tt.received}
 			if limit > 0 {
 				want.ends = at(tt.after + limit)
 			}
 			if next != want {
-				t.Errorf("goes on as %+v, want %+v", next, want)
+				t.Errorf("opening %+v, want %+v", next, want)
 			}
 		})
 	}
 }
 
-// kernel records what it is told.
+// kernel records calls.
 type kernel struct {
 	mu       sync.Mutex
 	did      []string
 	received uint64
 	failed   error
-	block    chan struct{} // if not nil, all that may take its time does
+	block    chan struct{} // if not nil, methods other than Open block on it
 }
 
 func (k *kernel) record(format string, args ...any) {
@@ -158,12 +158,12 @@ func (k *kernel) took(t *testing.T, want ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if diff := cmp.Diff(want, k.did); diff != "" {
-		t.Errorf("told the kernel (-want +got):\n%s", diff)
+		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	k.did = nil
 }
 
-// runBridge gives f a bridge that runs, of a VIP that m2 and m3 serve too.
+// runBridge calls f with a running bridge for a VIP that m2 and m3 also serve.
 func runBridge(t *testing.T, f func(t *testing.T, b *Bridge, k *kernel)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kernel{}
@@ -172,7 +172,7 @@ func runBridge(t *testing.T, f func(t *testing.T, b *Bridge, k *kernel)) {
 		var running sync.WaitGroup
 		running.Go(func() { b.Run(ctx) })
 		setVIPs(b, true)
-		b.SetMembers([]balancer.Member{offer("m2", "10.0.0.2", "apiserver"), offer("m3", "10.0.0.3", "apiserver")})
+		b.SetMembers([]balancer.Member{member("m2", "10.0.0.2", "apiserver"), member("m3", "10.0.0.3", "apiserver")})
 		k.took(t, "prepare map[10.99.0.10:[10.0.0.2 10.0.0.3]]")
 		f(t, b, k)
 		cancel()
@@ -180,7 +180,7 @@ func runBridge(t *testing.T, f func(t *testing.T, b *Bridge, k *kernel)) {
 	})
 }
 
-// setVIPs has b bridge a VIP, or none.
+// setVIPs makes b bridge a VIP or none.
 func setVIPs(b *Bridge, on bool) {
 	var bridged []VIP
 	if on {
@@ -189,36 +189,36 @@ func setVIPs(b *Bridge, on bool) {
 	b.SetVIPs(bridged, []netip.Addr{bridgedV4, bridgedV6})
 }
 
-// status is what b says of an address.
+// status returns the targets or the error of an address.
 func status(b *Bridge, addr netip.Addr) string {
-	to, _, fault := b.Status(addr)
-	return strings.Join(to, ", ") + fault
+	members, _, fault := b.Status(addr)
+	return strings.Join(members, ", ") + fault
 }
 
 func TestBridgeFollowsMembers(t *testing.T) {
 	runBridge(t, func(t *testing.T, b *Bridge, k *kernel) {
-		sick := offer("m3", "10.0.0.3")
-		b.SetMembers([]balancer.Member{offer("m2", "10.0.0.2", "apiserver"), sick})
+		sick := member("m3", "10.0.0.3")
+		b.SetMembers([]balancer.Member{member("m2", "10.0.0.2", "apiserver"), sick})
 		k.took(t, "prepare map[10.99.0.10:[10.0.0.2]]")
-		b.SetMembers([]balancer.Member{sick, offer("m2", "10.0.0.2", "apiserver", "other")}) // which is no change
+		b.SetMembers([]balancer.Member{sick, member("m2", "10.0.0.2", "apiserver", "other")}) // no change
 		k.took(t)
-		b.SetMembers([]balancer.Member{offer("m2", "10.99.0.10", "apiserver")}) // a VIP is nobody's own address
+		b.SetMembers([]balancer.Member{member("m2", "10.99.0.10", "apiserver")}) // a VIP is no member's own address
 		k.took(t, "prepare map[]")
 		setVIPs(b, false)
-		b.SetMembers([]balancer.Member{offer("m2", "10.0.0.2", "apiserver")})
+		b.SetMembers([]balancer.Member{member("m2", "10.0.0.2", "apiserver")})
 		k.took(t)
 	})
 }
 
 func TestBridgeIsOpenWhileConnectionsCome(t *testing.T) {
 	runBridge(t, func(t *testing.T, b *Bridge, k *kernel) {
-		b.Open(time.Now().Add(time.Minute), bridgedV4, bridgedV6) // nobody is known for the latter
+		b.Open(time.Now().Add(time.Minute), bridgedV4, bridgedV6) // no member serves the latter
 		k.took(t, "open [10.99.0.10] for 2s")
 		if got := status(b, bridgedV4); got != "m2, m3" {
-			t.Errorf("status says %q", got)
+			t.Errorf("status %q", got)
 		}
 		if got := status(b, bridgedV6); got != "" {
-			t.Errorf("status says %q of IPv6", got)
+			t.Errorf("status of IPv6 %q", got)
 		}
 		k.set(func() { k.received = 40 })
 		time.Sleep(countEvery)
@@ -226,7 +226,7 @@ func TestBridgeIsOpenWhileConnectionsCome(t *testing.T) {
 		time.Sleep(quiet)
 		k.took(t)
 		if got := status(b, bridgedV4); got != "" {
-			t.Errorf("status says %q after the last has come", got)
+			t.Errorf("status %q after the last connection", got)
 		}
 		time.Sleep(time.Minute)
 		k.set(func() { k.received = 41 })
@@ -235,7 +235,7 @@ func TestBridgeIsOpenWhileConnectionsCome(t *testing.T) {
 	})
 }
 
-func TestBridgeEndsWhateverComes(t *testing.T) {
+func TestBridgeClosesInAnyCase(t *testing.T) {
 	runBridge(t, func(t *testing.T, b *Bridge, k *kernel) {
 		began := time.Now()
 		b.Open(began.Add(time.Minute), bridgedV4)
@@ -244,9 +244,9 @@ func TestBridgeEndsWhateverComes(t *testing.T) {
 			time.Sleep(countEvery / 4)
 		}
 		if took := time.Since(began); took != time.Minute {
-			t.Errorf("it ended after %v", took)
+			t.Errorf("closed after %v", took)
 		}
-		// On a flat layer 2 the kernel is asked for less to begin with.
+		// On a flat layer 2 the first limit is shorter.
 		k.set(func() { k.did, k.received = nil, 0 })
 		b.Open(time.Now().Add(400*time.Millisecond), bridgedV4)
 		k.took(t, "open [10.99.0.10] for 400ms")
@@ -255,14 +255,14 @@ func TestBridgeEndsWhateverComes(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the kernel, the speaker waits for nothing, and what it asks for last counts.
+// Open and Close do not block even if the kernel does, and the last call counts.
 func TestBridgeDoesNotBlock(t *testing.T) {
 	runBridge(t, func(t *testing.T, b *Bridge, k *kernel) {
 		block := make(chan struct{})
 		k.set(func() { k.block = block })
 		b.Open(time.Now().Add(time.Minute), bridgedV4)
 		time.Sleep(countEvery)
-		k.took(t, "open [10.99.0.10] for 2s") // and Received does not answer
+		k.took(t, "open [10.99.0.10] for 2s") // and Received blocks
 		b.Close(bridgedV4)
 		b.Open(time.Now().Add(time.Minute), bridgedV4)
 		b.Close(bridgedV4)
@@ -270,17 +270,17 @@ func TestBridgeDoesNotBlock(t *testing.T) {
 		close(block)
 		k.took(t, "close [10.99.0.10]")
 		if got := status(b, bridgedV4); got != "" {
-			t.Errorf("status says %q", got)
+			t.Errorf("status %q", got)
 		}
 
 		block = make(chan struct{})
 		k.set(func() { k.block = block })
 		b.Open(time.Now().Add(time.Minute), bridgedV4)
 		b.Close(bridgedV4)
-		synctest.Wait() // the closing is under way
+		synctest.Wait() // Close of the kernel blocks
 		b.Open(time.Now().Add(time.Minute), bridgedV4)
 		close(block)
-		// The closing, told late, is made up for.
+		// After the late Close it is opened again.
 		k.took(t, "open [10.99.0.10] for 2s", "close [10.99.0.10]", "open [10.99.0.10] for 2s", "open [10.99.0.10] for 2s")
 	})
 }
@@ -292,35 +292,35 @@ func TestBridgeTriesAgain(t *testing.T) {
 		k.set(func() { k.failed = errors.New("no table") })
 		b.Close(bridgedV4)
 		k.took(t, "close [10.99.0.10]")
-		b.SetMembers([]balancer.Member{offer("m2", "10.0.0.2", "apiserver")})
+		b.SetMembers([]balancer.Member{member("m2", "10.0.0.2", "apiserver")})
 		k.took(t, "close [10.99.0.10]", "prepare map[10.99.0.10:[10.0.0.2]]")
 		if got := status(b, bridgedV4); got != "no table" {
-			t.Errorf("status says %q", got)
+			t.Errorf("status %q", got)
 		}
 		k.set(func() { k.failed = nil })
 		time.Sleep(countEvery)
 		k.took(t, "close [10.99.0.10]", "prepare map[10.99.0.10:[10.0.0.2]]")
 		if got := status(b, bridgedV4); got != "" {
-			t.Errorf("status says %q", got)
+			t.Errorf("status %q", got)
 		}
 	})
 }
 
-// Without nftables there is a note for those who want a bridge, and nothing else.
+// Without nftables the status has the error while a VIP is bridged.
 func TestBridgeIsMissing(t *testing.T) {
 	runBridge(t, func(t *testing.T, b *Bridge, k *kernel) {
 		k.set(func() { k.failed = errors.New("no nftables") })
-		b.SetMembers([]balancer.Member{offer("m2", "10.0.0.2", "apiserver")})
+		b.SetMembers([]balancer.Member{member("m2", "10.0.0.2", "apiserver")})
 		synctest.Wait()
 		b.Open(time.Now().Add(time.Minute), bridgedV4)
 		b.Close(bridgedV4)
 		synctest.Wait()
 		if got := status(b, bridgedV4); got != "no nftables" {
-			t.Errorf("status says %q", got)
+			t.Errorf("status %q", got)
 		}
 		setVIPs(b, false)
 		if got := status(b, bridgedV4); got != "" {
-			t.Errorf("status says %q though nobody wants it", got)
+			t.Errorf("status %q without a bridged VIP", got)
 		}
 	})
 }

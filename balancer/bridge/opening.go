@@ -8,40 +8,39 @@ import (
 )
 
 const (
-	// quiet is how long no new connection may have come for the bridge to close. The kernel counts it, so
-	// it closes if this process ends, too.
+	// quiet is how long after the last new connection the bridge closes. The kernel has the timeout, so the bridge
+	// also closes after this process ends.
 	quiet = 2 * time.Second
-	// countEvery is how often connections are counted.
+	// countEvery is the interval between counts of connections.
 	countEvery = time.Second
 )
 
-// target is a member that new connections may be sent on to.
+// target is a member to forward new connections to.
 type target struct {
 	member string
-	addr   netip.Addr // its own
+	addr   netip.Addr // its own address
 }
 
-// opening is an address whose new connections are sent on.
+// opening is an address with forwarding of new connections.
 type opening struct {
-	until    time.Time // when it ends at the latest
-	ends     time.Time // when the kernel ends it
-	counted  time.Time // when it was opened, or connections were counted last
-	received uint64    // by then
+	until    time.Time // latest end
+	ends     time.Time // end in the kernel
+	counted  time.Time // when it was opened, or last counted
+	received uint64    // connections at the last count
 }
 
-// open is o after it was asked for until a time, and for how long the kernel is to be asked.
+// open returns o opened until a time, and the limit for the kernel.
 func (o opening) open(now, until time.Time) (opening, time.Duration) {
 	limit := min(quiet, until.Sub(now))
 	return opening{until: until, ends: now.Add(limit), counted: now, received: o.received}, limit
 }
 
-// due reports whether to count: not when it has just been opened, as nothing is to delay that.
+// due reports whether to count. It is false just after the opening, which counting would delay.
 func (o opening) due(now time.Time) bool {
 	return now.Sub(o.counted) >= countEvery || !now.Before(o.ends)
 }
 
-// renew is o when so many connections have been sent on, and for how long the kernel is to be
-// asked to go on; 0 is not at all.
+// renew returns o after a count, and the new limit for the kernel; 0 lets it close.
 func (o opening) renew(now time.Time, received uint64) (opening, time.Duration) {
 	limit := min(quiet, o.until.Sub(now))
 	next := o
@@ -53,8 +52,8 @@ func (o opening) renew(now time.Time, received uint64) (opening, time.Duration) 
 	return next, limit
 }
 
-// healthy are the members that serve a VIP with these checks, and are known by an
-// address of the VIP's family that the kernel can send to: it refuses all if one is not.
+// healthy returns the members that serve a VIP with these checks, and have an address of the VIP's family that the kernel
+// can forward to. One bad address would make the kernel refuse all.
 func healthy(checks []string, vip netip.Addr, members []balancer.Member) []target {
 	var out []target
 	for _, m := range members {
@@ -76,8 +75,8 @@ func names(targets []target) []string {
 
 func addresses(targets map[netip.Addr][]target) map[netip.Addr][]netip.Addr {
 	out := make(map[netip.Addr][]netip.Addr, len(targets))
-	for vip, to := range targets {
-		for _, t := range to {
+	for vip, list := range targets {
+		for _, t := range list {
 			out[vip] = append(out[vip], t.addr)
 		}
 	}

@@ -31,7 +31,7 @@ func (s *site) forwards(dst netip.AddrPort) bool {
 	return s.client.connect(dst).server != s.node.name
 }
 
-// takesForHolder makes the client send packets for the VIPs to a machine, whichever machine answers ARP and NDP for them.
+// takesForHolder makes the client send packets for the VIPs to a machine, regardless of ARP and NDP.
 func (s *site) takesForHolder(m *machine) {
 	s.t.Helper()
 	for _, vip := range []netip.AddrPort{vip4, vip6} {

@@ -159,7 +159,7 @@ func (p *DataPlane) Apply(services []balancer.Service) error {
 	return errors.Join(refused, host)
 }
 
-// Counts implements [balancer.DataPlane]. It does not wait for calls to the host, such as those that end connections.
+// Counts implements [balancer.DataPlane]. It does not wait for slow calls to the host, such as ending connections.
 func (p *DataPlane) Counts() ([]balancer.Count, error) {
 	if !p.isOpen() {
 		return nil, nil

@@ -113,7 +113,7 @@ func (m *machine) in(f func() error) {
 	m.must(namespace.In(m.ns, f))
 }
 
-// run runs a program inside the machine and returns what it prints.
+// run runs a program inside the machine and returns its output.
 func (m *machine) run(stdin, name string, args ...string) string {
 	m.t.Helper()
 	var out []byte

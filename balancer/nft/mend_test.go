@@ -122,7 +122,7 @@ func TestVandals(t *testing.T) {
 	}
 }
 
-// Before its first Apply a successor keeps its predecessor's services, and bridges, whatever other programs do to
+// Before its first Apply a successor keeps its predecessor's services, and bridges, even after other programs changed
 // the table.
 func TestVandalsOfAnAdoptedTable(t *testing.T) {
 	s := newSite(t)

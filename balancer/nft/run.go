@@ -18,8 +18,8 @@ const (
 	// again is the pause before a failed refresh is retried, and the interval of reads if the kernel cannot notify of changes.
 	again = time.Second
 
-	// settingsEvery is the interval of reads of the host's settings, for which the kernel sends no
-	// notifications: sysctl --system resets them, and a recreated link lacks them.
+	// settingsEvery is the interval of reads of the host's settings. The kernel does not notify of changes: sysctl --system
+	// resets them, and a recreated link lacks them.
 	settingsEvery = time.Second
 
 	// pause is the least time between two reads of the table, so that a program that keeps changing

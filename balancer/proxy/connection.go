@@ -14,15 +14,15 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// connection is a client's that has been given to a backend, which may not have answered yet.
+// connection is a client's connection that has a backend, which may not be connected yet.
 type connection struct {
 	client  *net.TCPConn
-	backend *net.TCPConn // nil until it has answered
-	cancel  func()       // ends the dialling
+	backend *net.TCPConn // nil until it is connected
+	cancel  func()       // cancels the dial
 	ended   bool
 }
 
-// end ends a connection; one that is still dialled goes to another backend. The plane's mu is held.
+// end resets a connection. If it is still being dialled it goes to another backend. The mutex of the data plane is held.
 func (c *connection) end() {
 	c.ended = true
 	c.cancel()
@@ -32,10 +32,10 @@ func (c *connection) end() {
 	}
 }
 
-// carry gives a client's connection to a backend, and moves bytes until both have ended.
+// carry connects a client to a backend, and copies bytes until both have closed.
 func (p *DataPlane) carry(l *listener, client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
-	from := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	source := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	dialer := net.Dialer{Timeout: p.options.DialTimeout, KeepAliveConfig: alive}
 	dialer.SetMultipathTCP(false)
 
@@ -43,17 +43,17 @@ func (p *DataPlane) carry(l *listener, client *net.TCPConn) {
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
 		c := &connection{client: client, cancel: cancel}
-		where, ok := p.give(l, c, from, tried)
+		where, ok := p.assign(l, c, source, tried)
 		if !ok {
 			cancel()
-			reset(client) // as if nobody listened
+			reset(client) // like a closed port
 			return
 		}
 		conn, err := dialer.DialContext(ctx, "tcp", where.backend.String())
 		cancel()
 		if err != nil {
-			p.take(where, c)
-			p.options.Log.Debug("backend cannot be reached", "balancer", where.service, "backend", where.backend, "err", err)
+			p.remove(where, c)
+			p.options.Log.Debug("cannot connect to backend", "balancer", where.service, "backend", where.backend, "err", err)
 			continue
 		}
 		backend := conn.(*net.TCPConn)
@@ -62,22 +62,22 @@ func (p *DataPlane) carry(l *listener, client *net.TCPConn) {
 			join(client, backend)
 		}
 		_ = backend.Close()
-		p.take(where, c)
+		p.remove(where, c)
 		if carried {
 			return
 		}
 	}
 }
 
-// give chooses a backend that has not been tried and gives it the connection; ok is false if there is none.
-func (p *DataPlane) give(l *listener, c *connection, from netip.Addr, tried map[string]bool) (where place, ok bool) {
+// assign assigns a connection to an untried backend; ok is false if there is none.
+func (p *DataPlane) assign(l *listener, c *connection, source netip.Addr, tried map[string]bool) (where place, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.services[l.service]
 	if s == nil || s.buckets == nil {
 		return place{}, false
 	}
-	first := s.bucket(from)
+	first := s.bucket(source)
 	for i := range balancer.Buckets {
 		key := s.buckets[(first+i)%balancer.Buckets]
 		if tried[key] {
@@ -96,10 +96,10 @@ func (p *DataPlane) give(l *listener, c *connection, from netip.Addr, tried map[
 	return place{}, false
 }
 
-// bucket is where a new connection falls.
-func (s *service) bucket(from netip.Addr) int {
+// bucket returns the bucket of a new connection.
+func (s *service) bucket(source netip.Addr) int {
 	if s.Method == balancer.SourceHash {
-		bytes := from.As16()
+		bytes := source.As16()
 		sum := sha256.Sum256(bytes[:])
 		return int(binary.BigEndian.Uint16(sum[:])) % balancer.Buckets
 	}
@@ -108,7 +108,7 @@ func (s *service) bucket(from netip.Addr) int {
 	return turn
 }
 
-// connected completes a connection, unless its backend has died meanwhile.
+// connected sets the backend's side of a connection, and returns false if the backend has died meanwhile.
 func (p *DataPlane) connected(where place, c *connection, backend *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,18 +116,18 @@ func (p *DataPlane) connected(where place, c *connection, backend *net.TCPConn) 
 		return false
 	}
 	c.backend = backend
-	p.work[where].given++
+	p.work[where].assigned++
 	return true
 }
 
-// take takes a connection away again.
-func (p *DataPlane) take(where place, c *connection) {
+// remove removes a connection from its backend.
+func (p *DataPlane) remove(where place, c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.work[where].open, c)
 }
 
-// join moves bytes both ways until both have ended.
+// join copies bytes in both directions until both sides have closed.
 func join(client, backend *net.TCPConn) {
 	var answers sync.WaitGroup
 	answers.Go(func() { relay(client, backend) })
@@ -135,17 +135,17 @@ func join(client, backend *net.TCPConn) {
 	answers.Wait()
 }
 
-// relay moves bytes one way. The end of them, and a reset, is passed on.
-func relay(to, from *net.TCPConn) {
-	_, err := io.Copy(to, from)
+// relay copies bytes in one direction. It passes on the end of the stream or a reset.
+func relay(dst, src *net.TCPConn) {
+	_, err := io.Copy(dst, src)
 	switch {
 	case err == nil:
-		_ = to.CloseWrite()
-	case gone(from):
-		reset(to)
+		_ = dst.CloseWrite()
+	case gone(src):
+		reset(dst)
 	default:
-		// The other side has gone. What it said before may still be on its way the other way, where
-		// its end will be seen as well.
+		// The other side is gone. Its last bytes may still be in transit in the other direction, where the end is
+		// noticed too.
 	}
 }
 
@@ -162,7 +162,7 @@ func gone(conn *net.TCPConn) bool {
 	return controlled != nil || err != nil || info.State == unix.BPF_TCP_CLOSE
 }
 
-// reset ends a connection without a word of goodbye (RFC 9293, section 3.10.5).
+// reset aborts a connection (RFC 9293, section 3.10.5).
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newPlane returns a DataPlane that is closed, with all of its connections, when the test ends.
+// newPlane returns a DataPlane that is closed when the test ends.
 func newPlane(t *testing.T, o proxy.Options) *proxy.DataPlane {
 	t.Helper()
 	p := proxy.New(o)
@@ -34,25 +34,24 @@ func apply(t *testing.T, p *proxy.DataPlane, services ...balancer.Service) {
 	}
 }
 
-// free returns a place on this host where nobody listens.
+// free returns a free address and port on this host.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return freeAt(t, netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), 1}), 1)[0]
 }
 
-// freeAt returns n places at an address where nobody listens. Their ports are of those that
-// nobody is given who asks for any, or connects to somewhere.
+// freeAt returns n free ports at an address, outside the range of ephemeral ports.
 func freeAt(t *testing.T, addr netip.Addr, n int) []netip.AddrPort {
 	t.Helper()
 	var all []netip.AddrPort
 	for range 100 {
-		at := netip.AddrPortFrom(addr, uint16(10_000+rand.IntN(20_000)))
-		l, err := net.Listen("tcp", at.String())
+		place := netip.AddrPortFrom(addr, uint16(10_000+rand.IntN(20_000)))
+		l, err := net.Listen("tcp", place.String())
 		if err != nil {
 			continue
 		}
-		defer func() { _ = l.Close() }() // later, so that it is not found twice
-		if all = append(all, at); len(all) == n {
+		defer func() { _ = l.Close() }() // at the end, so that no port is found twice
+		if all = append(all, place); len(all) == n {
 			return all
 		}
 	}
@@ -60,15 +59,15 @@ func freeAt(t *testing.T, addr netip.Addr, n int) []netip.AddrPort {
 	return nil
 }
 
-func TestPlane(t *testing.T) {
+func TestConformance(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		t.Run(ip, func(t *testing.T) {
-			at := freeAt(t, netip.MustParseAddr(ip), 4)
+			places := freeAt(t, netip.MustParseAddr(ip), 4)
 			plane.Test(t, newPlane(t, proxy.Options{Seed: "node"}), plane.Site{
 				Listen:   func(a netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", a.String()) },
 				Dial:     func(a netip.AddrPort) (net.Conn, error) { return net.Dial("tcp", a.String()) },
-				At:       at[0],
-				Backends: at[1:],
+				At:       places[0],
+				Backends: places[1:],
 			})
 		})
 	}

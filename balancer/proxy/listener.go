@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// lastCall is for how long, and twice in a row, nobody must have connected before a
-	// listener that is to go does: who has arrived already would be reset otherwise.
+	// lastCall is the time without a new connection, twice in a row, after which a stopped listener closes: closing
+	// earlier would reset clients in the backlog.
 	lastCall = 5 * time.Millisecond
-	// closing is when it goes in any case: clients that never pause must not keep it for good.
+	// closing is the time after which it closes in any case: clients that never pause must not keep it open.
 	closing = 250 * time.Millisecond
-	// breath is how long accepting rests when this process is out of descriptors or memory.
+	// breath is the pause after a failed accept, for lack of descriptors or memory.
 	breath = 50 * time.Millisecond
-	// hush is how often it is logged at most that there are too many connections.
+	// hush is the least interval between logs of too many connections.
 	hush = time.Minute
 )
 
-// alive finds out within a minute that a peer has vanished.
+// alive detects a vanished peer within a minute.
 var alive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// acceptor is what a listener needs of a *net.TCPListener.
+// acceptor is the part of *net.TCPListener that a listener uses.
 type acceptor interface {
 	net.Listener
 	AcceptTCP() (*net.TCPConn, error)
 	SetDeadline(time.Time) error
 }
 
-// listener takes connections for a service.
+// listener accepts connections for a service.
 type listener struct {
 	acceptor
-	service string        // guarded by the plane's mu
-	last    chan struct{} // closed when it is to go
-	done    chan struct{} // closed when it is gone
+	service string        // guarded by DataPlane.mu
+	last    chan struct{} // closed to stop it
+	done    chan struct{} // closed when it has stopped
 }
 
-// open listens at an address, which need not be this node's yet: a VIP comes and goes.
+// open listens at an address. This node need not have the address, as a VIP moves.
 func open(addr netip.AddrPort, service string) (*listener, error) {
 	config := net.ListenConfig{KeepAliveConfig: alive, Control: freebind}
-	config.SetMultipathTCP(false) // its sockets cannot be spliced
+	config.SetMultipathTCP(false) // MPTCP sockets cannot be spliced
 	network := "tcp4"
 	if addr.Addr().Is6() {
 		network = "tcp6"
@@ -85,7 +85,7 @@ func freebind(network, _ string, c syscall.RawConn) error {
 	return errors.Join(controlled, err)
 }
 
-// stop ends listeners and returns when they have.
+// stop stops listeners and waits for them.
 func stop(all []*listener) {
 	for _, l := range all {
 		_ = l.SetDeadline(time.Now())
@@ -96,12 +96,12 @@ func stop(all []*listener) {
 	}
 }
 
-// accept takes connections until the listener is to go, and closes it.
+// accept accepts connections until the listener is stopped, and closes it.
 func (p *DataPlane) accept(l *listener) {
 	defer close(l.done)
 	defer func() { _ = l.Close() }()
-	var end time.Time // zero until the last call
-	quiet := 0        // calls in a row that nobody has answered
+	var end time.Time // when to close at the latest; zero before stop
+	quiet := 0        // deadlines in a row without a connection
 	for p.reserve(l) {
 		if !end.IsZero() {
 			_ = l.SetDeadline(time.Now().Add(min(lastCall, time.Until(end))))
@@ -122,16 +122,16 @@ func (p *DataPlane) accept(l *listener) {
 				end = time.Now().Add(closing)
 				continue
 			}
-			// A deadline comes before a connection if this process was not run in time for
-			// either, so one is no proof that nobody has come.
+			// If this process was not scheduled in time, the deadline is reported before a waiting connection. So one
+			// deadline does not prove that the backlog is empty.
 			if quiet++; quiet == 2 || time.Now().After(end) {
 				return
 			}
 			continue
 		}
-		// A connection that was aborted in the backlog, or this process is out of something.
+		// A connection was aborted in the backlog, or this process lacks descriptors or memory.
 		if p.mayLog() {
-			p.options.Log.Warn("proxy cannot take a connection: will try again", "listen", l.Addr(), "err", err)
+			p.options.Log.Warn("proxy cannot accept a connection, trying again", "listen", l.Addr(), "err", err)
 		}
 		select {
 		case <-time.After(breath):
@@ -140,7 +140,7 @@ func (p *DataPlane) accept(l *listener) {
 	}
 }
 
-// reserve waits until one more connection may be carried, or reports that the listener is to go.
+// reserve waits until one more connection is allowed. It returns false if the listener is stopped.
 func (p *DataPlane) reserve(l *listener) bool {
 	select {
 	case p.slots <- struct{}{}:
@@ -148,7 +148,7 @@ func (p *DataPlane) reserve(l *listener) bool {
 	default:
 	}
 	if p.mayLog() {
-		p.options.Log.Warn("proxy carries as many connections as it may, or has descriptors for (nofile): others wait",
+		p.options.Log.Warn("proxy is at its limit of connections, or of descriptors (nofile): further connections wait",
 			"listen", l.Addr(), "connections", p.options.MaxConnections)
 	}
 	select {
@@ -161,7 +161,7 @@ func (p *DataPlane) reserve(l *listener) bool {
 
 func (p *DataPlane) release() { <-p.slots }
 
-// mayLog reports whether the log can bear one more line of what may happen at each connection.
+// mayLog limits log lines about single connections to one per hush.
 func (p *DataPlane) mayLog() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// TestLastCall: who has connected is served, even if nobody had taken the connection before the
-// listener was to go.
+// TestLastCall stops a listener with connections in its backlog: all are served.
 func TestLastCall(t *testing.T) {
 	backend, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,8 +24,8 @@ func TestLastCall(t *testing.T) {
 	}
 	p := New(Options{})
 	defer func() { _ = p.Close() }()
-	at := backend.Addr().(*net.TCPAddr).AddrPort()
-	err = p.Apply([]balancer.Service{{Name: "api", Backends: []balancer.Backend{{Addr: at, State: balancer.Serving}}}})
+	addr := backend.Addr().(*net.TCPAddr).AddrPort()
+	err = p.Apply([]balancer.Service{{Name: "api", Backends: []balancer.Backend{{Addr: addr, State: balancer.Serving}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +62,13 @@ func TestLastCall(t *testing.T) {
 	for _, conn := range conns {
 		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
-			t.Errorf("a client that had connected was turned away: %v", err)
+			t.Errorf("a client in the backlog was not served: %v", err)
 		}
 	}
 }
 
-// crowd is a listener at which somebody arrives every other millisecond, and at which each
-// second deadline comes first: the process had not been run.
+// crowd is a listener with a new connection every other millisecond. Every second call returns a deadline instead, as if the
+// process had not been scheduled.
 type crowd struct {
 	*net.TCPListener
 	deadline time.Time
@@ -96,8 +95,8 @@ func (c *crowd) AcceptTCP() (*net.TCPConn, error) {
 	return c.TCPListener.AcceptTCP()
 }
 
-// TestLastCallIsOver: a listener waits for those who have come already, not for as long as
-// others do; and one deadline that comes first does not turn them away.
+// TestLastCallIsOver stops a listener under constant new connections: it closes after a time limit, and not at the first
+// deadline.
 func TestLastCallIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
@@ -118,7 +117,7 @@ func TestLastCallIsOver(t *testing.T) {
 		p.accept(l)
 		<-gone
 		if took := time.Since(began); took < closing || took > closing+lastCall {
-			t.Errorf("it went after %v and %d calls", took, c.turn)
+			t.Errorf("closed after %v and %d calls", took, c.turn)
 		}
 	})
 }

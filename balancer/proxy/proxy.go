@@ -1,5 +1,5 @@
-// Package proxy is a plane in user space: it accepts TCP connections, opens one to a backend for
-// each, and has the kernel move the bytes between the two (splice(2)).
+// Package proxy is the data plane of balancers in user space. It accepts TCP connections, opens one to a backend for
+// each, and lets the kernel copy the bytes (splice(2)).
 package proxy
 
 import (
@@ -17,49 +17,49 @@ import (
 	"github.com/herald-vip/herald/balancer"
 )
 
-// Options set up a DataPlane. Zero values stand for the defaults.
+// Options adjust a DataPlane. Zero values mean the defaults.
 type Options struct {
-	// Log is told of what an operator should know; nil discards it.
+	// Log is the logger; nil discards logs.
 	Log *slog.Logger
-	// Seed is the node's name, so that nodes begin with different backends.
+	// Seed is the node's name, so that nodes start with different backends.
 	Seed string
-	// DialTimeout bounds the dialling of one backend, before the next is tried; 2 s by default.
+	// DialTimeout limits the dial of one backend, before the next one; 2 s by default.
 	DialTimeout time.Duration
-	// MaxConnections is how many connections are carried at once, if this process may have
-	// as many descriptors; 20,000 by default. Those beyond it wait in the listener's backlog.
+	// MaxConnections limits the connections at a time, as does the process's limit of descriptors; 20,000 by default. Further
+	// connections wait in the listener's backlog.
 	MaxConnections int
-	// Linger is how long Close lets established connections go on; none by default.
+	// Linger is how long Close waits for established connections to end; 0 by default.
 	Linger time.Duration
 }
 
-// descriptors is how many one connection takes: two sockets and, while splice is at
-// work, a pipe each way. Some are spared for everything else.
+// descriptors is the number of file descriptors per connection: two sockets and, during splice, a pipe in each
+// direction. spared is the number for other uses.
 const (
 	descriptors = 6
 	spared      = 1000
 )
 
-// DataPlane carries connections by itself.
+// DataPlane implements [balancer.DataPlane] in user space.
 type DataPlane struct {
 	options Options
 	slots   chan struct{}  // holds one element for each connection
 	running sync.WaitGroup // connections
 
-	applying sync.Mutex // one Apply or Close at a time; taken before mu
+	applying sync.Mutex // held during Apply and Close; locked before mu
 	closed   bool       // guarded by applying
 
 	mu        sync.Mutex
 	services  map[string]*service
 	listeners map[netip.AddrPort]*listener
 	work      map[place]*work
-	logged    time.Time // when the log last had a line of what may happen at each connection
+	logged    time.Time // last log line about a single connection
 }
 
-// service is one that is carried.
+// service is a service with its buckets.
 type service struct {
 	balancer.Service
-	buckets []string // of backends by their addresses; nil if nobody serves
-	turn    int      // of round-robin
+	buckets []string // address of the backend of each bucket; nil if no backend serves
+	turn    int      // next bucket of round-robin
 }
 
 // place is a backend of a service.
@@ -68,10 +68,10 @@ type place struct {
 	backend netip.AddrPort
 }
 
-// work is what a backend has been given.
+// work are the connections of a backend.
 type work struct {
-	given uint64
-	open  map[*connection]struct{}
+	assigned uint64
+	open     map[*connection]struct{}
 }
 
 var _ balancer.DataPlane = (*DataPlane)(nil)
@@ -95,9 +95,8 @@ func New(options Options) *DataPlane {
 	}
 }
 
-// Apply makes services the ones that are carried. An address that cannot be listened at is an
-// error, and no obstacle to the rest; so is a backend at which a service listens, to which
-// connections would come back for ever.
+// Apply implements [balancer.DataPlane]. An address that it cannot listen at is an error and does not affect the rest. The same
+// holds for a backend at which a service listens, as connections would loop.
 func (p *DataPlane) Apply(services []balancer.Service) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -139,7 +138,7 @@ func (p *DataPlane) Apply(services []balancer.Service) error {
 	return errors.Join(append(refused, p.listen(listening))...)
 }
 
-// tidy forgets the work of backends that are not known any more and have none.
+// tidy forgets backends that are no longer known and have no connections. p.mu is held.
 func (p *DataPlane) tidy() {
 	for where, w := range p.work {
 		s := p.services[where.service]
@@ -150,7 +149,7 @@ func (p *DataPlane) tidy() {
 	}
 }
 
-// end ends the connections to a backend. The mutex is held.
+// end resets the connections of a backend. p.mu is held.
 func (p *DataPlane) end(where place) {
 	if w := p.work[where]; w != nil {
 		for c := range w.open {
@@ -159,14 +158,14 @@ func (p *DataPlane) end(where place) {
 	}
 }
 
-// Counts tells how many connections each backend has been given, and has.
+// Counts implements [balancer.DataPlane].
 func (p *DataPlane) Counts() ([]balancer.Count, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := make([]balancer.Count, 0, len(p.work))
 	for where, w := range p.work {
 		all = append(all, balancer.Count{
-			Service: where.service, Backend: where.backend, Connections: w.given, Open: len(w.open),
+			Service: where.service, Backend: where.backend, Connections: w.assigned, Open: len(w.open),
 		})
 	}
 	slices.SortFunc(all, func(x, y balancer.Count) int {
@@ -175,7 +174,7 @@ func (p *DataPlane) Counts() ([]balancer.Count, error) {
 	return all, nil
 }
 
-// Close stops listening, and lets established connections end, for Linger at most.
+// Close closes the listeners, and waits at most Linger for established connections to end.
 func (p *DataPlane) Close() error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -203,16 +202,16 @@ func (p *DataPlane) Close() error {
 		left += len(w.open)
 		p.end(where)
 	}
-	p.services = nil // so that none is dialled anew
+	p.services = nil // no connection is dialled again
 	p.mu.Unlock()
 	<-ended
 	if left > 0 {
-		p.options.Log.Warn("proxy ends connections", "connections", left, "after", p.options.Linger)
+		p.options.Log.Warn("proxy reset connections that did not end in time", "connections", left, "after", p.options.Linger)
 	}
 	return err
 }
 
-// listen makes addresses, of services, and no others those that are listened at.
+// listen opens and closes listeners, so that the wanted addresses, with the names of their services, remain.
 func (p *DataPlane) listen(wanted map[netip.AddrPort]string) error {
 	p.mu.Lock()
 	var idle []*listener

@@ -19,17 +19,17 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// TestRefused: a client does not notice that a backend has gone before Herald did.
+// TestRefused stops backends before Herald notices: clients do not notice.
 func TestRefused(t *testing.T) {
-	s, at := newServer(t), free(t)
+	s, addr := newServer(t), free(t)
 	p := newPlane(t, proxy.Options{})
-	apply(t, p, service(at, free(t), s.addr, free(t)))
+	apply(t, p, service(addr, free(t), s.addr, free(t)))
 	for range 30 {
-		client := dial(t, at)
+		client := dial(t, addr)
 		backend := s.next(t)
 		say(t, backend, "here")
 		_ = backend.Close()
-		hear(t, client, "here")
+		receive(t, client, "here")
 	}
 	counts, err := p.Counts()
 	if err != nil {
@@ -37,34 +37,34 @@ func TestRefused(t *testing.T) {
 	}
 	for _, c := range counts {
 		if want := map[bool]uint64{true: 30}[c.Backend == s.addr]; c.Connections != want {
-			t.Errorf("%s has been given %d connections, want %d", c.Backend, c.Connections, want)
+			t.Errorf("%s got %d connections, want %d", c.Backend, c.Connections, want)
 		}
 	}
 
-	apply(t, p, service(at, free(t)))
-	wantReset(t, at)
+	apply(t, p, service(addr, free(t)))
+	wantReset(t, addr)
 }
 
-// TestDeathWhileDialling: a connection that is being opened to a backend that dies goes to another.
+// TestDeathWhileDialling lets a backend die during a dial: the connection goes to another backend.
 func TestDeathWhileDialling(t *testing.T) {
-	s, at, full := newServer(t), free(t), crowded(t)
+	s, addr, full := newServer(t), free(t), crowded(t)
 	p := newPlane(t, proxy.Options{DialTimeout: time.Hour})
-	apply(t, p, service(at, full))
-	client := dial(t, at)
-	wait.Until(t, "it is dialled", func() bool {
+	apply(t, p, service(addr, full))
+	client := dial(t, addr)
+	wait.Until(t, "the dial has begun", func() bool {
 		counts, err := p.Counts()
 		return err == nil && len(counts) == 1 && counts[0].Open == 1
 	})
-	dead := service(at, full, s.addr)
+	dead := service(addr, full, s.addr)
 	dead.Backends[0].State = balancer.Dead
 	apply(t, p, dead)
 	backend := s.next(t)
 	say(t, backend, "here")
 	_ = backend.Close()
-	hear(t, client, "here")
+	receive(t, client, "here")
 }
 
-// crowded returns the address of a listener whose backlog is full: who dials it waits.
+// crowded returns the address of a listener with a full backlog: dials block.
 func crowded(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -79,23 +79,23 @@ func crowded(t *testing.T) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*syscall.SockaddrInet4).Port))
-	dial(t, at) // the one that it has room for
-	return at
+	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*syscall.SockaddrInet4).Port))
+	dial(t, addr) // fills the backlog
+	return addr
 }
 
-// TestAddressInUse: it is said in one sentence, stops nothing else, and passes.
+// TestAddressInUse listens at a port of another program: the error has one sentence, other services work, and a retry succeeds.
 func TestAddressInUse(t *testing.T) {
-	s, at, taken := newServer(t), free(t), newServer(t)
+	s, addr, taken := newServer(t), free(t), newServer(t)
 	p := newPlane(t, proxy.Options{})
 	registry := service(taken.addr, s.addr)
 	registry.Name = "registry"
-	err := p.Apply([]balancer.Service{service(at, s.addr), registry})
+	err := p.Apply([]balancer.Service{service(addr, s.addr), registry})
 	want := fmt.Sprintf("balancer registry cannot listen at %s: another program does: stop it, or choose another port", taken.addr)
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	dial(t, at)
+	dial(t, addr)
 	s.next(t)
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,7 +104,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 	registry.Listen = []netip.AddrPort{l.Addr().(*net.TCPAddr).AddrPort()}
 	if err := p.Apply([]balancer.Service{registry}); err == nil {
-		t.Error("no error although another program listens")
+		t.Error("no error though another program listens")
 	}
 	_ = l.Close()
 	apply(t, p, registry)
@@ -112,30 +112,29 @@ func TestAddressInUse(t *testing.T) {
 	s.next(t)
 }
 
-// TestOwnListener: a name may turn out to be where a balancer listens. Connections that were sent
-// there would come back for ever.
+// TestOwnListener has a balancer's listener as a backend, as a DNS name may resolve to it: connections must not loop.
 func TestOwnListener(t *testing.T) {
-	s, at, other := newServer(t), free(t), free(t)
+	s, addr, other := newServer(t), free(t), free(t)
 	p := newPlane(t, proxy.Options{})
-	mirror := service(other, at)
+	mirror := service(other, addr)
 	mirror.Name = "mirror"
-	err := p.Apply([]balancer.Service{service(at, at, s.addr), mirror})
+	err := p.Apply([]balancer.Service{service(addr, addr, s.addr), mirror})
 	for _, want := range []string{
-		"balancer api cannot have " + at.String() + " as a backend: balancer api listens there",
-		"balancer mirror cannot have " + at.String() + " as a backend: balancer api listens there",
+		"balancer api cannot have " + addr.String() + " as a backend: balancer api listens there",
+		"balancer mirror cannot have " + addr.String() + " as a backend: balancer api listens there",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	for range 4 {
-		dial(t, at)
+		dial(t, addr)
 		s.next(t)
 	}
 	wantReset(t, other)
 }
 
-// TestForeignAddress: a VIP that is elsewhere now may come here any time.
+// TestForeignAddress listens at addresses that the node does not have, such as a VIP that may come later.
 func TestForeignAddress(t *testing.T) {
 	p := newPlane(t, proxy.Options{})
 	apply(t, p, service(netip.MustParseAddrPort("192.0.2.1:6443")), balancer.Service{
@@ -143,22 +142,22 @@ func TestForeignAddress(t *testing.T) {
 	})
 }
 
-// TestTooMany: those beyond the limit wait, and the log says so once.
+// TestTooMany opens connections beyond the limit: they wait, and one log line says so.
 func TestTooMany(t *testing.T) {
 	var log lines
-	s, at := newServer(t), free(t)
+	s, addr := newServer(t), free(t)
 	p := newPlane(t, proxy.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), MaxConnections: 3})
-	apply(t, p, service(at, s.addr))
+	apply(t, p, service(addr, s.addr))
 	var clients []*net.TCPConn
 	for range 6 {
-		clients = append(clients, dial(t, at))
+		clients = append(clients, dial(t, addr))
 	}
 	for range 3 {
 		s.next(t)
 	}
-	wait.Until(t, "the log says that others wait", func() bool { return log.contain("carries as many connections as it may") })
+	wait.Until(t, "the log says that connections wait", func() bool { return log.contain("is at its limit of connections") })
 	if n := len(s.conns); n > 0 {
-		t.Errorf("%d connections too many", n)
+		t.Errorf("%d connections above the limit", n)
 	}
 	for _, c := range clients[:3] {
 		_ = c.SetLinger(0)
@@ -192,10 +191,10 @@ func (l *lines) String() string {
 
 func (l *lines) contain(text string) bool { return strings.Contains(l.String(), text) }
 
-// TestFlood opens many connections at once, each of which has to be answered.
+// TestFlood opens many connections at once: each is answered.
 func TestFlood(t *testing.T) {
 	const clients, each = 50, 40
-	at := free(t)
+	addr := free(t)
 	p := newPlane(t, proxy.Options{MaxConnections: 30})
 	a, b, c := newServer(t), newServer(t), newServer(t)
 	var serving, dialling sync.WaitGroup
@@ -213,18 +212,18 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}
-	apply(t, p, service(at, a.addr, b.addr, c.addr))
+	apply(t, p, service(addr, a.addr, b.addr, c.addr))
 	for range clients {
 		dialling.Go(func() {
 			for range each {
-				conn, err := net.Dial("tcp", at.String())
+				conn, err := net.Dial("tcp", addr.String())
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				if got, err := io.ReadAll(conn); string(got) != "answer" || err != nil {
-					t.Errorf("heard %q (%v)", got, err)
+					t.Errorf("received %q (%v)", got, err)
 				}
 				_ = conn.Close()
 			}
@@ -239,24 +238,24 @@ func TestFlood(t *testing.T) {
 	}
 	for _, n := range counts {
 		if fair := uint64(clients * each / 3); n.Connections < fair*95/100 || n.Connections > fair*105/100 {
-			t.Errorf("%s has got %d connections, %d would be fair", n.Backend, n.Connections, fair)
+			t.Errorf("%s got %d connections, the fair share is %d", n.Backend, n.Connections, fair)
 		}
 	}
 }
 
-// TestClose stops listening at once; what is established may end by itself for a while.
+// TestClose closes the listeners at once, and lets established connections end.
 func TestClose(t *testing.T) {
-	s, at := newServer(t), free(t)
+	s, addr := newServer(t), free(t)
 	p := proxy.New(proxy.Options{Linger: time.Hour})
-	apply(t, p, service(at, s.addr))
-	client := dial(t, at)
+	apply(t, p, service(addr, s.addr))
+	client := dial(t, addr)
 	backend := s.next(t)
 
 	closed := make(chan error, 1)
 	go func() { closed <- p.Close() }()
-	wait.Until(t, "nobody listens any more", func() bool {
-		conn, err := net.Dial("tcp", at.String())
-		if err == nil { // taken at the last moment, to nobody's use
+	wait.Until(t, "the listener is closed", func() bool {
+		conn, err := net.Dial("tcp", addr.String())
+		if err == nil { // accepted at the last moment
 			_ = conn.(*net.TCPConn).SetLinger(0)
 			_ = conn.Close()
 		}
@@ -264,33 +263,33 @@ func TestClose(t *testing.T) {
 	})
 	say(t, client, "still here")
 	_ = client.CloseWrite()
-	hear(t, backend, "still here")
+	receive(t, backend, "still here")
 	_ = backend.Close()
-	hear(t, client, "")
+	receive(t, client, "")
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
 	if err := p.Apply(nil); err == nil {
-		t.Error("a closed plane was given services")
+		t.Error("Apply succeeds after Close")
 	}
 	if err := p.Close(); err != nil {
-		t.Errorf("closed again: %v", err)
+		t.Errorf("second Close: %v", err)
 	}
 }
 
-// TestCloseHasADeadline: what has not ended by then is ended.
+// TestCloseHasADeadline resets connections that do not end in time.
 func TestCloseHasADeadline(t *testing.T) {
-	s, at := newServer(t), free(t)
+	s, addr := newServer(t), free(t)
 	p := proxy.New(proxy.Options{Linger: 10 * time.Millisecond})
-	apply(t, p, service(at, s.addr, crowded(t)))
-	one, other := dial(t, at), dial(t, at)
+	apply(t, p, service(addr, s.addr, crowded(t)))
+	first, second := dial(t, addr), dial(t, addr)
 	s.next(t)
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, c := range []*net.TCPConn{one, other} {
+	for _, c := range []*net.TCPConn{first, second} {
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("a connection met %v, want a reset", err)
+			t.Errorf("error %v, want a reset", err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// TestHalfClose: either side may end first, and still hear all of the other.
+// TestHalfClose lets either side close first: it still receives all from the other.
 func TestHalfClose(t *testing.T) {
 	for _, order := range []string{"client first", "backend first"} {
 		t.Run(order, func(t *testing.T) {
@@ -33,36 +33,36 @@ func TestHalfClose(t *testing.T) {
 			if err := first.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
-			hear(t, second, "question")
+			receive(t, second, "question")
 			say(t, second, "answer")
 			_ = second.Close()
-			hear(t, first, "answer")
+			receive(t, first, "answer")
 		})
 	}
 }
 
-// TestReset: a reset of one side is one for the other.
+// TestReset resets one side: the other side is reset too.
 func TestReset(t *testing.T) {
-	for _, who := range []string{"client", "backend"} {
-		t.Run(who, func(t *testing.T) {
-			one, other := through(t)
-			if who == "backend" {
-				one, other = other, one
+	for _, side := range []string{"client", "backend"} {
+		t.Run(side, func(t *testing.T) {
+			first, second := through(t)
+			if side == "backend" {
+				first, second = second, first
 			}
-			say(t, one, "x")
-			if _, err := io.ReadFull(other, make([]byte, 1)); err != nil {
+			say(t, first, "x")
+			if _, err := io.ReadFull(second, make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			_ = one.SetLinger(0)
-			_ = one.Close()
-			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the other side met %v, want a reset", err)
+			_ = first.SetLinger(0)
+			_ = first.Close()
+			if _, err := second.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("error %v of the other side, want a reset", err)
 			}
 		})
 	}
 }
 
-// TestEarlyAnswer: what a server said before it hung up on a client that still writes arrives.
+// TestEarlyAnswer closes the server's side while the client still writes: the answer arrives.
 func TestEarlyAnswer(t *testing.T) {
 	client, backend := through(t)
 	say(t, client, "a long story")
@@ -72,13 +72,13 @@ func TestEarlyAnswer(t *testing.T) {
 	answer := strings.Repeat("too long ", 1000)
 	say(t, backend, answer)
 	_ = backend.CloseWrite()
-	hear(t, client, answer)
+	receive(t, client, answer)
 }
 
-// TestBulk moves 200 MB each way at once, by way of pipes in the kernel.
+// TestBulk copies 200 MB in both directions at once, through pipes in the kernel.
 func TestBulk(t *testing.T) {
 	const size = 200 << 20
-	wait.Until(t, "the pipes that earlier tests have left are collected", func() bool {
+	wait.Until(t, "pipes of earlier tests are collected", func() bool {
 		runtime.GC()
 		return pipes(t) == 0
 	})
@@ -120,15 +120,15 @@ func TestBulk(t *testing.T) {
 	}
 	for _, got := range sums {
 		if !bytes.Equal(got, want.Sum(nil)) {
-			t.Error("other bytes arrived than were sent")
+			t.Error("the bytes differ")
 		}
 	}
 	if !spliced.Load() {
-		t.Error("no pipe was open meanwhile: the bytes were copied through this process")
+		t.Error("no pipe was open: the bytes were copied through this process")
 	}
 }
 
-// pipes counts the pipes that this process has made, and not been started with.
+// pipes counts the pipes of this process without inherited ones.
 func pipes(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -136,9 +136,9 @@ func pipes(t *testing.T) int {
 	}
 	n := 0
 	for _, e := range entries {
-		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err != nil || !strings.HasPrefix(to, "pipe:") {
-			continue // closed meanwhile, or something else
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil || !strings.HasPrefix(target, "pipe:") {
+			continue // closed meanwhile, or no pipe
 		}
 		fd, err := strconv.Atoi(e.Name())
 		if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/herald-vip/herald/balancer/proxy"
 )
 
-// patience is how long anything may take before a test fails.
+// patience is the time limit of each step.
 const patience = 20 * time.Second
 
-// server is a backend that does with each connection what a test wants.
+// server is a backend that hands its connections to a test.
 type server struct {
 	addr  netip.AddrPort
 	conns chan *net.TCPConn
 }
 
-// newServer accepts connections for a test to take from conns.
+// newServer returns a running server.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// next returns the next connection that the server has got.
+// next returns the server's next connection.
 func (s *server) next(t *testing.T) *net.TCPConn {
 	t.Helper()
 	select {
@@ -70,14 +70,14 @@ func (s *server) next(t *testing.T) *net.TCPConn {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	case <-time.After(patience):
-		t.Fatal("the server has got no connection")
+		t.Fatal("the server got no connection")
 		return nil
 	}
 }
 
-func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
+func dial(t *testing.T, addr netip.AddrPort) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", at.String())
+	conn, err := net.Dial("tcp", addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,48 +86,48 @@ func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// wantReset checks that a connection, for which there is nobody, is reset, which may overtake the dial.
-func wantReset(t *testing.T, at netip.AddrPort) {
+// wantReset checks that a connection is reset, during the dial or after it.
+func wantReset(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
-	conn, err := net.Dial("tcp", at.String())
+	conn, err := net.Dial("tcp", addr.String())
 	if err == nil {
 		defer func() { _ = conn.Close() }()
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, err = conn.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection to %v met %v, want a reset", at, err)
+		t.Errorf("connection to %v: error %v, want a reset", addr, err)
 	}
 }
 
-func service(at netip.AddrPort, backends ...netip.AddrPort) balancer.Service {
-	s := balancer.Service{Name: "api", Listen: []netip.AddrPort{at}}
+func service(listen netip.AddrPort, backends ...netip.AddrPort) balancer.Service {
+	s := balancer.Service{Name: "api", Listen: []netip.AddrPort{listen}}
 	for _, addr := range backends {
 		s.Backends = append(s.Backends, balancer.Backend{Addr: addr, State: balancer.Serving})
 	}
 	return s
 }
 
-// through returns both ends of a connection through a plane with one backend.
+// through returns both ends of a connection through a data plane with one backend.
 func through(t *testing.T) (client, backend *net.TCPConn) {
 	t.Helper()
-	s, at := newServer(t), free(t)
-	apply(t, newPlane(t, proxy.Options{}), service(at, s.addr))
-	client = dial(t, at)
+	s, addr := newServer(t), free(t)
+	apply(t, newPlane(t, proxy.Options{}), service(addr, s.addr))
+	client = dial(t, addr)
 	return client, s.next(t)
 }
 
-func say(t *testing.T, to io.Writer, text string) {
+func say(t *testing.T, w io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(to, text); err != nil {
+	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func hear(t *testing.T, from io.Reader, want string) {
+func receive(t *testing.T, r io.Reader, want string) {
 	t.Helper()
-	got, err := io.ReadAll(from)
+	got, err := io.ReadAll(r)
 	if err != nil || string(got) != want {
-		t.Fatalf("heard %q (%v), want %q and the end", got, err, want)
+		t.Fatalf("received %q (%v), want %q and the end", got, err, want)
 	}
 }

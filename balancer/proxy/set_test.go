@@ -17,9 +17,9 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// TestSet lets a backend die and come back under Herald's own checks, with everything real.
+// TestSet lets a backend die and return with real checks and connections.
 func TestSet(t *testing.T) {
-	a, b, at := newServer(t), newServer(t), free(t)
+	a, b, addr := newServer(t), newServer(t), free(t)
 	healthy := newHealthPort(t)
 	set := balancer.New(nil, proxy.New(proxy.Options{}), proxy.New(proxy.Options{}))
 	defer func() {
@@ -28,7 +28,7 @@ func TestSet(t *testing.T) {
 		}
 	}()
 	config := balancer.Config{
-		Name: "api", Listen: []netip.AddrPort{at}, Mode: balancer.Proxy, Forget: time.Hour,
+		Name: "api", Listen: []netip.AddrPort{addr}, Mode: balancer.Proxy, Forget: time.Hour,
 		Static: []netip.AddrPort{a.addr, b.addr},
 		Check: &health.Check{
 			TCP: &health.TCP{Address: healthy.addr.String()}, Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
@@ -47,8 +47,8 @@ func TestSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.Until(t, "both serve", func() bool { return states() == "serving serving " })
-	client := dial(t, at)
-	for range 100 { // reloads disturb nothing
+	client := dial(t, addr)
+	for range 100 { // reloads keep connections
 		config.Method ^= 1
 		if err := set.Apply([]balancer.Config{config}); err != nil {
 			t.Fatal(err)
@@ -57,12 +57,12 @@ func TestSet(t *testing.T) {
 
 	healthy.close()
 	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection whose backend died met %v, want a reset", err)
+		t.Errorf("error %v of a connection to a dead backend, want a reset", err)
 	}
-	wait.Until(t, "none serves", func() bool { return !strings.Contains(states(), "serving") })
+	wait.Until(t, "no backend serves", func() bool { return !strings.Contains(states(), "serving") })
 	healthy.open(t)
 	wait.Until(t, "both serve again", func() bool { return states() == "serving serving " })
-	dial(t, at)
+	dial(t, addr)
 }
 
 // healthPort is a port that answers or refuses.
@@ -93,7 +93,7 @@ func (h *healthPort) open(t *testing.T) {
 			if err != nil {
 				return
 			}
-			// The prober ends it.
+			// The check closes it.
 			h.serving.Go(func() {
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.Close()
@@ -102,5 +102,5 @@ func (h *healthPort) open(t *testing.T) {
 	})
 }
 
-// close refuses from now on. The connections that are left end with the probes they belong to.
+// close refuses new connections. Established ones end with their checks.
 func (h *healthPort) close() { _ = h.listener.Close() }
