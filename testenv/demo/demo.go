@@ -265,8 +265,8 @@ func bridged(ctx context.Context, speaker *lab.Node, since time.Time) string {
 		return ""
 	}
 	for _, e := range status.Events {
-		if _, to, ok := strings.Cut(e.About, " to="); ok && e.At.After(since) {
-			return to
+		if _, master, ok := strings.Cut(e.About, " to="); ok && e.At.After(since) {
+			return master
 		}
 	}
 	return ""

@@ -23,7 +23,7 @@ type Fabric struct {
 	Delay time.Duration // largest delay of a packet
 	Loss  float64       // probability that a packet is lost
 	Twice float64       // probability that a packet is duplicated
-	Sent  func(from, to netip.AddrPort, b []byte)
+	Sent  func(src, dst netip.AddrPort, b []byte)
 
 	random *rand.Rand
 	cut    map[[2]netip.AddrPort]bool // from, to
@@ -45,10 +45,10 @@ func (f *Fabric) Part(a, b netip.AddrPort, cut bool) {
 }
 
 // Cut cuts one direction, or mends it.
-func (f *Fabric) Cut(from, to netip.AddrPort, cut bool) {
+func (f *Fabric) Cut(src, dst netip.AddrPort, cut bool) {
 	f.Lock()
 	defer f.Unlock()
-	f.cut[[2]netip.AddrPort{from, to}] = cut
+	f.cut[[2]netip.AddrPort{src, dst}] = cut
 }
 
 // Filter drops packets between two addresses, in both directions, or stops dropping
@@ -74,10 +74,10 @@ func (f *Fabric) Open(at netip.AddrPort, a *transport.Admission) (memberlist.Nod
 
 // route returns the destination of a packet and the delays of its copies, or nil. A
 // nil packet stands for a connection.
-func (f *Fabric) route(from netip.AddrPort, to string, b []byte) (*Port, []time.Duration) {
+func (f *Fabric) route(from netip.AddrPort, dst string, b []byte) (*Port, []time.Duration) {
 	f.Lock()
 	defer f.Unlock()
-	at, err := netip.ParseAddrPort(to)
+	at, err := netip.ParseAddrPort(dst)
 	if err != nil {
 		return nil, nil
 	}
@@ -128,8 +128,8 @@ func (p *Port) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return p.at.Addr().AsSlice(), int(p.at.Port()), nil
 }
 
-func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
-	target, delays := p.fabric.route(p.at, to, b)
+func (p *Port) WriteTo(b []byte, address string) (time.Time, error) {
+	target, delays := p.fabric.route(p.at, address, b)
 	thaw, dead := p.frozen()
 	for _, d := range delays {
 		if target == nil || dead {
@@ -153,17 +153,17 @@ func (p *Port) WriteTo(b []byte, to string) (time.Time, error) {
 	return time.Now(), nil
 }
 
-func (p *Port) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	return p.WriteTo(b, to.Addr)
+func (p *Port) WriteToAddress(b []byte, address memberlist.Address) (time.Time, error) {
+	return p.WriteTo(b, address.Addr)
 }
 
 func (p *Port) PacketCh() <-chan *memberlist.Packet { return p.Packets }
 func (p *Port) StreamCh() <-chan net.Conn           { return p.streams }
 
-func (p *Port) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+func (p *Port) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
-	target, _ := p.fabric.route(p.at, to, nil)
+	target, _ := p.fabric.route(p.at, address, nil)
 	if target == nil || !Await(p.frozen) || !Await(target.frozen) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -179,8 +179,8 @@ func (p *Port) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	}
 }
 
-func (p *Port) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return p.DialTimeout(to.Addr, timeout)
+func (p *Port) DialAddressTimeout(address memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return p.DialTimeout(address.Addr, timeout)
 }
 
 func (p *Port) Shutdown() error {

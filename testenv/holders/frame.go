@@ -53,50 +53,50 @@ func question(from station, vip netip.Addr) ([]byte, error) {
 	}}
 	body, err := ndp.MarshalMessageChecksum(ns, from.ip, group)
 	g := group.As16()
-	to := net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]} // RFC 2464, section 7
-	return frame(from.mac, to, ethernet.EtherTypeIPv6, packet6(from.ip, group, body), err)
+	dst := net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]} // RFC 2464, section 7
+	return frame(from.mac, dst, ethernet.EtherTypeIPv6, packet6(from.ip, group, body), err)
 }
 
 // echo returns an echo request to the VIP at one MAC address, with a number that the reply
 // repeats.
-func echo(from station, to station, number uint64) ([]byte, error) {
+func echo(from station, dst station, number uint64) ([]byte, error) {
 	m := &icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: echoID, Seq: int(number & 0xffff), Data: binary.BigEndian.AppendUint64(nil, number)}}
-	if to.ip.Is4() {
+	if dst.ip.Is4() {
 		body, err := m.Marshal(nil)
-		return frame(from.mac, to.mac, ethernet.EtherTypeIPv4, packet4(from.ip, to.ip, body), err)
+		return frame(from.mac, dst.mac, ethernet.EtherTypeIPv4, packet4(from.ip, dst.ip, body), err)
 	}
 	m.Type = ipv6.ICMPTypeEchoRequest
-	body, err := m.Marshal(icmp.IPv6PseudoHeader(from.ip.AsSlice(), to.ip.AsSlice()))
-	return frame(from.mac, to.mac, ethernet.EtherTypeIPv6, packet6(from.ip, to.ip, body), err)
+	body, err := m.Marshal(icmp.IPv6PseudoHeader(from.ip.AsSlice(), dst.ip.AsSlice()))
+	return frame(from.mac, dst.mac, ethernet.EtherTypeIPv6, packet6(from.ip, dst.ip, body), err)
 }
 
-func frame(from, to net.HardwareAddr, kind ethernet.EtherType, payload []byte, err error) ([]byte, error) {
+func frame(src, dst net.HardwareAddr, kind ethernet.EtherType, payload []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&ethernet.Frame{Source: from, Destination: to, EtherType: kind, Payload: payload}).MarshalBinary()
+	return (&ethernet.Frame{Source: src, Destination: dst, EtherType: kind, Payload: payload}).MarshalBinary()
 }
 
 // packet4 puts an ICMP message into an IPv4 packet.
-func packet4(from, to netip.Addr, body []byte) []byte {
+func packet4(src, dst netip.Addr, body []byte) []byte {
 	b := make([]byte, header4Len, header4Len+len(body))
 	b[0] = ipv4.Version<<4 | header4Len/4
 	binary.BigEndian.PutUint16(b[2:], uint16(header4Len+len(body)))
 	b[8], b[9] = hops, unix.IPPROTO_ICMP
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.AsSlice())
+	copy(b[12:], src.AsSlice())
+	copy(b[16:], dst.AsSlice())
 	binary.BigEndian.PutUint16(b[10:], checksum(b))
 	return append(b, body...)
 }
 
 // packet6 puts an ICMPv6 message into an IPv6 packet.
-func packet6(from, to netip.Addr, body []byte) []byte {
+func packet6(src, dst netip.Addr, body []byte) []byte {
 	b := make([]byte, header6Len, header6Len+len(body))
 	b[0] = ipv6.Version << 4
 	binary.BigEndian.PutUint16(b[4:], uint16(len(body)))
 	b[6], b[7] = unix.IPPROTO_ICMPV6, hops
-	copy(b[8:], from.AsSlice())
-	copy(b[24:], to.AsSlice())
+	copy(b[8:], src.AsSlice())
+	copy(b[24:], dst.AsSlice())
 	return append(b, body...)
 }
 
@@ -196,8 +196,8 @@ func (g glimpse) icmp4(packet []byte) (glimpse, error) {
 		return g, err
 	}
 	from, _ := netip.AddrFromSlice(h.Src)
-	to, _ := netip.AddrFromSlice(h.Dst)
-	return g.echo(m, from.Unmap(), to.Unmap())
+	dst, _ := netip.AddrFromSlice(h.Dst)
+	return g.echo(m, from.Unmap(), dst.Unmap())
 }
 
 func (g glimpse) icmp6(packet []byte) (glimpse, error) {
@@ -206,7 +206,7 @@ func (g glimpse) icmp6(packet []byte) (glimpse, error) {
 		return g, errNothing
 	}
 	from, _ := netip.AddrFromSlice(h.Src)
-	to, _ := netip.AddrFromSlice(h.Dst)
+	dst, _ := netip.AddrFromSlice(h.Dst)
 	body := packet[header6Len:]
 	switch ipv6.ICMPType(body[0]) {
 	case ipv6.ICMPTypeEchoReply, ipv6.ICMPTypeEchoRequest:
@@ -214,27 +214,27 @@ func (g glimpse) icmp6(packet []byte) (glimpse, error) {
 		if err != nil {
 			return g, err
 		}
-		return g.echo(m, from, to)
+		return g.echo(m, from, dst)
 	case ipv6.ICMPTypeNeighborAdvertisement, ipv6.ICMPTypeNeighborSolicitation:
 		m, err := ndp.ParseMessage(body)
 		if err != nil {
 			return g, err
 		}
-		return g.ndp(m, from, to)
+		return g.ndp(m, from, dst)
 	}
 	return g, errNothing
 }
 
-func (g glimpse) ndp(m ndp.Message, from, to netip.Addr) (glimpse, error) {
+func (g glimpse) ndp(m ndp.Message, src, dst netip.Addr) (glimpse, error) {
 	switch m := m.(type) {
 	case *ndp.NeighborAdvertisement:
-		g.vip, g.peer, g.act = m.TargetAddress, to, Answers
-		if to.IsMulticast() {
+		g.vip, g.peer, g.act = m.TargetAddress, dst, Answers
+		if dst.IsMulticast() {
 			g.act = Announces
 		}
 	case *ndp.NeighborSolicitation:
 		// It tells two things: the sender has the source address, and asks for the target.
-		g.vip, g.peer, g.act = from, m.TargetAddress, Asks
+		g.vip, g.peer, g.act = src, m.TargetAddress, Asks
 	default:
 		return g, errNothing
 	}
@@ -242,14 +242,14 @@ func (g glimpse) ndp(m ndp.Message, from, to netip.Addr) (glimpse, error) {
 }
 
 // echo reads an echo request of the observer, or the reply to one.
-func (g glimpse) echo(m *icmp.Message, from, to netip.Addr) (glimpse, error) {
+func (g glimpse) echo(m *icmp.Message, src, dst netip.Addr) (glimpse, error) {
 	e, ok := m.Body.(*icmp.Echo)
 	if !ok || e.ID != echoID || len(e.Data) != 8 {
 		return g, errNothing
 	}
-	g.vip, g.peer, g.act, g.number = to, from, probing, binary.BigEndian.Uint64(e.Data)
+	g.vip, g.peer, g.act, g.number = dst, src, probing, binary.BigEndian.Uint64(e.Data)
 	if m.Type == ipv4.ICMPTypeEchoReply || m.Type == ipv6.ICMPTypeEchoReply {
-		g.vip, g.peer, g.act = from, to, Accepts
+		g.vip, g.peer, g.act = src, dst, Accepts
 	}
 	return g, nil
 }

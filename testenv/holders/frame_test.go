@@ -22,19 +22,19 @@ var (
 )
 
 // reply returns an ARP reply from the VIP.
-func reply(t testing.TB, to netip.Addr) []byte {
-	p := must.Get[*arp.Packet](t)(arp.NewPacket(arp.OperationReply, macA, vip4, macB, to))
+func reply(t testing.TB, dst netip.Addr) []byte {
+	p := must.Get[*arp.Packet](t)(arp.NewPacket(arp.OperationReply, macA, vip4, macB, dst))
 	body := must.Get[[]byte](t)(p.MarshalBinary())
 	return must.Get[[]byte](t)(frame(macA, macB, ethernet.EtherTypeARP, body, nil))
 }
 
 // advertisement returns a neighbour advertisement of the VIP.
-func advertisement(t testing.TB, to netip.Addr) []byte {
+func advertisement(t testing.TB, dst netip.Addr) []byte {
 	na := &ndp.NeighborAdvertisement{Override: true, TargetAddress: vip6, Options: []ndp.Option{
 		&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: macA},
 	}}
-	body := must.Get[[]byte](t)(ndp.MarshalMessageChecksum(na, vip6, to))
-	return must.Get[[]byte](t)(frame(macA, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, packet6(vip6, to, body), nil))
+	body := must.Get[[]byte](t)(ndp.MarshalMessageChecksum(na, vip6, dst))
+	return must.Get[[]byte](t)(frame(macA, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, ethernet.EtherTypeIPv6, packet6(vip6, dst, body), nil))
 }
 
 // announcement returns a gratuitous ARP request or an unsolicited advertisement.

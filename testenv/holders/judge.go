@@ -88,7 +88,7 @@ func DefaultLimits() Limits {
 func Judge(t *Trace, l Limits) []Violation {
 	var found []Violation
 	for _, vip := range t.vips() {
-		list := t.of(vip)
+		list := t.ofVIP(vip)
 		sortByTime(list)
 		reigns, broken := l.reigns(list, t.End)
 		broken = append(broken, l.twice(list)...)

@@ -27,8 +27,8 @@ func (s *script) answer(master string, asked time.Duration, late ...time.Duratio
 }
 
 // holds answers every question in a span.
-func (s *script) holds(master string, from, to time.Duration) *script {
-	for at := from; at < to; at += 10 * ms {
+func (s *script) holds(master string, start, end time.Duration) *script {
+	for at := start; at < end; at += 10 * ms {
 		s.answer(master, at)
 	}
 	return s
@@ -39,8 +39,8 @@ func (s *script) act(master string, act Act, at time.Duration) *script {
 	return s
 }
 
-func (s *script) accepts(master string, from, to time.Duration) *script {
-	for at := from; at < to; at += 10 * ms {
+func (s *script) accepts(master string, start, end time.Duration) *script {
+	for at := start; at < end; at += 10 * ms {
 		s.Sightings = append(s.Sightings, Sighting{At: at + ms/2, Asked: at, VIP: vip4, Master: master, Act: Accepts})
 	}
 	return s
@@ -58,8 +58,8 @@ func (s *script) ends(at time.Duration) *script {
 	return s
 }
 
-func (s *script) moved(master string, from, to time.Duration) *script {
-	s.Moves = append(s.Moves, Move{master, from, to})
+func (s *script) moved(master string, start, end time.Duration) *script {
+	s.Moves = append(s.Moves, Move{master, start, end})
 	return s
 }
 

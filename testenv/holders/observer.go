@@ -305,9 +305,9 @@ func (o *Observer) Await(ctx context.Context, masters ...string) (string, error)
 			m, _ := o.Holder(vip)
 			holders = append(holders, m)
 		}
-		one := holders[0]
-		if len(slices.Compact(slices.Clone(holders))) == 1 && one != "" && (len(masters) == 0 || slices.Contains(masters, one)) {
-			return one, nil
+		holder := holders[0]
+		if len(slices.Compact(slices.Clone(holders))) == 1 && holder != "" && (len(masters) == 0 || slices.Contains(masters, holder)) {
+			return holder, nil
 		}
 		select {
 		case <-tick.C:

@@ -127,7 +127,7 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s was held by %v", vip, reigns)
 		}
 		acts := make(map[string]int)
-		for _, x := range trace.of(vip) {
+		for _, x := range trace.ofVIP(vip) {
 			acts[x.Master+" "+string(x.Act)]++
 			if (x.Act == Answers || x.Act == Accepts) && (x.Asked <= 0 || x.Asked >= x.At) {
 				t.Errorf("%v, asked only at %v", x, x.Asked)

@@ -61,8 +61,8 @@ type Trace struct {
 	End time.Duration
 }
 
-// of returns the sightings of one VIP.
-func (t *Trace) of(vip netip.Addr) (list []Sighting) {
+// ofVIP returns the sightings of one VIP.
+func (t *Trace) ofVIP(vip netip.Addr) (list []Sighting) {
 	for _, s := range t.Sightings {
 		if s.VIP == vip {
 			list = append(list, s)
@@ -92,7 +92,7 @@ type Reign struct {
 
 // Reigns returns the successive holders of the VIP.
 func (t *Trace) Reigns(vip netip.Addr, l Limits) []Reign {
-	reigns, _ := l.reigns(t.of(vip), t.End)
+	reigns, _ := l.reigns(t.ofVIP(vip), t.End)
 	return reigns
 }
 
@@ -127,7 +127,7 @@ func (t *Trace) Silences(vip netip.Addr, least int) (list []Silence) {
 // around lists the changes of the masters' acts near an instant.
 func (t *Trace) around(vip netip.Addr, at time.Duration) (lines []string) {
 	const before, after, most = time.Second, 500 * time.Millisecond, 60
-	list := slices.DeleteFunc(t.of(vip), func(s Sighting) bool { return s.At < at-before || s.At > at+after })
+	list := slices.DeleteFunc(t.ofVIP(vip), func(s Sighting) bool { return s.At < at-before || s.At > at+after })
 	type deed struct {
 		master string
 		act    Act

@@ -17,7 +17,7 @@ type Attack struct {
 }
 
 // Behaved is no attack but an ordinary session, kept up until the context ends.
-var Behaved = Attack{"behaved", "nothing: an ordinary session", one(script{stay: true})}
+var Behaved = Attack{"behaved", "nothing: an ordinary session", single(script{stay: true})}
 
 // Attacks returns all attacks. The ones described with "goes on" last until the
 // speaker or the context ends them; the others end by themselves.
@@ -42,15 +42,15 @@ func Attacks() []Attack {
 		{"notifications", "NOTIFICATIONs with every code, and texts that are too long, no text, or for a terminal", all((*generator).notifications)},
 		{"route-refresh", "malformed ROUTE-REFRESHs, with outbound route filters too (RFC 5291)", all((*generator).routeRefresh)},
 		{"mutations", "10,000 random changes of valid UPDATEs", (*generator).mutations},
-		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", one(script{settle: true, messages: forever(refreshes())})},
-		{"keepalive-flood", "200,000 KEEPALIVEs at once", one(script{messages: times(200, slices.Repeat(keepalive(), 1000))})},
+		{"refresh-flood", "as many ROUTE-REFRESHs as the speaker takes; goes on", single(script{settle: true, messages: forever(refreshes())})},
+		{"keepalive-flood", "200,000 KEEPALIVEs at once", single(script{messages: times(200, slices.Repeat(keepalive(), 1000))})},
 		{"route-flood", "200,000 routes, one in each UPDATE", all((*generator).routeFlood)},
 		{"attribute-flood", "UPDATEs filled up with AS paths and communities, of 4,096 and 65,535 octets", all((*generator).attributeFlood)},
 		{"hold-time-zero", "a session without KEEPALIVEs that is not read from; goes on", all((*generator).holdTimeZero)},
-		{"deaf", "a session that sends KEEPALIVEs but reads nothing; goes on", one(script{deaf: true, stay: true})},
-		{"slow-open", "an OPEN of one octet a second; goes on", one(script{slowOpen: true})},
+		{"deaf", "a session that sends KEEPALIVEs but reads nothing; goes on", single(script{deaf: true, stay: true})},
+		{"slow-open", "an OPEN of one octet a second; goes on", single(script{slowOpen: true})},
 		{"slow-update", "an UPDATE of one octet a second; goes on", all((*generator).slowUpdate)},
-		{"silence", "a connection without any message; goes on", one(script{mute: true})},
+		{"silence", "a connection without any message; goes on", single(script{mute: true})},
 		{"resets", "1,000 connections that are reset in the middle of the OPEN", all((*generator).resets)},
 		{"flaps", "200 sessions that end when they are up", all(func(*generator) []script { return slices.Repeat([]script{{settle: true}}, 200) })},
 	}
@@ -74,8 +74,8 @@ func all(scripts func(*generator) []script) func(*generator) iter.Seq[script] {
 	return func(g *generator) iter.Seq[script] { return slices.Values(scripts(g)) }
 }
 
-// one returns an attack of one connection.
-func one(s script) func(*generator) iter.Seq[script] {
+// single returns an attack of one connection.
+func single(s script) func(*generator) iter.Seq[script] {
 	return all(func(*generator) []script { return []script{s} })
 }
 

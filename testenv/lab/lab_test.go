@@ -107,14 +107,14 @@ topology:
 func TestTwoLabs(t *testing.T) {
 	before := hostVeths(t)
 	dir := t.TempDir()
-	one := start(t, load(t, "small.clab.yml"), lab.Options{Dir: dir})
+	first := start(t, load(t, "small.clab.yml"), lab.Options{Dir: dir})
 	two := start(t, load(t, "small.clab.yml"), lab.Options{})
-	for _, l := range []*lab.Lab{one, two} {
+	for _, l := range []*lab.Lab{first, two} {
 		newTalk(t, l.Node("c1"), l.Node("m1"), "10.0.2.1").works()
 	}
-	must.Do(t, one.Link("c1", "r1").Cut())
+	must.Do(t, first.Link("c1", "r1").Cut())
 	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
-	must.Do(t, one.Node("m1").PowerOff())
+	must.Do(t, first.Node("m1").PowerOff())
 	newTalk(t, two.Node("c1"), two.Node("m1"), "10.0.2.1").works()
 
 	if diff := cmp.Diff(before, hostVeths(t)); diff != "" {
@@ -123,7 +123,7 @@ func TestTwoLabs(t *testing.T) {
 	if mounts := must.Get[[]byte](t)(os.ReadFile("/proc/self/mountinfo")); strings.Contains(string(mounts), dir) {
 		t.Errorf("the host has mounts of the lab:\n%s", mounts)
 	}
-	if n := one.Node("c1"); filepath.Dir(n.Log()) != dir {
+	if n := first.Node("c1"); filepath.Dir(n.Log()) != dir {
 		t.Errorf("the log is %s, want it in %s", n.Log(), dir)
 	}
 }

@@ -100,9 +100,9 @@ func run(t *testing.T, n *lab.Node, command string) string {
 // talk is a pair of UDP sockets in two nodes. Datagrams from one to the other arrive
 // in order, so a datagram is known to be lost when a later one arrives.
 type talk struct {
-	t    *testing.T
-	from *net.UDPConn
-	to   *net.UDPConn
+	t        *testing.T
+	from     *net.UDPConn
+	receiver *net.UDPConn
 
 	words int // number of datagrams sent by works
 }
@@ -112,9 +112,12 @@ func newTalk(t *testing.T, a, b *lab.Node, address string) *talk {
 	t.Helper()
 	at := &net.UDPAddr{IP: net.ParseIP(address)}
 	k := &talk{t: t}
-	must.Do(t, b.Do(func() (err error) { k.to, err = net.ListenUDP("udp", at); return err }))
-	t.Cleanup(func() { k.to.Close() })
-	must.Do(t, a.Do(func() (err error) { k.from, err = net.DialUDP("udp", nil, k.to.LocalAddr().(*net.UDPAddr)); return err }))
+	must.Do(t, b.Do(func() (err error) { k.receiver, err = net.ListenUDP("udp", at); return err }))
+	t.Cleanup(func() { k.receiver.Close() })
+	must.Do(t, a.Do(func() (err error) {
+		k.from, err = net.DialUDP("udp", nil, k.receiver.LocalAddr().(*net.UDPAddr))
+		return err
+	}))
 	t.Cleanup(func() { k.from.Close() })
 	return k
 }
@@ -135,9 +138,9 @@ func (k *talk) hear() string {
 
 func (k *talk) listen(wait time.Duration) (string, error) {
 	k.t.Helper()
-	must.Do(k.t, k.to.SetReadDeadline(time.Now().Add(wait)))
+	must.Do(k.t, k.receiver.SetReadDeadline(time.Now().Add(wait)))
 	buf := make([]byte, 64)
-	n, err := k.to.Read(buf)
+	n, err := k.receiver.Read(buf)
 	return string(buf[:n]), err
 }
 

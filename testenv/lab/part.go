@@ -57,24 +57,24 @@ func (l *Link) MAC(node string) net.HardwareAddr { return l.ends[l.side(node)].m
 func (l *Link) Deafen(node string, senders ...net.HardwareAddr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	to := l.side(node)
-	from := 1 - to
+	side := l.side(node)
+	from := 1 - side
 	if l.ends[from].plug == 0 {
 		return fmt.Errorf("link %v: %s: %w", l, l.ends[from].Node, errOff)
 	}
-	for ; l.deaf[to] > 0; l.deaf[to]-- {
-		err := l.wires.netlink.FilterDel(&netlink.U32{FilterAttrs: l.filterAt(from, uint16(l.deaf[to]))})
+	for ; l.deaf[side] > 0; l.deaf[side]-- {
+		err := l.wires.netlink.FilterDel(&netlink.U32{FilterAttrs: l.filterAt(from, uint16(l.deaf[side]))})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("link %v: undeafen %s: %w", l, node, err)
 		}
 	}
 	for _, mac := range senders {
 		// It has no action and precedes the redirect, so the frame is dropped.
-		err := l.wires.netlink.FilterAdd(&netlink.U32{FilterAttrs: l.filterAt(from, uint16(l.deaf[to]+1)), Sel: sentBy(mac)})
+		err := l.wires.netlink.FilterAdd(&netlink.U32{FilterAttrs: l.filterAt(from, uint16(l.deaf[side]+1)), Sel: sentBy(mac)})
 		if err != nil {
 			return fmt.Errorf("link %v: deafen %s: %w", l, node, err)
 		}
-		l.deaf[to]++
+		l.deaf[side]++
 	}
 	return nil
 }

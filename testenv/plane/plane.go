@@ -238,9 +238,9 @@ func apply(t *testing.T, p balancer.DataPlane, services ...balancer.Service) {
 // service has a backend for each letter: s serves, d drains, x is dead, - is absent.
 func (s Site) service(method balancer.Method, states string) balancer.Service {
 	service := balancer.Service{Name: "tested", Listen: []netip.AddrPort{s.At}, Method: method}
-	of := map[rune]balancer.State{'s': balancer.Serving, 'd': balancer.Draining, 'x': balancer.Dead}
+	stateOf := map[rune]balancer.State{'s': balancer.Serving, 'd': balancer.Draining, 'x': balancer.Dead}
 	for i, letter := range states {
-		if state, ok := of[letter]; ok {
+		if state, ok := stateOf[letter]; ok {
 			service.Backends = append(service.Backends, balancer.Backend{Name: fmt.Sprintf("m%d", i+1), Addr: s.Backends[i], State: state})
 		}
 	}

@@ -25,8 +25,8 @@ func Draining() Conditions { return Conditions{Serving: true, Terminating: true}
 // endpoints are the lab's endpoints by Service. The lab replaces the EndpointSlice
 // controller, and writes one slice per Service, with the Service's name.
 type endpoints struct {
-	mu sync.Mutex
-	of map[string][]discoveryv1.Endpoint
+	mu        sync.Mutex
+	byService map[string][]discoveryv1.Endpoint
 }
 
 // add returns the slice of a new Service.
@@ -37,10 +37,10 @@ func (e *endpoints) add(l *Lab, s Service) *discoveryv1.EndpointSlice {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.of == nil {
-		e.of = make(map[string][]discoveryv1.Endpoint)
+	if e.byService == nil {
+		e.byService = make(map[string][]discoveryv1.Endpoint)
 	}
-	e.of[s.Name] = list
+	e.byService[s.Name] = list
 	port := int32(serverPort)
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: s.Name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
@@ -75,7 +75,7 @@ func (l *Lab) RemoveEndpoint(ctx context.Context, service, node string) error {
 func (l *Lab) patchEndpoints(ctx context.Context, service, node string, change func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) error {
 	l.endpoints.mu.Lock()
 	defer l.endpoints.mu.Unlock()
-	list, ok := l.endpoints.of[service]
+	list, ok := l.endpoints.byService[service]
 	if !ok {
 		return fmt.Errorf("the lab has written no Service %q", service)
 	}
@@ -84,6 +84,6 @@ func (l *Lab) patchEndpoints(ctx context.Context, service, node string, change f
 	if err := l.API.Patch(ctx, Slices+"/"+service, map[string]any{"endpoints": list}); err != nil {
 		return err
 	}
-	l.endpoints.of[service] = list
+	l.endpoints.byService[service] = list
 	return nil
 }

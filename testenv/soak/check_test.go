@@ -32,41 +32,41 @@ func newStory() *story {
 }
 
 // broken adds a fault that lasts from start to end.
-func (t *story) broken(k Kind, master, router string, from, to time.Duration) *story {
+func (t *story) broken(k Kind, master, router string, start, end time.Duration) *story {
 	i := Incident{
-		Fault: Fault{Kind: k, Part: schedule(1).traitOf(k).part, Master: master, Router: router, At: from, For: to - from},
-		Began: from - 5*ms, Broken: from, Mending: to, Mended: to + 5*ms,
+		Fault: Fault{Kind: k, Part: schedule(1).traitOf(k).part, Master: master, Router: router, At: start, For: end - start},
+		Began: start - 5*ms, Broken: start, Mending: end, Mended: end + 5*ms,
 	}
 	t.Incidents = append(t.Incidents, i)
 	return t
 }
 
 // away removes a sign from start to end, or for good if end lies past the trace.
-func (t *story) away(sign Sign, from, to time.Duration) *story {
-	t.Changes = append(t.Changes, Change{from, sign, false})
-	if to < t.End {
-		t.Changes = append(t.Changes, Change{to, sign, true})
+func (t *story) away(sign Sign, start, end time.Duration) *story {
+	t.Changes = append(t.Changes, Change{start, sign, false})
+	if end < t.End {
+		t.Changes = append(t.Changes, Change{end, sign, true})
 	}
 	slices.SortStableFunc(t.Changes, func(a, b Change) int { return int(a.At - b.At) })
 	return t
 }
 
 // routesAway removes all routes to a master.
-func (t *story) routesAway(master string, from, to time.Duration) *story {
+func (t *story) routesAway(master string, start, end time.Duration) *story {
 	for _, r := range routers {
-		t.away(Sign{r, master, 4}, from, to).away(Sign{r, master, 6}, from, to)
+		t.away(Sign{r, master, 4}, start, end).away(Sign{r, master, 6}, start, end)
 	}
 	return t
 }
 
 // addressesAway removes both addresses from a master.
-func (t *story) addressesAway(master string, from, to time.Duration) *story {
-	return t.away(Sign{"", master, 4}, from, to).away(Sign{"", master, 6}, from, to)
+func (t *story) addressesAway(master string, start, end time.Duration) *story {
+	return t.away(Sign{"", master, 4}, start, end).away(Sign{"", master, 6}, start, end)
 }
 
 // allAway removes a master's routes and addresses.
-func (t *story) allAway(master string, from, to time.Duration) *story {
-	return t.routesAway(master, from, to).addressesAway(master, from, to)
+func (t *story) allAway(master string, start, end time.Duration) *story {
+	return t.routesAway(master, start, end).addressesAway(master, start, end)
 }
 
 // also adds a change.
@@ -77,8 +77,8 @@ func (t *story) also(c Change) *story {
 }
 
 // stalled adds a stall of the observer.
-func (t *story) stalled(from, to time.Duration) *story {
-	t.Stalls = append(t.Stalls, Span{from, to})
+func (t *story) stalled(start, end time.Duration) *story {
+	t.Stalls = append(t.Stalls, Span{start, end})
 	return t
 }
 

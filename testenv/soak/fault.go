@@ -98,7 +98,7 @@ const (
 	joined                      // only where the members join
 )
 
-func (n nature) has(what nature) bool { return n&what != 0 }
+func (n nature) includes(what nature) bool { return n&what != 0 }
 
 // odds are a kind's relative weight, and the bounds of its duration in milliseconds.
 // They are zero if the topology lacks the kind.

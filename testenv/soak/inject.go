@@ -54,12 +54,12 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	t := j.schedule.traitOf(f.Kind)
-	if t.nature.has(restarts) {
+	if t.nature.includes(restarts) {
 		j.ending(j.speakers(f)...)
 	}
 	do := func() error { return t.do(bounded, j, f) }
 	var err error
-	if t.nature.has(planned) {
+	if t.nature.includes(planned) {
 		err = j.witness.Move(f.Master, do)
 	} else {
 		err = do()
@@ -81,7 +81,7 @@ func (j *injector) inflict(ctx context.Context, f Fault) error {
 	if t.undo != nil {
 		err = t.undo(bounded, j, f)
 	}
-	if t.nature.has(restarts) {
+	if t.nature.includes(restarts) {
 		j.watchSpeakers(j.speakers(f)...)
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func newSchedule(o Options) Schedule {
 	if !o.Join {
 		absent = joined
 	}
-	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 || t.nature.has(absent) })
+	s.kinds = slices.DeleteFunc(traits(), func(t trait) bool { return s.odds(t).weight == 0 || t.nature.includes(absent) })
 	if o.Flat {
 		s.Routers, s.wild, s.calm = []string{lan}, 400*time.Millisecond, 800*time.Millisecond
 	} else {
@@ -90,7 +90,7 @@ func (s Schedule) draw(rng *rand.Rand, at time.Duration) Fault {
 	f.For = min(least+time.Duration(rng.Float64()*float64(most-least)), s.Storm-at)
 	if !t.part.common() {
 		f.Master = s.Masters[rng.IntN(len(s.Masters))]
-		if t.nature.has(restarts) {
+		if t.nature.includes(restarts) {
 			others := s.mastersFor(t)
 			f.Master = others[rng.IntN(len(others))]
 		}
@@ -119,7 +119,7 @@ func (s Schedule) pick(rng *rand.Rand) trait {
 // fits reports whether a fault may be added to the earlier ones in list.
 func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 	down := make(map[string]bool)
-	if s.traitOf(f.Kind).nature.has(fatal) {
+	if s.traitOf(f.Kind).nature.includes(fatal) {
 		down[f.Master] = true
 	}
 	for _, g := range list {
@@ -129,7 +129,7 @@ func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 		if overlap(s.claims(g), s.claims(f)) || g.Part == Router && f.Part == Router {
 			return false
 		}
-		if s.traitOf(g.Kind).nature.has(fatal) {
+		if s.traitOf(g.Kind).nature.includes(fatal) {
 			down[g.Master] = true
 		}
 	}
@@ -138,7 +138,7 @@ func (s Schedule) fits(rng *rand.Rand, list []Fault, f Fault) bool {
 
 // Planned returns the planned change after round n; the kinds take turns.
 func (s Schedule) Planned(n int) Fault {
-	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.nature.has(planned) })
+	kinds := slices.DeleteFunc(slices.Clone(s.kinds), func(t trait) bool { return !t.nature.includes(planned) })
 	t := kinds[n%len(kinds)]
 	masters := s.mastersFor(t)
 	return Fault{Kind: t.kind, Part: t.part, Master: masters[n%len(masters)], For: 3 * time.Second}
@@ -146,7 +146,7 @@ func (s Schedule) Planned(n int) Fault {
 
 // mastersFor returns the masters that a fault may hit.
 func (s Schedule) mastersFor(t trait) []string {
-	return slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.nature.has(restarts) && m == s.Survivor })
+	return slices.DeleteFunc(slices.Clone(s.Masters), func(m string) bool { return t.nature.includes(restarts) && m == s.Survivor })
 }
 
 func (s Schedule) traitOf(k Kind) trait {

@@ -35,7 +35,7 @@ func TestRoundKeepsItsRules(t *testing.T) {
 				t.Errorf("%v outlasts the storm", f)
 			case f.For <= 0:
 				t.Errorf("%v lasts %v", f, f.For)
-			case trait.nature.has(restarts) && f.Master != "" && f.Master == sched.Survivor:
+			case trait.nature.includes(restarts) && f.Master != "" && f.Master == sched.Survivor:
 				t.Errorf("%v ends the survivor", f)
 			case (f.Master == "") != f.Part.common():
 				t.Errorf("%v of %q names master %q", f, f.Part, f.Master)
@@ -75,14 +75,14 @@ func TestRoundsReachEverything(t *testing.T) {
 				if slices.ContainsFunc(list[:i], func(g Fault) bool { return g.At+g.For > f.At }) {
 					beside++
 				}
-				down := map[string]bool{f.Master: sched.traitOf(f.Kind).nature.has(fatal)}
+				down := map[string]bool{f.Master: sched.traitOf(f.Kind).nature.includes(fatal)}
 				for _, g := range list[:i] {
 					if g.At+g.For > f.At {
 						overlaps++
-						down[g.Master] = down[g.Master] || sched.traitOf(g.Kind).nature.has(fatal)
+						down[g.Master] = down[g.Master] || sched.traitOf(g.Kind).nature.includes(fatal)
 					}
 				}
-				if sched.traitOf(f.Kind).nature.has(fatal) && down["m1"] && down["m2"] && down["m3"] {
+				if sched.traitOf(f.Kind).nature.includes(fatal) && down["m1"] && down["m2"] && down["m3"] {
 					none++
 				}
 			}
@@ -107,13 +107,13 @@ func TestPlannedChangesTakeTurns(t *testing.T) {
 	for n := range 30 {
 		f := sched.Planned(n)
 		seen[f.Kind] = true
-		if sched.traitOf(f.Kind).nature.has(restarts) && f.Master == "m1" {
+		if sched.traitOf(f.Kind).nature.includes(restarts) && f.Master == "m1" {
 			t.Errorf("%v ends the survivor", f)
 		}
 	}
 	for _, trait := range sched.kinds {
-		if trait.nature.has(planned) != seen[trait.kind] {
-			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.nature.has(planned))
+		if trait.nature.includes(planned) != seen[trait.kind] {
+			t.Errorf("%s made %t, planned %t", trait.kind, seen[trait.kind], trait.nature.includes(planned))
 		}
 	}
 }

@@ -213,8 +213,8 @@ func (s *site) speakerConfig(master string) speakerConfig {
 // routerConfig copies a router's configuration and adds BFD if the speakers have it,
 // and routes without next hop objects. zebra 8.4 loses track of the kernel's next hop
 // objects when links flap, and then does not reinstall a route.
-func (s *site) routerConfig(from, to string) error {
-	data, err := os.ReadFile(from)
+func (s *site) routerConfig(src, dst string) error {
+	data, err := os.ReadFile(src)
 	if err != nil {
 		return err
 	}
@@ -226,5 +226,5 @@ func (s *site) routerConfig(from, to string) error {
 			fmt.Fprintf(&b, " neighbor %s bfd 3 %d %[2]d\n", f[1], s.BFD.Milliseconds())
 		}
 	}
-	return os.WriteFile(to, []byte(b.String()), 0o644)
+	return os.WriteFile(dst, []byte(b.String()), 0o644)
 }

@@ -51,7 +51,7 @@ func TestSpeakerConfigs(t *testing.T) {
 func TestLists(t *testing.T) {
 	for _, test := range []struct {
 		kind          Kind
-		of            string
+		master        string
 		bind, members string
 	}{
 		{MemberRemoved, "m1", "10.4.0.1:7946", `{m1: "10.4.0.1:7946", m3: "10.4.0.3:7946"}`},
@@ -59,19 +59,19 @@ func TestLists(t *testing.T) {
 		{MemberMoved, "m2", "10.4.0.22:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.22:7946", m3: "10.4.0.3:7946"}`},
 		{MemberMoved, "m3", "10.4.0.3:7946", `{m1: "10.4.0.1:7946", m2: "10.4.0.22:7946", m3: "10.4.0.3:7946"}`},
 	} {
-		c := (&site{Options: Options{Flat: true}}).speakerConfig(test.of)
+		c := (&site{Options: Options{Flat: true}}).speakerConfig(test.master)
 		c.change(Fault{Kind: test.kind, Master: "m2"})
 		if c.Bind() != test.bind || c.Members() != test.members {
-			t.Errorf("%s of m2: %s binds %s, lists %s", test.kind, test.of, c.Bind(), c.Members())
+			t.Errorf("%s of m2: %s binds %s, lists %s", test.kind, test.master, c.Bind(), c.Members())
 		}
 	}
 }
 
 func TestRouterConfig(t *testing.T) {
-	from, to := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
+	src, dst := "../topologies/bgp/r1.conf", filepath.Join(t.TempDir(), "frr.conf")
 	for interval, want := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 6} {
-		must.Do(t, (&site{Options: Options{BFD: interval}}).routerConfig(from, to))
-		data := must.Get[[]byte](t)(os.ReadFile(to))
+		must.Do(t, (&site{Options: Options{BFD: interval}}).routerConfig(src, dst))
+		data := must.Get[[]byte](t)(os.ReadFile(dst))
 		if got := strings.Count(string(data), " bfd 3 300 300\n"); got != want {
 			t.Errorf("%d neighbours have BFD, want %d:\n%s", got, want, data)
 		}

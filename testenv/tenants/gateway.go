@@ -47,9 +47,9 @@ func (l *Lab) configureGateway() (err error) {
 		return err
 	}
 	errs := []error{os.CopyFS(l.path("admin", "gateway-api"), os.DirFS(l.options.GatewayAPI))}
-	for from, to := range map[string]string{"topology/dns": l.path("dns"), "topology/gateway": l.path("admin", "gateway")} {
-		files, err := fs.Sub(files, from)
-		errs = append(errs, err, os.CopyFS(to, files))
+	for src, dst := range map[string]string{"topology/dns": l.path("dns"), "topology/gateway": l.path("admin", "gateway")} {
+		files, err := fs.Sub(files, src)
+		errs = append(errs, err, os.CopyFS(dst, files))
 	}
 	key := fmt.Sprintf("key external-dns { algorithm hmac-sha256; secret %q; };\n", l.dnsKey)
 	if l.hasPods() { // their names are names of Gateways, which routes may not use

@@ -53,14 +53,14 @@ func TestLoad(t *testing.T) {
 		"turns":  {Rate: 5000, Count: 60, Turns: &Turns{Began: time.Now(), Last: 2 * time.Millisecond, Of: 2, Mine: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, a, _ := serve(t, "one")
+			first, a, _ := serve(t, "one")
 			two, b, _ := serve(t, "two")
 			load.Targets, load.Timeout = []string{a, b}, time.Minute
 			r, err := run[*LoadResult](t.Context(), load)
 			if err != nil {
 				t.Fatal(err)
 			}
-			served := map[string]int{"one": int(one.served.Load()), "two": int(two.served.Load())}
+			served := map[string]int{"one": int(first.served.Load()), "two": int(two.served.Load())}
 			if diff := cmp.Diff(served, r.By); diff != "" || r.Good != 60 || r.Failed != 0 {
 				t.Errorf("%d good, %d failed %v (-served +got):\n%s", r.Good, r.Failed, r.Failures, diff)
 			}
@@ -167,11 +167,11 @@ func TestFailures(t *testing.T) {
 // all are new afterwards.
 func TestGrip(t *testing.T) {
 	var dialer net.Dialer
-	_, one, stop := serve(t, "one")
+	_, first, stop := serve(t, "one")
 	_, two, _ := serve(t, "two")
 	var turn atomic.Int32
 	g := &grip{count: 10, dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, network, []string{one, two}[turn.Add(1)%2])
+		return dialer.DialContext(ctx, network, []string{first, two}[turn.Add(1)%2])
 	}}
 	defer g.close()
 	for range 2 {

@@ -107,16 +107,16 @@ func (s *stage) switched(ctx context.Context) error {
 			return err
 		}
 		lost := 0
-		for _, to := range []struct {
+		for _, change := range []struct {
 			kind    string
 			taken   bool // whether it then accepts connections
 			measure string
 		}{{external, false, "internal to external: until nobody listens"}, {internal, true, "external to internal: until connections are taken"}} {
 			began := time.Now()
-			if err := errors.Join(s.switchTo(heraldWorker, to.kind), s.takes(ctx, to.taken)); err != nil {
-				return fmt.Errorf("%s: %w", to.kind, err)
+			if err := errors.Join(s.switchTo(heraldWorker, change.kind), s.takes(ctx, change.taken)); err != nil {
+				return fmt.Errorf("%s: %w", change.kind, err)
 			}
-			s.took(viaHerald, to.measure, "", time.Since(began))
+			s.took(viaHerald, change.measure, "", time.Since(began))
 			lost += h.lost() // none, if they were lost before
 		}
 		s.failed(viaHerald, "internal to external and back: established connections lost", "", lost, s.held)

@@ -73,14 +73,14 @@ func flatFaults() []string {
 func named(names ...string) (list []fault) {
 	kinds := []fault{
 		{name: apiserverKilled, strike: kill("apiserver"), heal: boot("apiserver")},
-		{name: apiserverFrozen, identify: true, strike: to("apiserver", (*lab.Node).Freeze), heal: to("apiserver", (*lab.Node).Thaw)},
+		{name: apiserverFrozen, identify: true, strike: onNode("apiserver", (*lab.Node).Freeze), heal: onNode("apiserver", (*lab.Node).Thaw)},
 		{name: registryKilled, strike: kill("registry"), heal: boot("registry")},
 		{name: drained, planned: true, strike: drain(true), heal: drain(false)},
 		{name: terminated, planned: true, strike: stop, heal: boot("speaker")},
 		{name: upgraded, planned: true, strike: upgrade},
 		{name: altered, planned: true, strike: alter(true), heal: alter(false)},
 		{name: speakerKilled, strike: kill("speaker"), heal: boot("speaker")},
-		{name: speakerFrozen, strike: freezeSpeaker, heal: to("speaker", (*lab.Node).Thaw)},
+		{name: speakerFrozen, strike: freezeSpeaker, heal: onNode("speaker", (*lab.Node).Thaw)},
 		{name: powerLoss,
 			strike: func(_ context.Context, s *site, m string) error { return s.Node(m).PowerOff() },
 			heal:   func(ctx context.Context, s *site, m string) error { return s.Node(m).PowerOn(ctx) }},
@@ -98,19 +98,19 @@ func named(names ...string) (list []fault) {
 	return list
 }
 
-// to returns an action on the master's node of a kind: "speaker", "apiserver" or "registry".
-func to(kind string, do func(*lab.Node) error) action {
+// onNode returns an action on the master's node of a kind: "speaker", "apiserver" or "registry".
+func onNode(kind string, do func(*lab.Node) error) action {
 	return func(_ context.Context, s *site, m string) error { return do(s.Node(m + "-" + kind)) }
 }
 
-func kill(kind string) action { return to(kind, (*lab.Node).Kill) }
+func kill(kind string) action { return onNode(kind, (*lab.Node).Kill) }
 
 func boot(kind string) action {
 	return func(ctx context.Context, s *site, m string) error { return s.Node(m + "-" + kind).Boot(ctx) }
 }
 
 func freezeSpeaker(ctx context.Context, s *site, m string) error {
-	return to("speaker", s.speaker.freeze)(ctx, s, m)
+	return onNode("speaker", s.speaker.freeze)(ctx, s, m)
 }
 
 func stop(ctx context.Context, s *site, m string) error {

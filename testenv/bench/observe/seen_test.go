@@ -85,8 +85,8 @@ func TestAddClients(t *testing.T) {
 		}
 		return r
 	}
-	between := func(from, to time.Duration) func(time.Duration) bool {
-		return func(at time.Duration) bool { return at >= from && at < to }
+	between := func(start, end time.Duration) func(time.Duration) bool {
+		return func(at time.Duration) bool { return at >= start && at < end }
 	}
 	list := []*probe.Result{
 		client(between(time.Second, 1200*time.Millisecond)),

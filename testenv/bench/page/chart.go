@@ -34,10 +34,10 @@ func chart(run *record.Run, router string) ([]byte, error) {
 	slices.Reverse(list) // the axis goes upwards
 	for i, g := range list {
 		names = append(names, g.fault+": "+g.speaker)
-		sample := run.Sample("ms/gone", g.is)
+		sample := run.Sample("ms/gone", g.contains)
 		if len(sample) == 0 {
 			p.X.Label.Text = "ms until another node had taken over; large: the median"
-			sample = run.Sample("ms/taken", g.is)
+			sample = run.Sample("ms/taken", g.contains)
 		}
 		add := func(list *plotter.XYs, v float64) {
 			if v > 0 && !math.IsInf(v, 1) {

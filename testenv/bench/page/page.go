@@ -107,32 +107,32 @@ func distinct(results []record.Result, value func(record.Result) string) (list [
 func faults(b *strings.Builder, run *record.Run, router string) {
 	units := []string{"outage", "gone", "told", "back"}
 	header := []string{"fault", "speaker", "trials", "failed of", "outage, ms", "route gone, ms", "router told, ms", "back, ms"}
-	of := func(r record.Result) bool { return r.Get("router") == router && !r.Discarded() }
-	flat := len(run.Sample("holders", of)) > 0
+	shown := func(r record.Result) bool { return r.Get("router") == router && !r.Discarded() }
+	flat := len(run.Sample("holders", shown)) > 0
 	if flat {
 		units, header = []string{"outage", "taken", "after"}, []string{"fault", "speaker", "trials", "failed of", "outage, ms", "taken over, ms", "outage after it, ms", "two holders"}
 	}
 	rows := [][]string{header}
 	fault := ""
 	for _, g := range groups(run, router) {
-		row := []string{"", g.speaker, fmt.Sprint(len(run.Sample("failed", g.is))),
-			fmt.Sprintf("%.0f of %.0f", run.Sample("failed", g.is).Sum(), run.Sample("connections", g.is).Sum())}
+		row := []string{"", g.speaker, fmt.Sprint(len(run.Sample("failed", g.contains))),
+			fmt.Sprintf("%.0f of %.0f", run.Sample("failed", g.contains).Sum(), run.Sample("connections", g.contains).Sum())}
 		if g.fault != fault {
 			fault, row[0] = g.fault, g.fault
 		}
 		for _, unit := range units {
-			row = append(row, text(run.Sample("ms/"+unit, g.is)))
+			row = append(row, text(run.Sample("ms/"+unit, g.contains)))
 		}
 		if flat {
-			row = append(row, twoHolders(run.Sample("ms/split", g.is), run.Sample("holders", g.is)))
+			row = append(row, twoHolders(run.Sample("ms/split", g.contains), run.Sample("holders", g.contains)))
 		}
 		rows = append(rows, row)
 	}
-	if floor := run.Sample("ms/floor", of); len(floor) > 0 {
+	if floor := run.Sample("ms/floor", shown); len(floor) > 0 {
 		fmt.Fprintf(b, "The floor, the router's own time: %s ms, of %d plain withdrawals.", text(floor), len(floor))
 	}
-	if late := run.Sample("ms/late", of); len(late) > 0 {
-		fmt.Fprintf(b, " The prober was late by %s ms at most, and %.0f attempts of a starved one are left out.\n\n", figure(slices.Max(late)), run.Sample("starved", of).Sum())
+	if late := run.Sample("ms/late", shown); len(late) > 0 {
+		fmt.Fprintf(b, " The prober was late by %s ms at most, and %.0f attempts of a starved one are left out.\n\n", figure(slices.Max(late)), run.Sample("starved", shown).Sum())
 	}
 	align(b, rows)
 }
@@ -149,7 +149,7 @@ func twoHolders(split, holders record.Sample) string {
 // name.
 type group struct{ name, fault, speaker string }
 
-func (g group) is(r record.Result) bool { return r.Name == g.name }
+func (g group) contains(r record.Result) bool { return r.Name == g.name }
 
 // groups returns a router's groups, fault by fault, in the order of their first trials.
 func groups(run *record.Run, router string) (list []group) {

@@ -69,8 +69,8 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 	s.note("growth: from the last Service until the router has all routes", n, "s", max(0, done.Sub(created).Seconds()))
 	s.note("growth: CPU of all nodes", n, "s", spent.cpu.Seconds())
 	if tell {
-		events := spent.count(func(r request) bool { return r.writes() && r.of("events") })
-		all := spent.count(func(r request) bool { return r.writes() && !r.of("leases") })
+		events := spent.count(func(r request) bool { return r.writes() && r.concerns("events") })
+		all := spent.count(func(r request) bool { return r.writes() && !r.concerns("leases") })
 		s.note("growth: writes for each Service", n, "requests", (all-events)/float64(len(list)))
 		s.note("growth: events for each Service", n, "requests", events/float64(len(list)))
 	}
@@ -155,10 +155,10 @@ func (s *stage) steadyRequests(ctx context.Context, n int) error {
 		name  string
 		match func(request) bool
 	}{
-		{"writes", func(r request) bool { return r.writes() && !r.of("leases") }},
+		{"writes", func(r request) bool { return r.writes() && !r.concerns("leases") }},
 		// A server ends a watch after a while, and the client begins it again.
-		{"gets and lists", func(r request) bool { return !r.writes() && r.Verb != "watch" && !r.of("leases") }},
-		{"requests for leases", func(r request) bool { return r.of("leases") }},
+		{"gets and lists", func(r request) bool { return !r.writes() && r.Verb != "watch" && !r.concerns("leases") }},
+		{"requests for leases", func(r request) bool { return r.concerns("leases") }},
 	} {
 		s.note("at rest: "+kind.name+" a minute", n, "requests", spent.count(kind.match)/s.steady.Minutes())
 	}

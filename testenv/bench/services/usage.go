@@ -97,7 +97,7 @@ type request struct {
 	ObjectRef struct{ Resource, Subresource string }
 }
 
-// of reports whether the request is for this resource, writes whether it changes anything.
-func (r request) of(resource string) bool { return r.ObjectRef.Resource == resource }
+// concerns reports whether the request is for this resource, writes whether it changes anything.
+func (r request) concerns(resource string) bool { return r.ObjectRef.Resource == resource }
 
 func (r request) writes() bool { return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" }

@@ -71,18 +71,18 @@ func (s *stage) changes(ctx context.Context, trial, all int) error {
 		return err
 	}
 	err = services.Eventually(ctx, func() error {
-		var is struct {
+		var derived struct {
 			Spec struct {
 				Rules []struct {
 					HTTP struct{ Paths []struct{ Path string } }
 				}
 			}
 		}
-		if err := s.Balancing.API.Get(ctx, "/apis/networking.k8s.io/v1/namespaces/"+namespace+"/ingresses/"+tenant.DerivedRouteName(name), &is); err != nil {
+		if err := s.Balancing.API.Get(ctx, "/apis/networking.k8s.io/v1/namespaces/"+namespace+"/ingresses/"+tenant.DerivedRouteName(name), &derived); err != nil {
 			return err
 		}
-		if len(is.Spec.Rules) != 1 || is.Spec.Rules[0].HTTP.Paths[0].Path != path {
-			return fmt.Errorf("the derived Ingress is %+v", is.Spec)
+		if len(derived.Spec.Rules) != 1 || derived.Spec.Rules[0].HTTP.Paths[0].Path != path {
+			return fmt.Errorf("the derived Ingress is %+v", derived.Spec)
 		}
 		return nil
 	})
@@ -108,7 +108,7 @@ func rules(path, service string) []any {
 }
 
 // route writes an agent's object for an Ingress.
-func (s *stage) route(ctx context.Context, of int, name, service string) error {
+func (s *stage) route(ctx context.Context, number int, name, service string) error {
 	object := map[string]any{
 		"apiVersion": "herald.dev/v1alpha1", "kind": "HTTPLoadBalancer", "metadata": map[string]any{"name": tenant.RouteName(tenant.KindIngress, "default", name)},
 		"spec": map[string]any{
@@ -116,7 +116,7 @@ func (s *stage) route(ctx context.Context, of int, name, service string) error {
 		},
 	}
 	return services.Eventually(ctx, func() error {
-		return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(of, "tenant-")+"/httploadbalancers", object)
+		return s.Balancing.API.Create(ctx, herald+"/namespaces/"+tenantName(number, "tenant-")+"/httploadbalancers", object)
 	})
 }
 

@@ -225,7 +225,7 @@ type hops struct {
 }
 
 // pass is a packet forwarded from one master to another.
-type pass struct{ from, to site.Master }
+type pass struct{ src, dst site.Master }
 
 // listen captures until the end of the test.
 func (c *controlPlane) listen(t *testing.T) *hops {
@@ -255,14 +255,14 @@ func (h *hops) take(m site.Master, f tap.Frame) {
 	if tcp[13]&synAck != syn || binary.BigEndian.Uint16(tcp[2:]) != apiPort {
 		return
 	}
-	to := netip.AddrFrom4([4]byte(f.Data[outer+16:]))
+	dst := netip.AddrFrom4([4]byte(f.Data[outer+16:]))
 	packet := string(f.Data[inner+4:inner+6]) + string(tcp[:8]) // its IP identification, ports and sequence number
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent++
-	next, ok := h.own[to]
+	next, ok := h.own[dst]
 	if !ok {
-		h.odd = append(h.odd, fmt.Errorf("%s passed a connection on to %s, which is no master's own address", m, to))
+		h.odd = append(h.odd, fmt.Errorf("%s passed a connection on to %s, which is no master's own address", m, dst))
 	}
 	h.passed[packet] = append(h.passed[packet], pass{m, next}) // not in order: each link has its own capture
 }
@@ -293,11 +293,11 @@ func (h *hops) check(t *testing.T) {
 		came := make(map[site.Master]int) // how often it reached a master after the first time
 		first := 0
 		for _, p := range passes {
-			came[p.to]++
-			if !slices.ContainsFunc(passes, func(before pass) bool { return before.to == p.from }) {
+			came[p.dst]++
+			if !slices.ContainsFunc(passes, func(before pass) bool { return before.dst == p.src }) {
 				first++
 			}
-			if came[p.to] > 1 {
+			if came[p.dst] > 1 {
 				first = -1
 				break
 			}

@@ -43,7 +43,7 @@ func TestSecondChance(t *testing.T) {
 		fmt.Fprintf(w, "\n%s", r.event)
 		for _, c := range columns {
 			if i < len(c.rows) {
-				fmt.Fprintf(w, "\t%d of %d", c.rows[i].lost, c.rows[i].of)
+				fmt.Fprintf(w, "\t%d of %d", c.rows[i].lost, c.rows[i].all)
 			}
 		}
 	}
@@ -62,8 +62,8 @@ type column struct {
 }
 
 type row struct {
-	event    string
-	lost, of int
+	event     string
+	lost, all int
 }
 
 func (c *column) String() string { return c.router + map[bool]string{false: " off", true: " on"}[c.on] }
@@ -125,8 +125,8 @@ func (c *column) serverDies(t *testing.T, n int) {
 	lost := use(conns)
 	c.add(t, "a server dies: others'", others(lost, dies), others(conns, dies))
 	own := row{"a server dies: its own", len(lost) - len(others(lost, dies)), len(conns) - len(others(conns, dies))}
-	if c.rows = append(c.rows, own); own.lost != own.of {
-		t.Errorf("%s: lost are %d of %d", own.event, own.lost, own.of)
+	if c.rows = append(c.rows, own); own.lost != own.all {
+		t.Errorf("%s: lost are %d of %d", own.event, own.lost, own.all)
 	}
 	site.Start(t, dies.Apiserver())
 }
@@ -204,11 +204,11 @@ func (c *column) leadsTo(t *testing.T, masters ...site.Master) {
 }
 
 // add adds a row.
-func (c *column) add(t *testing.T, event string, lost, of []*conn) {
+func (c *column) add(t *testing.T, event string, lost, all []*conn) {
 	t.Helper()
-	c.rows = append(c.rows, row{event, len(lost), len(of)})
+	c.rows = append(c.rows, row{event, len(lost), len(all)})
 	if len(lost) > 0 == c.on {
-		t.Errorf("%s: lost are %v of %v", event, owners(lost), owners(of))
+		t.Errorf("%s: lost are %v of %v", event, owners(lost), owners(all))
 	}
 }
 

@@ -184,16 +184,16 @@ type ailment struct {
 }
 
 // examine examines m1 with an ailment.
-func (a *ailing) examine(t *testing.T, file string, one ailment) {
+func (a *ailing) examine(t *testing.T, file string, broken ailment) {
 	t.Helper()
-	if one.spoil != nil {
-		one.spoil(t)
+	if broken.spoil != nil {
+		broken.spoil(t)
 	}
-	if one.edit != nil {
-		file = one.edit(file)
+	if broken.edit != nil {
+		file = broken.edit(file)
 	}
 	site.Must(t, os.WriteFile(filepath.Join(a.dir, "test.yaml"), []byte(file), 0o600))
-	shows(t, examineUntil(t, a.m1, "/etc/herald/test.yaml", one.wrap, one.want...), one.want...)
+	shows(t, examineUntil(t, a.m1, "/etc/herald/test.yaml", broken.wrap, broken.want...), broken.want...)
 }
 
 // TestDoctorFindsFaults breaks a master of a flat layer 2 in one way after another.

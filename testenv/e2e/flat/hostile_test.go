@@ -36,8 +36,8 @@ func TestARPFlood(t *testing.T) {
 	for _, m := range site.FlatMasters() {
 		for _, from := range []string{"10.4.0.66", "10.4.0.1", "10.4.0.2", "10.4.0.3"} { // an unused address, and members'
 			for range 8 {
-				to := netip.AddrFrom4([4]byte{10, 4, 0, m[1] - '0'})
-				gossip = append(gossip, datagram(t, f.Link(m, "lan").MAC(m), netip.MustParseAddr(from), to, rng))
+				dst := netip.AddrFrom4([4]byte{10, 4, 0, m[1] - '0'})
+				gossip = append(gossip, datagram(t, f.Link(m, "lan").MAC(m), netip.MustParseAddr(from), dst, rng))
 			}
 		}
 	}
@@ -207,8 +207,8 @@ func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
 // an unsolicited neighbour advertisement.
 func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte) {
 	t.Helper()
-	frame := func(to net.HardwareAddr, kind ethernet.EtherType, payload []byte) {
-		f, err := (&ethernet.Frame{Source: mac, Destination: to, EtherType: kind, Payload: payload}).MarshalBinary()
+	frame := func(dst net.HardwareAddr, kind ethernet.EtherType, payload []byte) {
+		f, err := (&ethernet.Frame{Source: mac, Destination: dst, EtherType: kind, Payload: payload}).MarshalBinary()
 		site.Must(t, err)
 		frames = append(frames, f)
 	}
@@ -238,14 +238,14 @@ func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte
 }
 
 // datagram returns a UDP datagram with random payload to the gossip port, without a checksum.
-func datagram(t *testing.T, mac net.HardwareAddr, from, to netip.Addr, rng *rand.Rand) []byte {
+func datagram(t *testing.T, mac net.HardwareAddr, src, dst netip.Addr, rng *rand.Rand) []byte {
 	t.Helper()
 	const ip, udp = 20, 8
 	p := make([]byte, ip+udp+50+rng.IntN(1000))
 	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	copy(p[12:], from.AsSlice())
-	copy(p[16:], to.AsSlice())
+	copy(p[12:], src.AsSlice())
+	copy(p[16:], dst.AsSlice())
 	var sum uint32
 	for i := 0; i < ip; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(p[i:]))

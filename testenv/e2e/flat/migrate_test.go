@@ -91,9 +91,9 @@ func TestMigrateFromKeepalived(t *testing.T) {
 		site.Must(t, old[m].Stop(t.Context()))
 	}
 	site.Eventually(t, site.Soon, func() error {
-		has, err := site.Run(t, f.Node("m1"), "ip", "-o", "address", "show", "dev", "eth1")
-		if err == nil && strings.Contains(has, "10.4.0.10/") || strings.Contains(has, "fd00:4::10/") {
-			err = fmt.Errorf("m1 still has the VIP: %s", has)
+		addresses, err := site.Run(t, f.Node("m1"), "ip", "-o", "address", "show", "dev", "eth1")
+		if err == nil && strings.Contains(addresses, "10.4.0.10/") || strings.Contains(addresses, "fd00:4::10/") {
+			err = fmt.Errorf("m1 still has the VIP: %s", addresses)
 		}
 		return err
 	})

@@ -49,24 +49,24 @@ var clusterAPIModules = map[string]kinds{
 }
 
 // definitions returns the paths of the files in a module; each module keeps them elsewhere.
-func definitions(t *testing.T, module string, of kinds) (files []string) {
+func definitions(t *testing.T, module string, want kinds) (files []string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
 	c.Dir = t.TempDir()                         // in no module
 	c.Env = append(os.Environ(), "GONOSUMDB=*") // it may not know the module; the sum is checked here
 	out, err := c.Output()
 	var m struct{ Dir, Sum, Error string }
-	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Sum != of.sum {
-		t.Fatalf("download %s, whose sum is %s: %v", module, of.sum, errors.Join(err, bad, errors.New(m.Sum+m.Error)))
+	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Sum != want.sum {
+		t.Fatalf("download %s, whose sum is %s: %v", module, want.sum, errors.Join(err, bad, errors.New(m.Sum+m.Error)))
 	}
 	site.Must(t, filepath.WalkDir(m.Dir, func(path string, _ fs.DirEntry, err error) error {
-		if slices.Contains(of.files, filepath.Base(path)) {
+		if slices.Contains(want.files, filepath.Base(path)) {
 			files = append(files, path)
 		}
 		return err
 	}))
-	if len(files) != len(of.files) {
-		t.Fatalf("%s has %q, want one file for each of %q", module, files, of.files)
+	if len(files) != len(want.files) {
+		t.Fatalf("%s has %q, want one file for each of %q", module, files, want.files)
 	}
 	return files
 }
@@ -77,11 +77,11 @@ func definitions(t *testing.T, module string, of kinds) (files []string) {
 func TestClusterAPI(t *testing.T) {
 	k := site.StartAPIServer(t)
 	page := site.ReadFile(t, "../../../docs/platforms/machines.md")
-	for module, of := range clusterAPIModules {
+	for module, want := range clusterAPIModules {
 		if _, version, _ := strings.Cut(module, "@"); !strings.Contains(page, version) {
 			t.Errorf("docs/platforms/machines.md does not name %s", module)
 		}
-		site.Must(t, k.API.Define(t.Context(), definitions(t, module, of)...))
+		site.Must(t, k.API.Define(t.Context(), definitions(t, module, want)...))
 	}
 	rows := regexp.MustCompile("(?m)^ *\\| (CAP\\w+) \\| `(\\w+)` \\| `(\\[.*\\])` \\|$").FindAllStringSubmatch(page, -1)
 	if len(rows) != 3 {

@@ -214,10 +214,10 @@ func TestPackage(t *testing.T) {
 	balancer := func() string { // with the handle of the table; a new table would have another
 		return kernel(far) + site.MustRun(t, far.node, "sh", "-c", "nft --handle list table inet herald_balancer | head -1")
 	}
-	has := balancer()
+	table := balancer()
 	far.dpkg(t, "--purge", "herald")
-	if got := balancer(); got != has {
-		t.Errorf("the other Herald had in the kernel %q, and has %q", has, got)
+	if got := balancer(); got != table {
+		t.Errorf("the other Herald had in the kernel %q, and has %q", table, got)
 	}
 	site.MustRun(t, far.node, "/opt/herald", "status") // by its socket
 	site.MustRun(t, far.node, "ls", "/var/lib/herald")

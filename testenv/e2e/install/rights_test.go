@@ -168,8 +168,8 @@ func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	load.None(t, began)
 	after, err := f.Election(t, holder)
 	site.Must(t, err)
-	if now, was := after.Leases[0], before.Leases[0]; now.Holder != was.Holder || now.Epoch != was.Epoch {
-		t.Errorf("%s held the lease in epoch %d, now %s does in epoch %d", was.Holder, was.Epoch, now.Holder, now.Epoch)
+	if now, prev := after.Leases[0], before.Leases[0]; now.Holder != prev.Holder || now.Epoch != prev.Epoch {
+		t.Errorf("%s held the lease in epoch %d, now %s does in epoch %d", prev.Holder, prev.Epoch, now.Holder, now.Epoch)
 	}
 }
 

@@ -107,10 +107,10 @@ func balances(t *testing.T, machine string) string {
 }
 
 // moves changes the API server's address in a worker's kubeconfig, as in the guide.
-func (c *cluster) moves(t *testing.T, from, to string) {
+func (c *cluster) moves(t *testing.T, old, new string) {
 	t.Helper()
-	c.sh(t, "w1", fmt.Sprintf("sed -i 's!https://%s!https://%s!' /etc/kubernetes/kubelet.conf\nsystemctl restart kubelet", from, to))
-	c.wantServers(t, "w1", map[string]string{"kubelet.conf": to})
+	c.sh(t, "w1", fmt.Sprintf("sed -i 's!https://%s!https://%s!' /etc/kubernetes/kubelet.conf\nsystemctl restart kubelet", old, new))
+	c.wantServers(t, "w1", map[string]string{"kubelet.conf": new})
 	c.client.GoesOn(t, 1000)
 }
 

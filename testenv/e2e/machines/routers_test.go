@@ -206,14 +206,14 @@ func (c routerConfig) powerLoss(t *testing.T, s *machines) {
 // and gives it back.
 func (c routerConfig) linkFlap(t *testing.T, s *machines) {
 	t.Helper()
-	to, left := "lan", 0
+	end, left := "lan", 0
 	if c.peers == unnumbered {
-		to, left = "m2", 2
+		end, left = "m2", 2
 	}
 	for range 2 {
-		site.Must(t, s.Link("r1", to).Down())
+		site.Must(t, s.Link("r1", end).Down())
 		s.spreadsOver(t, left)
-		site.Must(t, s.Link("r1", to).Heal())
+		site.Must(t, s.Link("r1", end).Heal())
 		s.spreadsOver(t, 3)
 	}
 	s.serves(t, s.Node("c1"))

@@ -99,11 +99,11 @@ func (r *relay) start(t *testing.T) {
 			r.mu.Lock()
 			open[inner], open[outer] = true, true
 			r.mu.Unlock()
-			for from, to := range map[net.Conn]net.Conn{inner: outer, outer: inner} {
+			for src, dst := range map[net.Conn]net.Conn{inner: outer, outer: inner} {
 				running.Go(func() {
-					_, _ = io.Copy(to, from) // either end may close at any time
-					to.Close()
-					from.Close()
+					_, _ = io.Copy(dst, src) // either end may close at any time
+					dst.Close()
+					src.Close()
 				})
 			}
 		}

@@ -284,10 +284,10 @@ func (f *flat) testApart(t *testing.T) {
 				}
 				pairs = append(pairs, pair)
 			}
-			one := func(p [2]string) bool {
+			single := func(p [2]string) bool {
 				return slices.Contains(nodes, p[0]) && slices.Contains(nodes, p[1]) && p[0] != p[1]
 			}
-			return site.ErrorIf(slices.ContainsFunc(pairs, func(p [2]string) bool { return !one(p) }), "the addresses are with %q, of %q", pairs, nodes)
+			return site.ErrorIf(slices.ContainsFunc(pairs, func(p [2]string) bool { return !single(p) }), "the addresses are with %q, of %q", pairs, nodes)
 		})
 		t.Logf("of %q: %q", nodes, pairs)
 	}

@@ -54,8 +54,8 @@ func (w *register) count() int {
 	return len(w.had)
 }
 
-// one checks that each of n Services has had exactly one address.
-func (w *register) one(t *testing.T, n int) {
+// single checks that each of n Services has had exactly one address.
+func (w *register) single(t *testing.T, n int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func TestAssignerKilled(t *testing.T) {
 		had := w.count()
 		return site.ErrorIf(had < services, "%d Services have addresses", had)
 	})
-	w.one(t, services)
+	w.single(t, services)
 	poolBecomes(t, k, "main", fmt.Sprintf("%d/1024", services))
 
 	// A stopped assigner releases the Lease.
@@ -176,7 +176,7 @@ func TestManyAtOnce(t *testing.T) {
 		return site.ErrorIf(had < services, "%d Services have addresses", had)
 	})
 	t.Logf("%d Services that waited had addresses after %v", services, time.Since(start).Round(100*time.Millisecond))
-	w.one(t, services)
+	w.single(t, services)
 	poolBecomes(t, k, "main", fmt.Sprintf("%d/65536", services))
 	after := requests(t, k)
 	for what, n := range after {

@@ -94,9 +94,9 @@ func leasePasses(t *testing.T, k *site.APIServer, times int) {
 		return o.ResourceVersion
 	}
 	for range times {
-		was := version()
+		prev := version()
 		site.Eventually(t, site.Soon, func() error {
-			return site.ErrorIf(version() == was, "the Lease is not renewed")
+			return site.ErrorIf(version() == prev, "the Lease is not renewed")
 		})
 	}
 }

@@ -277,7 +277,7 @@ func tenantCases() []crdCase {
 		path      = "spec.nodes.probe.path: want a path such as /healthz"
 	)
 	cidr := func(sentence string) []string { return []string{"spec.nodes.cidrs[0]: " + sentence} }
-	of := func(nodes string) string { return "{nodes: {cidrs: [10.20.0.0/24], " + nodes + "}}" }
+	withNodes := func(nodes string) string { return "{nodes: {cidrs: [10.20.0.0/24], " + nodes + "}}" }
 	return []crdCase{
 		{name: "least", spec: `{nodes: {cidrs: [10.20.0.0/24]}}`},
 		{name: "everything", spec: `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 31000-31999, probe: {protocol: TCP, port: 22, path: /}, maxPerService: 8}, endpoints: {cidrs: [203.0.113.0/24]}, domains: [acme.example.com], ingress: {className: traefik, annotations: [a.example.com/b]}, gateway: {namespace: gateways, name: shared}, certificates: {issuer: ca}, quota: {services: 0, routes: 0}}`},
@@ -288,11 +288,11 @@ func tenantCases() []crdCase {
 		{name: "loopback", spec: `{nodes: {cidrs: [127.0.0.0/8]}}`, want: cidr(reachable)},
 		{name: "link-local", spec: `{nodes: {cidrs: [169.254.0.0/16]}}`, want: cidr(reachable)},
 		{name: "endpoints on the loopback", spec: `{nodes: {cidrs: [10.20.0.0/24]}, endpoints: {cidrs: ["::1/128"]}}`, want: []string{"spec.endpoints.cidrs[0]: " + reachable}},
-		{name: "one port", spec: of("ports: \"30000\""), want: []string{ports}},
-		{name: "ports the other way", spec: of("ports: 32767-30000"), want: []string{ports}},
-		{name: "too high a port", spec: of("ports: 30000-70000"), want: []string{ports}},
+		{name: "one port", spec: withNodes("ports: \"30000\""), want: []string{ports}},
+		{name: "ports the other way", spec: withNodes("ports: 32767-30000"), want: []string{ports}},
+		{name: "too high a port", spec: withNodes("ports: 30000-70000"), want: []string{ports}},
 		{name: "all of a top-level domain", spec: `{nodes: {cidrs: [10.20.0.0/24]}, domains: [com]}`, want: []string{domain}},
 		{name: "a wildcard", spec: `{nodes: {cidrs: [10.20.0.0/24]}, domains: ["*.example.com"]}`, want: []string{domain}},
-		{name: "a query", spec: of("probe: {path: \"/healthz?x\"}"), want: []string{path}},
+		{name: "a query", spec: withNodes("probe: {path: \"/healthz?x\"}"), want: []string{path}},
 	}
 }

@@ -94,8 +94,8 @@ func (b *balancers) gatewayHas(t *testing.T, address netip.Addr, reason string) 
 		if err := b.API.Get(t.Context(), gateways+"/web", &g); err != nil {
 			return err
 		}
-		is := meta.FindStatusCondition(g.Status.Conditions, "Programmed")
-		return site.ErrorIf(fmt.Sprint(g.Status.Addresses) != fmt.Sprintf("[{IPAddress %s}]", address) || reason != "" && (is == nil || is.Reason != reason),
+		condition := meta.FindStatusCondition(g.Status.Conditions, "Programmed")
+		return site.ErrorIf(fmt.Sprint(g.Status.Addresses) != fmt.Sprintf("[{IPAddress %s}]", address) || reason != "" && (condition == nil || condition.Reason != reason),
 			"the Gateway has %+v, want %s and %s", g.Status, address, reason)
 	})
 }
@@ -123,7 +123,7 @@ func TestGateway(t *testing.T) {
 	asked := netip.MustParseAddr("10.99.7.7")
 	t.Run("by spec.addresses", func(t *testing.T) {
 		b.patch(t, gateways+"/web", `{"spec": {"addresses": [{"type": "IPAddress", "value": "`+asked.String()+`"}]}}`)
-		b.has(t, gatewayService, asked)
+		b.hasAddresses(t, gatewayService, asked)
 		if got := b.get(t, gatewayService).Spec.LoadBalancerIP; got != asked.String() {
 			t.Errorf("Contour has written the loadBalancerIP %q", got)
 		}
@@ -144,7 +144,7 @@ func TestGateway(t *testing.T) {
 	t.Run("by an annotation of its infrastructure", func(t *testing.T) {
 		annotated := netip.MustParseAddr("10.99.7.8")
 		b.patch(t, gateways+"/web", `{"spec": {"addresses": null, "infrastructure": {"annotations": {"herald.dev/addresses": "`+annotated.String()+`"}}}}`)
-		b.has(t, gatewayService, annotated)
+		b.hasAddresses(t, gatewayService, annotated)
 		b.gatewayHas(t, annotated, "Programmed")
 		b.leads(t, asked)
 		b.leads(t, annotated, "n1")
@@ -180,6 +180,6 @@ func (b *balancers) testGatewayServices(t *testing.T) {
 	}
 	b.leads(t, external)
 	b.update(t, "external", annotated("addresses", external.String()), func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
-	b.has(t, "external", external)
+	b.hasAddresses(t, "external", external)
 	b.leads(t, external, "n1")
 }

@@ -29,21 +29,21 @@ func TestKube(t *testing.T) {
 		LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: &mode}}},
 		Conditions:   []metav1.Condition{{Type: "herald.dev/AddressAssigned", Status: metav1.ConditionTrue, Reason: "Assigned", LastTransitionTime: metav1.NewTime(time.Now())}},
 	}
-	is, err := c.WriteServiceStatus(t.Context(), read, status)
+	written, err := c.WriteServiceStatus(t.Context(), read, status)
 	site.Must(t, err)
-	if got := state(is); got != "10.0.0.1 Assigned" || len(is.Annotations) != 1 {
-		t.Errorf("the Service is %q with %v", got, is.Annotations)
+	if got := state(written); got != "10.0.0.1 Assigned" || len(written.Annotations) != 1 {
+		t.Errorf("the Service is %q with %v", got, written.Annotations)
 	}
 	if _, err := c.WriteServiceStatus(t.Context(), read, corev1.ServiceStatus{}); !apierrors.IsConflict(err) {
 		t.Errorf("on top of an old version: %v, want a conflict", err)
 	}
-	is, err = c.WriteServiceStatus(t.Context(), is, corev1.ServiceStatus{})
+	written, err = c.WriteServiceStatus(t.Context(), written, corev1.ServiceStatus{})
 	site.Must(t, err)
-	if len(is.Status.Conditions)+len(is.Status.LoadBalancer.Ingress) != 0 {
-		t.Errorf("the status is %+v, want it empty", is.Status)
+	if len(written.Status.Conditions)+len(written.Status.LoadBalancer.Ingress) != 0 {
+		t.Errorf("the status is %+v, want it empty", written.Status)
 	}
 	k.Do(t, http.MethodDelete, servicesPath+"/w", nil, nil)
-	if _, err := c.WriteServiceStatus(t.Context(), is, status); !apierrors.IsNotFound(err) {
+	if _, err := c.WriteServiceStatus(t.Context(), written, status); !apierrors.IsNotFound(err) {
 		t.Errorf("of a Service that is gone: %v", err)
 	}
 

@@ -115,10 +115,10 @@ func (b *balancers) testNodes(t *testing.T) {
 	site.Must(t, b.Exclude(ctx, "n2", false))
 	b.leads(t, vip, b.Members()...)
 
-	unavailable := func(is corev1.ConditionStatus) {
+	unavailable := func(status corev1.ConditionStatus) {
 		t.Helper()
 		b.patch(t, services.Nodes+"/n3/status", `{"status": {"conditions": [
-			{"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "`+string(is)+`"}]}}`)
+			{"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "`+string(status)+`"}]}}`)
 	}
 	unavailable(corev1.ConditionTrue)
 	b.leads(t, vip, "n1", "n2")

@@ -99,7 +99,7 @@ func (b *balancers) testFamiliesChange(t *testing.T) {
 			s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &single, []corev1.IPFamily{v4}
 			s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
 		})
-		b.has(t, "grows", first)
+		b.hasAddresses(t, "grows", first)
 		b.announced(t, second)
 	}
 	b.unmoved(t, first)

@@ -269,8 +269,8 @@ func (b *balancers) address(t *testing.T, name string) netip.Addr {
 	return b.assigned(t, name, 1)[0]
 }
 
-// has waits until a Service has just these addresses in its status.
-func (b *balancers) has(t *testing.T, name string, want ...netip.Addr) {
+// hasAddresses waits until a Service has just these addresses in its status.
+func (b *balancers) hasAddresses(t *testing.T, name string, want ...netip.Addr) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		got := addressesOf(b.get(t, name))
@@ -390,11 +390,11 @@ func (b *balancers) writes(t *testing.T) map[string]int {
 			continue
 		}
 		if e.ObjectRef.Resource == "services" {
-			is := fmt.Sprint(addressesOf(&e.RequestObject), conditionOf(&e.RequestObject))
-			if wrote[e.ObjectRef.Name] == is {
+			status := fmt.Sprint(addressesOf(&e.RequestObject), conditionOf(&e.RequestObject))
+			if wrote[e.ObjectRef.Name] == status {
 				continue
 			}
-			wrote[e.ObjectRef.Name] = is
+			wrote[e.ObjectRef.Name] = status
 		}
 		counts[e.Verb+" "+e.ObjectRef.Resource]++
 	}
@@ -456,15 +456,15 @@ const forged = "test/forged"
 
 func (w *auditor) look(list []corev1.Service) {
 	w.looks++
-	has := make(map[netip.Addr]*corev1.Service)
+	owners := make(map[netip.Addr]*corev1.Service)
 	for i := range list {
 		s := &list[i]
 		if s.Annotations[forged] != "" {
 			continue
 		}
 		for _, a := range addressesOf(s) {
-			other := has[a]
-			if has[a] = s; other == nil {
+			other := owners[a]
+			if owners[a] = s; other == nil {
 				continue
 			}
 			if key := s.Annotations["herald.dev/share"]; key == "" || key != other.Annotations["herald.dev/share"] {

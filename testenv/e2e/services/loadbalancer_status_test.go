@@ -91,13 +91,13 @@ func (b *balancers) testCollection(t *testing.T) {
 	b.create(t, balancer("doomed-1", doomed), "n1")
 	b.create(t, balancer("doomed-2", doomed), "n1")
 	b.create(t, balancer("stays"), "n1")
-	one, two, stays := b.address(t, "doomed-1"), b.address(t, "doomed-2"), b.address(t, "stays")
-	for _, vip := range []netip.Addr{one, two, stays} {
+	first, two, stays := b.address(t, "doomed-1"), b.address(t, "doomed-2"), b.address(t, "stays")
+	for _, vip := range []netip.Addr{first, two, stays} {
 		b.leads(t, vip, b.Members()...)
 	}
 	b.routes.Mark()
 	site.Must(t, b.API.Delete(t.Context(), services.Services+"?labelSelector=doomed%3Dyes"))
-	b.leads(t, one)
+	b.leads(t, first)
 	b.leads(t, two)
 	b.unmoved(t, stays)
 }

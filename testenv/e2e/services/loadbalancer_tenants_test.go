@@ -144,8 +144,8 @@ func (b *balancers) testWanted(t *testing.T) {
 	for i := range many {
 		s := balancer(fmt.Sprintf("wants-%d", i), annotated("addresses", want.String()), label)
 		all.Go(func() {
-			one := services.Service{Name: s.Name, Endpoints: []string{"n1"}, Edit: func(o *corev1.Service) { *o = *s }}
-			if err := b.Create(t.Context(), one); err != nil {
+			service := services.Service{Name: s.Name, Endpoints: []string{"n1"}, Edit: func(o *corev1.Service) { *o = *s }}
+			if err := b.Create(t.Context(), service); err != nil {
 				t.Error(err)
 			}
 		})
@@ -191,7 +191,7 @@ func (b *balancers) testThief(t *testing.T) {
 	b.routes.Mark()
 	for range 3 {
 		b.patch(t, services.Services+"/thief/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "`+vip.String()+`", "ipMode": "VIP"}]}}}`)
-		b.has(t, "thief", own)
+		b.hasAddresses(t, "thief", own)
 	}
 	b.leads(t, own, "n2")
 	b.unmoved(t, vip)
@@ -269,7 +269,7 @@ func (b *balancers) testRestless(t *testing.T) {
 	}
 	b.update(t, "restless", annotated("addresses", "10.99.6.100"))
 	want := netip.MustParseAddr("10.99.6.100")
-	b.has(t, "restless", want)
+	b.hasAddresses(t, "restless", want)
 	b.leads(t, want, b.Members()...)
 	for i := range 7 {
 		b.leads(t, netip.MustParseAddr(fmt.Sprintf("10.99.6.%d", i+1)))

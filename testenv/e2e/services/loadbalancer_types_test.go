@@ -162,7 +162,7 @@ func (b *balancers) testNodePorts(t *testing.T) {
 // testMixedProtocols: one port number may have several protocols, in one Service or in
 // several that share an address.
 func (b *balancers) testMixedProtocols(t *testing.T) {
-	of := func(protocols ...corev1.Protocol) func(*corev1.Service) {
+	portsOf := func(protocols ...corev1.Protocol) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			s.Spec.Ports = nil
 			for _, p := range protocols {
@@ -170,13 +170,13 @@ func (b *balancers) testMixedProtocols(t *testing.T) {
 			}
 		}
 	}
-	b.led(t, balancer("mixed", of(corev1.ProtocolTCP, corev1.ProtocolUDP)), "n1")
+	b.led(t, balancer("mixed", portsOf(corev1.ProtocolTCP, corev1.ProtocolUDP)), "n1")
 
-	b.create(t, balancer("tcp", of(corev1.ProtocolTCP), annotated("share", "dns")), "n1")
+	b.create(t, balancer("tcp", portsOf(corev1.ProtocolTCP), annotated("share", "dns")), "n1")
 	vip := b.address(t, "tcp")
-	b.create(t, balancer("udp", of(corev1.ProtocolUDP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
+	b.create(t, balancer("udp", portsOf(corev1.ProtocolUDP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
 	b.keeps(t, "udp", vip)
-	b.create(t, balancer("tcp2", of(corev1.ProtocolTCP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
+	b.create(t, balancer("tcp2", portsOf(corev1.ProtocolTCP), annotated("share", "dns"), annotated("addresses", vip.String())), "n1")
 	b.awaits(t, "tcp2", "AddressConflict")
 	// A shared address stays until its last owner is gone.
 	b.leads(t, vip, b.Members()...)

@@ -120,12 +120,12 @@ func (b *balancers) testPage(t *testing.T, vip string) {
 	for _, node := range b.Members() {
 		b.shows(t, node, "<td>"+node+` <span class="faint">this node</span><td>`)
 		_, table, _ := strings.Cut(b.page(t, node), `<h2 id="nodes">`)
-		for _, of := range b.Members() {
-			_, row, _ := strings.Cut(table, "<tr><td>"+of)
+		for _, member := range b.Members() {
+			_, row, _ := strings.Cut(table, "<tr><td>"+member)
 			row, _, _ = strings.Cut(row, "</tr>")
 			for _, want := range []string{`<div class="good">` + services.RouterAddress + " established ", "<div>1 announced: " + vip + "</div>"} {
 				if !strings.Contains(row, want) {
-					t.Errorf("%s shows no %q of %s: %s", node, want, of, row)
+					t.Errorf("%s shows no %q of %s: %s", node, want, member, row)
 				}
 			}
 		}

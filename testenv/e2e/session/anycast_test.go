@@ -212,9 +212,9 @@ func (a *anycastSite) since(t *testing.T, at time.Time) (all, failed []question)
 // moved reports whether the router changed the route to the VIP during a question over
 // TCP. Then the other server may get its remaining packets and resets the unknown
 // connection, which is unavoidable.
-func (a *anycastSite) moved(one question) bool {
-	changes := slices.DeleteFunc(a.routes.Since(), func(c routes.Change) bool { return c.Prefix != site.HostPrefix(one.vip) })
-	return one.network == "tcp" && site.Cuts(changes, one.at, one.ended)
+func (a *anycastSite) moved(q question) bool {
+	changes := slices.DeleteFunc(a.routes.Since(), func(c routes.Change) bool { return c.Prefix != site.HostPrefix(q.vip) })
+	return q.network == "tcp" && site.Cuts(changes, q.at, q.ended)
 }
 
 // answered checks that all questions since an instant were answered, except moved

@@ -65,9 +65,9 @@ func clocks(t *testing.T) (wall, mono time.Duration) {
 	return time.Duration(a.Nano()), time.Duration(b.Nano())
 }
 
-func setClock(t *testing.T, to time.Duration) {
+func setClock(t *testing.T, wall time.Duration) {
 	t.Helper()
-	ts := unix.NsecToTimespec(int64(to))
+	ts := unix.NsecToTimespec(int64(wall))
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {
 		t.Error(err)
 	}

@@ -31,10 +31,10 @@ func TestDefaultGateway(t *testing.T) {
 	site.Boot(t, s.Lab, "r1", "r2", "s")
 	route := func(argv ...string) {
 		t.Helper()
-		for _, family := range []struct{ version, from, to string }{{"-4", "10.0.N.254", ""}, {"-6", "fd00:N::254", ""}} {
+		for _, family := range []struct{ version, old, next string }{{"-4", "10.0.N.254", ""}, {"-6", "fd00:N::254", ""}} {
 			command := []string{"ip", family.version, "route", argv[0], "default"}
 			if len(argv) > 1 {
-				command = append(command, "via", strings.Replace(family.from, "N", argv[1], 1))
+				command = append(command, "via", strings.Replace(family.old, "N", argv[1], 1))
 			}
 			_, err := s.Node("s").Run(t.Context(), command...)
 			site.Must(t, err)
@@ -60,7 +60,7 @@ func TestDefaultGateway(t *testing.T) {
 		}
 	}
 
-	from, to := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
+	old, next := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
 	route("replace", "2")
 	for _, vip := range []string{site.VIP4, site.VIP6} {
 		if p := s.Path(t, "r2", vip); p.ASPath != "64512" {
@@ -68,9 +68,9 @@ func TestDefaultGateway(t *testing.T) {
 		}
 		s.NoPath(t, "r1", vip)
 		site.Eventually(t, site.Soon, func() error { // bgpd knows before the kernel does
-			return site.ErrorIf(len(from.Steps(vip)) == 0, "r1 has not changed its route to %s", vip)
+			return site.ErrorIf(len(old.Steps(vip)) == 0, "r1 has not changed its route to %s", vip)
 		})
-		lost, got := from.Steps(vip), to.Steps(vip)
+		lost, got := old.Steps(vip), next.Steps(vip)
 		if len(lost) != 1 || len(got) != 1 || got[0].At.After(lost[0].At) {
 			t.Errorf("%s: r1 changed its route %v, r2 %v: want r2 to have it, then r1 to lose it", vip, lost, got)
 			continue

@@ -44,22 +44,22 @@ func TestLinkFlaps(t *testing.T) {
 	t.Parallel()
 	s := newAnnouncingSite(t, nil)
 	calm := watchBystander(t, s)
-	one, other := s.Link("s", "r1"), s.Link("s", "r2")
+	first, other := s.Link("s", "r1"), s.Link("s", "r2")
 	for range 20 {
-		site.Must(t, one.Down())
-		site.Must(t, one.Heal())
+		site.Must(t, first.Down())
+		site.Must(t, first.Heal())
 	}
 	announced(t, s)
 	calm.untouched(t)
 
-	site.Must(t, one.Down())
+	site.Must(t, first.Down())
 	site.Must(t, other.Down())
 	onlyOn(t, s)
 	for _, p := range plainPeers {
 		down(t, s, p.peer)
 	}
 	s.HasAddress(t, site.VIP4, true) // s is healthy, and its own clients reach it
-	site.Must(t, one.Heal())
+	site.Must(t, first.Heal())
 	site.Must(t, other.Heal())
 	announced(t, s)
 }

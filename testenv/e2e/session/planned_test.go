@@ -39,13 +39,13 @@ func TestMoveBetweenPeers(t *testing.T) {
 	if paths, _, err := s.Router("r2").Paths(t, site.VIP4); err != nil || len(paths) > 0 {
 		t.Fatalf("r2 has %v (%v), which is not for it", paths, err)
 	}
-	from, to := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
+	old, next := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
 
 	inPlace(t, s.Config, twoPeers(`, peers: [10.0.2.254]`))
 	s.Path(t, "r2", site.VIP4)
 	var lost time.Time
 	site.Eventually(t, site.Soon, func() error {
-		for _, c := range from.Since() {
+		for _, c := range old.Since() {
 			if len(c.Now) == 0 {
 				lost = c.At
 				return nil
@@ -53,7 +53,7 @@ func TestMoveBetweenPeers(t *testing.T) {
 		}
 		return fmt.Errorf("r1 still has the route")
 	})
-	if got := to.First(site.IP("10.0.2.1")); got.IsZero() || got.After(lost) {
+	if got := next.First(site.IP("10.0.2.1")); got.IsZero() || got.After(lost) {
 		t.Errorf("r1 lost the route at %v, r2 had it from %v", lost, got)
 	}
 	wantUpdates(t, s.Node("r1"),
@@ -63,7 +63,7 @@ func TestMoveBetweenPeers(t *testing.T) {
 	inPlace(t, s.Config, twoPeers(""))
 	s.Path(t, "r1", site.VIP4)
 	s.Path(t, "r2", site.VIP4)
-	to.Kept(t)
+	next.Kept(t)
 	onceUp(t, s, "r1", "10.0.1.1")
 	onceUp(t, s, "r2", "10.0.2.1")
 }

@@ -91,8 +91,8 @@ const lag = 100 * time.Millisecond
 
 // Cuts reports whether one of the changes may have happened between two instants. A
 // test that excuses failures by it also bounds their number.
-func Cuts(changes []routes.Change, from, to time.Time) bool {
-	return slices.ContainsFunc(changes, func(c routes.Change) bool { return !c.At.Before(from) && !c.At.After(to.Add(lag)) })
+func Cuts(changes []routes.Change, start, end time.Time) bool {
+	return slices.ContainsFunc(changes, func(c routes.Change) bool { return !c.At.Before(start) && !c.At.After(end.Add(lag)) })
 }
 
 // Untouched checks that no route has changed since the last mark.

@@ -160,19 +160,21 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 		lb := &asked.Items[at]
 		lb.Spec = *spec
 		want := tenant.Derive("acme", lb, tenant.Backends{Nodes: backends, Answers: func(string) bool { return true }, Limit: int(acme.Spec.Nodes.MaxPerService)})
-		at = slices.IndexFunc(derived.Items, func(is corev1.Service) bool {
-			return is.Name == want.Service.Name && tenant.SameService(&is, want.Service)
+		at = slices.IndexFunc(derived.Items, func(s corev1.Service) bool {
+			return s.Name == want.Service.Name && tenant.SameService(&s, want.Service)
 		})
 		if at < 0 {
 			return fmt.Errorf("the Service derived from %s is not %+v", s.Name, want.Service)
 		}
 		for _, slice := range want.Slices {
-			if !slices.ContainsFunc(slicesThere.Items, func(is discoveryv1.EndpointSlice) bool { return is.Name == slice.Name && tenant.SameSlice(&is, slice) }) {
+			if !slices.ContainsFunc(slicesThere.Items, func(existing discoveryv1.EndpointSlice) bool {
+				return existing.Name == slice.Name && tenant.SameSlice(&existing, slice)
+			}) {
 				return fmt.Errorf("the slice derived from %s is not %+v", s.Name, slice)
 			}
 		}
-		if has, there := service.StatusAddresses(s), service.StatusAddresses(&derived.Items[at]); len(there) == 0 || !slices.Equal(has, there) {
-			return fmt.Errorf("%s has the addresses %v, and its derived Service %v", s.Name, has, there)
+		if got, there := service.StatusAddresses(s), service.StatusAddresses(&derived.Items[at]); len(there) == 0 || !slices.Equal(got, there) {
+			return fmt.Errorf("%s has the addresses %v, and its derived Service %v", s.Name, got, there)
 		}
 	}
 	if len(derived.Items) != served || len(asked.Items) != served {

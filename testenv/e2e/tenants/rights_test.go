@@ -113,8 +113,8 @@ func TestRightsAreUsed(t *testing.T) {
 			if r.ObjectRef == nil || !slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
 				continue
 			}
-			if of := r.ObjectRef; slices.Contains([]string{"tcploadbalancers", "endpointslices", "services"}, of.Resource) {
-				out = append(out, fmt.Sprintf("%s %s/%s %s", r.Verb, of.Resource, of.Subresource, of.Name))
+			if object := r.ObjectRef; slices.Contains([]string{"tcploadbalancers", "endpointslices", "services"}, object.Resource) {
+				out = append(out, fmt.Sprintf("%s %s/%s %s", r.Verb, object.Resource, object.Subresource, object.Name))
 			}
 		}
 		return out

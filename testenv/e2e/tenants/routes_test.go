@@ -114,8 +114,8 @@ func conditioned(t *testing.T, api *services.API, path, condition, status, reaso
 		return err
 	}
 	for _, p := range r.Status.Parents {
-		for _, is := range p.Conditions {
-			if is.Type == condition && is.Status == status && is.Reason == reason && is.ObservedGeneration == r.Metadata.Generation {
+		for _, c := range p.Conditions {
+			if c.Type == condition && c.Status == status && c.Reason == reason && c.ObservedGeneration == r.Metadata.Generation {
 				return nil
 			}
 		}
@@ -159,7 +159,7 @@ func TestRoutes(t *testing.T) {
 	v.reaches(t, acme, h)
 	site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/route", "Accepted", "True", "Accepted") })
 
-	for name, of := range map[string]struct{ spec, condition, reason string }{
+	for name, want := range map[string]struct{ spec, condition, reason string }{
 		"a refused hostname":  {"hostnames: [www.example.com], rules: [{backendRefs: [{name: web, port: 80}]}]", "Accepted", "Refused"},
 		"a missing Service":   {"rules: [{matches: [{path: {value: /missing}}], backendRefs: [{name: missing, port: 80}]}]", "ResolvedRefs", "BackendNotFound"},
 		"a missing listener":  {"rules: [{backendRefs: [{name: web, port: 80}]}]", "Accepted", "NoMatchingParent"},
@@ -171,8 +171,8 @@ func TestRoutes(t *testing.T) {
 			if name == "a missing listener" {
 				parent = "{name: front, sectionName: other}"
 			}
-			apply(t, acme, fmt.Sprintf("{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s, namespace: default}, spec: {parentRefs: [%s], %s}}\n", id, parent, of.spec))
-			site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/"+id, of.condition, "False", of.reason) })
+			apply(t, acme, fmt.Sprintf("{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s, namespace: default}, spec: {parentRefs: [%s], %s}}\n", id, parent, want.spec))
+			site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/"+id, want.condition, "False", want.reason) })
 			site.Must(t, acme.API.Delete(t.Context(), routes+"/"+id))
 		})
 	}
@@ -257,8 +257,8 @@ func ingressNamed(t *testing.T, c *tenants.Cluster, want string) error {
 	if err := c.API.Get(t.Context(), "/apis/networking.k8s.io/v1/namespaces/default/ingresses/web", &in); err != nil {
 		return err
 	}
-	is := in.Status.LoadBalancer.Ingress
-	return site.ErrorIf(len(is) != 1 || is[0].Hostname != want, "the Ingress has %+v, want %s, and its events say %q", is, want, events(t, c))
+	ingress := in.Status.LoadBalancer.Ingress
+	return site.ErrorIf(len(ingress) != 1 || ingress[0].Hostname != want, "the Ingress has %+v, want %s, and its events say %q", ingress, want, events(t, c))
 }
 
 // events returns the events about Ingresses.

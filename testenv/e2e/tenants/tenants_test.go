@@ -22,9 +22,9 @@ import (
 const allowed = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32767, probe: {protocol: None}}, quota: {services: 5}}`
 
 // derived returns the objects of a tenant's Service in the load-balancing cluster.
-func (b *lbCluster) derived(t *testing.T, name, of string) (s corev1.Service, endpoints []string) {
+func (b *lbCluster) derived(t *testing.T, name, service string) (s corev1.Service, endpoints []string) {
 	t.Helper()
-	derived, _ := tenant.DerivedNames("default." + of)
+	derived, _ := tenant.DerivedNames("default." + service)
 	at := tenant.Namespace(name)
 	b.Do(t, http.MethodGet, "/api/v1/namespaces/"+at+"/services/"+derived, nil, &s)
 	var list discoveryv1.EndpointSliceList
@@ -167,14 +167,14 @@ func TestCopiesAreOfBackends(t *testing.T) {
 }
 
 // gone waits until no object of a Service is left.
-func (b *lbCluster) gone(t *testing.T, name, of string) {
+func (b *lbCluster) gone(t *testing.T, name, service string) {
 	t.Helper()
-	derived, _ := tenant.DerivedNames("default." + of)
+	derived, _ := tenant.DerivedNames("default." + service)
 	at := tenant.Namespace(name)
 	site.Eventually(t, site.Soon, func() error {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + at + "/services/" + derived,
-			"/apis/herald.dev/v1alpha1/namespaces/" + at + "/tcploadbalancers/default." + of,
+			"/apis/herald.dev/v1alpha1/namespaces/" + at + "/tcploadbalancers/default." + service,
 			"/apis/discovery.k8s.io/v1/namespaces/" + at + "/endpointslices/" + derived + "-ipv4",
 		} {
 			if err := b.API.Get(t.Context(), path, nil); err == nil {

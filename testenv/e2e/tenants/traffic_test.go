@@ -152,8 +152,8 @@ func (c *clusters) nodesOf(t *testing.T, service string) (out []string) {
 func (c *clusters) sentTo(t *testing.T, nodes ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
-		is := c.nodesOf(t, "web")
-		return site.ErrorIf(!slices.Equal(is, nodes), "connections are sent to %v, want %v", is, nodes)
+		got := c.nodesOf(t, "web")
+		return site.ErrorIf(!slices.Equal(got, nodes), "connections are sent to %v, want %v", got, nodes)
 	})
 }
 
@@ -182,8 +182,8 @@ func (c *clusters) says(t *testing.T, condition string, status bool, message str
 		if err := c.Balancing.API.Get(t.Context(), site.HeraldPath("tenants")+"/acme", &a); err != nil {
 			return err
 		}
-		is := meta.FindStatusCondition(a.Status.Conditions, condition)
-		ok := is != nil && (is.Status == "True") == status && strings.Contains(is.Message+strings.Join(a.Status.Refused, "\n"), message)
+		got := meta.FindStatusCondition(a.Status.Conditions, condition)
+		ok := got != nil && (got.Status == "True") == status && strings.Contains(got.Message+strings.Join(a.Status.Refused, "\n"), message)
 		return site.ErrorIf(!ok, "the Tenant has the status %+v, want %s to be %v, and %q", a.Status, condition, status, message)
 	})
 }
@@ -383,9 +383,9 @@ func (c *clusters) local(t *testing.T) {
 	for _, nodes := range [][]string{{"acme2"}, {"acme1", "acme3"}, {"acme1", "acme2"}} {
 		site.Must(t, c.acme.SetEndpoints(soon(t), "local", nodes...))
 		site.Eventually(t, site.Soon, func() error {
-			is := c.nodesOf(t, "local")
-			if !slices.Equal(is, nodes) {
-				return fmt.Errorf("connections are sent to %v, want %v", is, nodes)
+			got := c.nodesOf(t, "local")
+			if !slices.Equal(got, nodes) {
+				return fmt.Errorf("connections are sent to %v, want %v", got, nodes)
 			}
 			now := time.Now()
 			client.GoesOn(t, 100)

@@ -149,22 +149,22 @@ func (v visitor) call(ctx context.Context, url, message string) (server string, 
 func (v visitor) talk(ctx context.Context, address string, messages ...string) (server string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	to, err := url.Parse(address)
+	u, err := url.Parse(address)
 	if err != nil {
 		return "", err
 	}
-	config, err := websocket.NewConfig(address, "http://"+to.Host)
+	config, err := websocket.NewConfig(address, "http://"+u.Host)
 	if err != nil {
 		return "", err
 	}
-	port := map[string]string{"ws": "80", "wss": "443"}[to.Scheme]
-	conn, err := v.DialName(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
+	port := map[string]string{"ws": "80", "wss": "443"}[u.Scheme]
+	conn, err := v.DialName(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if to.Scheme == "wss" {
-		conn = tls.Client(conn, &tls.Config{RootCAs: v.ca, ServerName: to.Hostname(), NextProtos: []string{"http/1.1"}})
+	if u.Scheme == "wss" {
+		conn = tls.Client(conn, &tls.Config{RootCAs: v.ca, ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}})
 	}
 	end, _ := ctx.Deadline()
 	if err := conn.SetDeadline(end); err != nil {
