@@ -55,10 +55,10 @@ func BenchmarkThousand(b *testing.B) {
 // held is an election in which this node holds every lease.
 type held struct{ until time.Time }
 
-func (*held) Stand(string, speaker.Flat)   {}
-func (*held) Resign(string)                {}
-func (*held) Forget(string)                {}
-func (h *held) Lease(string) speaker.Lease { return speaker.Lease{Until: h.until} }
+func (*held) Campaign(string, speaker.Flat) {}
+func (*held) StepDown(string)               {}
+func (*held) Forget(string)                 {}
+func (h *held) Lease(string) speaker.Lease  { return speaker.Lease{Until: h.until} }
 
 // open is a fence, and an announcer, that cost no time.
 type open struct{}

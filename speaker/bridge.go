@@ -6,41 +6,38 @@ import (
 	"time"
 )
 
-// Bridge sends new connections to a VIP on to other nodes that serve it, for as long as
-// routers, or neighbours, still send them to this one. Open and Close never wait, since a
+// Bridge forwards new connections to a VIP to other nodes that serve it, while routers or
+// neighbours still send them to this node. Open and Close never wait, since a
 // withdrawal calls them, and take effect in the order of the calls. The bridge itself reports
 // its errors: nothing here depends on it.
 type Bridge interface {
-	// Open sends new connections to addrs on, while there are any and until a time at the
-	// latest. Those for which no other node is known to serve are left as they are.
+	// Open forwards new connections to addrs until they cease, at the latest at a time. It leaves
+	// connections alone if no other node is known to serve them.
 	Open(until time.Time, addrs ...netip.Addr)
-	// Close ends that. It is called before addrs are served here again.
+	// Close stops the forwarding. The speaker calls it before it serves addrs again.
 	Close(addrs ...netip.Addr)
 	// Held counts, per VIP, the established connections from remote clients that other members forward here. It lists all
 	// sockets of the node, which can take a second: it is called once a second in a drain with a deadline, without a lock.
 	Held(addrs ...netip.Addr) (map[netip.Addr]int, error)
 }
 
-// longestBridge is how long new connections are sent on at most after a step of a
-// withdrawal that routers are to act on.
+// longestBridge is the maximum time of forwarding after a step that routers react to.
 const longestBridge = time.Minute
 
-// step is all that bears on whether new connections to an address are sent on when its
-// stage changes.
+// step is the input for the decision whether a change of stage opens the bridge.
 type step struct {
 	from, to Stage
-	bound    bool      // it had got onto its link, so that somebody may know the way to it
-	paused   bool      // this process stood still: what it knows of the others is old, too
+	bound    bool      // the address was on its link, so that clients may have learned it
+	paused   bool      // this process was paused, so its knowledge of other members is stale
 	flat     bool      // a flat layer 2
-	lease    time.Time // when the lease ends that is given up; zero if this node does not hold it
+	lease    time.Time // end of the lease given up; zero if this node does not hold it
 }
 
-// bridgeUntil says until when new connections are sent on, at most; zero is not at all.
+// bridgeUntil returns the time until which the bridge forwards at most; zero means that it stays closed.
 //
-// Over BGP each step on the way out opens the bridge, since routers act on each with a
-// delay of their own. On a flat layer 2 it is open for no longer than the lease would have
-// lasted that is given up: within that time nobody but this node was to answer anyway. A lease
-// that was lost opens nothing.
+// Over BGP each step of a withdrawal opens the bridge, since routers react to each with their own
+// delay. On a flat layer 2 the bridge closes when the lease that the node gives up would have
+// ended: until then no other node may answer anyway. A lost lease does not open the bridge.
 func (s step) bridgeUntil(now time.Time) time.Time {
 	switch {
 	case !s.from.Advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
@@ -53,13 +50,13 @@ func (s step) bridgeUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// bridging is what of an address the bridge is to do, and has been told.
+// bridging is the state of the bridge for one address.
 type bridging struct {
 	until time.Time // zero if it is closed
-	told  bool
+	told  bool      // the bridge knows
 }
 
-// closeBridge closes the bridge for addresses that are here again, on whichever link.
+// closeBridge closes the bridge for addresses that this node announces again, on any link.
 func (s *Speaker) closeBridge() {
 	leaving := func(u *unit) bool { return !u.bridging.until.IsZero() }
 	if s.bridge == nil || !slices.ContainsFunc(s.order, leaving) {
@@ -83,8 +80,7 @@ func (s *Speaker) closeBridge() {
 	}
 }
 
-// openBridge opens the bridge for addresses that are leaving: last of all, when routes, addresses and
-// leases are out of the way.
+// openBridge opens the bridge for addresses that leave. It comes last, after routes, addresses and leases.
 func (s *Speaker) openBridge() {
 	if s.bridge == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// Stage is how far the announcement of an address has come.
+// Stage is the state of an address's announcement.
 type Stage = gracefulshutdown.Stage
 
 // The stages of an address.
@@ -19,35 +19,34 @@ const (
 	Demoted   = gracefulshutdown.Demoted
 )
 
-// position is an address's stage and since when it is there.
+// position is an address's stage and the time of the last change.
 type position struct {
 	stage Stage
 	since time.Time
 }
 
-// input is all that bears on one address.
+// input holds everything that decides the stage of one address.
 type input struct {
-	health   health.State  // what all checks of the VIP come to
-	leave    bool          // drained, handed over, or no longer in the configuration
-	linger   time.Duration // how long to stay in Lingering
-	flat     bool          // a flat layer 2: nobody is to be told before it leaves
-	unleased bool          // it needs a lease that this node does not hold
-	held     time.Time     // not to be announced anew before; zero is no matter
-	demote   bool          // what peers have is demoted, not withdrawn
-	unbound  bool          // the address never got onto its link, so nobody has been told of it
+	health   health.State  // of all checks of the VIP together
+	leave    bool          // drained, handed over, or no longer configured
+	linger   time.Duration // time to stay in Lingering
+	flat     bool          // a flat layer 2, where no notice precedes the withdrawal
+	unleased bool          // the address needs a lease that this node does not hold
+	held     time.Time     // end of the hold-down; zero if there is none
+	demote   bool          // on failure, demote an advertised route instead of withdrawing it
+	unbound  bool          // the address never was on its link, so no client knows it
 }
 
-// decide moves an address on: from where it is, to where it ought to be at
-// now. If time alone will change that, again is when; otherwise it is zero.
+// decide returns the stage that follows from the current one. again is the time at which time
+// alone changes the result; zero means never.
 //
-// Failing health withdraws everything from any stage; what it withdrew is not
-// announced again while it is held down. So does the loss of the lease, but
-// for what is lingering and has given it up on purpose. With demote, what peers have is
-// demoted instead: nothing is ever announced that was not healthy since it was
-// last withdrawn. Leaving on purpose goes through Draining and Lingering, so
-// that nothing on its way is dropped, unless the address could never be bound; it
-// is undone from any stage by not leaving any more.
-func decide(now time.Time, at position, in input) (to position, again time.Time) {
+// Failing health withdraws from any stage. A hold-down delays the next announcement. A lost
+// lease withdraws as well, except in Lingering, where the node gave the lease up on purpose.
+// With demote, an advertised route is demoted instead: decide never announces an address that
+// has not been healthy since its last withdrawal. A planned change passes Draining and
+// Lingering, so that it drops no packet; an address that was never bound skips them. When leave
+// ends, the address returns to Announced from any stage.
+func decide(now time.Time, at position, in input) (next position, again time.Time) {
 	move := func(s Stage) position {
 		if s == at.stage {
 			return at
@@ -74,7 +73,7 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 		switch {
 		case !failed, in.health == health.Healthy && !now.Before(in.held):
 			return move(Announced), time.Time{}
-		case at.stage == Demoted && !in.demote: // it has just been changed
+		case at.stage == Demoted && !in.demote: // the configuration has changed
 			at = move(Withdrawn)
 		}
 		if in.health == health.Healthy {
@@ -104,8 +103,8 @@ func decide(now time.Time, at position, in input) (to position, again time.Time)
 	return move(Withdrawn), time.Time{}
 }
 
-// depart ends the announcement of an address that leaves on purpose.
-func depart(now time.Time, in input) (to position, again time.Time) {
+// depart ends the announcement of an address in a planned change.
+func depart(now time.Time, in input) (next position, again time.Time) {
 	if in.linger == 0 {
 		return position{stage: Withdrawn, since: now}, time.Time{}
 	}

@@ -12,130 +12,127 @@ import (
 	"github.com/herald-vip/herald/netutil/fence"
 )
 
-// Flat is a node's claim to a VIP on a flat layer 2.
+// Flat holds the settings of a candidate for a VIP on a flat layer 2.
 type Flat struct {
-	// Priority decides who gets a VIP that is free, the highest first.
+	// Priority orders the candidates for a free VIP, highest first.
 	Priority int
-	// Preempt has the VIP move here from a holder of lower priority.
+	// Preempt moves the VIP here from a holder of lower priority.
 	Preempt bool
-	// Lifetime is how long its addresses outlive this process, in whole seconds from
-	// 1s to 60s, should the fence go with it. It should be no less than a lease: a
-	// node that is paused for less than that keeps the VIP.
+	// Lifetime is the lifetime of the addresses in the kernel, in whole seconds from 1s to 60s. It
+	// removes them after the death of this process, should the fence be gone too. Use at least the
+	// lease time, so that a node that pauses for less keeps the VIP.
 	Lifetime time.Duration
 }
 
-// Lease is how the lease of a VIP stands, as this node sees it.
+// Lease is the state of a VIP's PaxosLease, as this node sees it.
 type Lease struct {
-	// Until is when this node has to have stopped answering; zero if it does not hold the lease.
+	// Until is the time by which this node stops answering; zero if it does not hold the lease.
 	Until time.Time
-	// Yield is why the holder is to hand the lease over; empty if it is not.
-	Yield string
-	// Reason says who holds the lease, or why nobody does.
+	// Transfer is the reason to hand the lease over; empty if the holder keeps it.
+	Transfer string
+	// Reason names the holder, or explains why there is none.
 	Reason string
-	// Lost is why this node lost the lease; empty if it never held it.
+	// Lost is the reason why this node lost the lease; empty if it never held it.
 	Lost string
 }
 
-// Leases decides, with the other nodes, who may answer for a VIP; the daemon
-// builds it on package election. None of its methods waits for the network.
-// When a lease has changed [Speaker.LeasesChanged] is to be called, not from
-// within these methods.
+// Leases decides, with the other nodes, which node may answer for a VIP; the daemon implements it on
+// package election. Its methods do not wait for the network. After a change of a lease, call
+// [Speaker.LeasesChanged], but not from within these methods.
 type Leases interface {
-	// Stand makes this node a candidate for the VIP.
-	Stand(vip string, claim Flat)
-	// Resign ends that, and lets others have the lease at once if this node holds it.
-	Resign(vip string)
-	// Forget is Resign for a VIP that is no longer configured.
+	// Campaign makes this node a candidate for the VIP.
+	Campaign(vip string, claim Flat)
+	// StepDown ends the candidacy. If this node holds the lease, others can have it at once.
+	StepDown(vip string)
+	// Forget is StepDown for a VIP that is no longer configured.
 	Forget(vip string)
 	Lease(vip string) Lease
 }
 
-// Fence is the kernel's own guard over who answers; [fence.Fence] is.
+// Fence limits the kernel's answers to the time of a lease; [fence.Fence] implements it.
 type Fence interface {
-	// Guard makes addrs, and no others, the ones that need an opening.
+	// Guard sets the addresses that the fence filters. The kernel answers for them only after Open.
 	Guard(addrs ...netip.Addr) error
-	// Open lets the kernel answer for addrs, and take their packets, until a time at the
-	// latest. What comes too late for that, and may be in time when it is tried again, is a
-	// [fence.ErrLate].
+	// Open lets the kernel answer for addrs, and accept their packets, until a time. It returns
+	// [fence.ErrLate] if the call took too long and another try may succeed.
 	Open(until time.Time, addrs ...netip.Addr) error
-	// Try says why an opening would fail now.
+	// Try returns the error that Open would return now.
 	Try() error
-	// Accept lets it take their packets only.
+	// Accept lets the kernel accept packets to addrs without answering for them.
 	Accept(until time.Time, addrs ...netip.Addr) error
 	Close(addrs ...netip.Addr) error
 }
 
-// Announcer tells the neighbours on a link that an address is here; [arp.Announcer] does.
+// Announcer announces addresses to the neighbours on a link; [arp.Announcer] implements it.
 type Announcer interface {
-	// Announce says so until a time at the latest, which Limit moves.
+	// Announce announces addrs, and repeats that until a time. Limit moves the time.
 	Announce(until time.Time, link string, addrs ...netip.Addr) error
-	// Try says why nothing could be announced on any link.
+	// Try returns the error that would prevent announcements on every link.
 	Try() error
 	Withdraw(link string, addrs ...netip.Addr)
-	// Limit ends announcements by themselves at a time.
+	// Limit sets the time at which announcements end.
 	Limit(until time.Time, link string, addrs ...netip.Addr)
 }
 
-// FlatParts are what VIPs on a flat layer 2 need.
+// FlatParts are the parts that VIPs on a flat layer 2 need.
 type FlatParts struct {
 	Leases    Leases
 	Announcer Announcer
-	// Fence is nil where the kernel has none. Then a VIP that leaves on purpose
-	// does not linger: what is bound is answered for.
+	// Fence is nil on kernels without one. Then a VIP does not linger in a planned change,
+	// since the kernel answers for each bound address.
 	Fence Fence
 }
 
 const (
-	// afterLinger is what the fence lets through longer than an address lingers, so that it does not close too early.
+	// afterLinger is the time for which the fence stays open after an address has lingered, so that it does not close too early.
 	afterLinger = 500 * time.Millisecond
-	// firstBackoff is how long a node that could not answer for a VIP it held leaves it to
-	// others; twice as long each time that happens again, up to longestBackoff, until it could.
+	// firstBackoff is the time for which a holder that could not answer leaves the VIP to others. It
+	// doubles with each failure, up to longestBackoff, and starts again after a success.
 	firstBackoff   = 2 * time.Second
 	longestBackoff = time.Minute
-	// lateFor is how long a holder tries to open a fence that is too busy to do so in time, to
-	// tell the neighbours, or to put back an address that was taken away, before it leaves the
-	// VIP to others: a few renewals of the lease. Many addresses that come at once keep a
-	// node busy; to pass them on would keep all of them busy.
+	// lateFor is the time, a few renewals of the lease, for which a holder retries before it leaves
+	// the VIP to others: to open a busy fence, to reach the neighbours, or to restore a removed
+	// address. Many addresses at once keep a node busy; passing them on would keep all nodes busy.
 	lateFor = time.Second
 )
 
-// fencing is what of an address the neighbours and the fence have been told.
+// fencing is the state of the fence and of the neighbour announcements for one address.
 type fencing struct {
 	state fenceState
 	until time.Time // when the fence closes by itself
-	told  bool      // neighbours were
-	limit time.Time // until when they may be told again
+	told  bool      // the neighbours know of the address
+	limit time.Time // end of the repeated announcements
 }
 
-// backoff keeps a node from contesting a VIP that it cannot answer for.
+// backoff keeps a node from campaigning for a VIP that it cannot answer for.
 type backoff struct {
 	until time.Time
-	next  time.Duration // how long the next one is to be
+	next  time.Duration // length of the next one
 	err   error
 }
 
-// fenceState is what the fence lets through.
+// fenceState is the traffic that the fence lets through.
 type fenceState int
 
 const (
 	closed fenceState = iota
 	accepting
 	answering
-	doubtful // it was answering, and may have closed
+	unconfirmed // it was answering and may have closed
 )
 
-// open says whether the kernel may answer until the fence closes by itself.
-func (f fencing) open() bool { return f.state == answering || f.state == doubtful }
+// open reports whether the kernel may answer until the fence closes by itself.
+func (f fencing) open() bool { return f.state == answering || f.state == unconfirmed }
 
-// applyLease adds to what bears on an address what its lease does.
-func (s *Speaker) applyLease(now time.Time, u *unit, in input, is assessment) (input, assessment) {
+// applyLease adds the state of the lease to the input of a decision.
+func (s *Speaker) applyLease(now time.Time, u *unit, in input, checks assessment) (input, assessment) {
 	lease := s.flat.Leases.Lease(u.vip.Name)
 	in.flat = true
 	if s.flat.Fence == nil {
 		in.linger = 0
 	}
-	if lease.Yield != "" && !in.leave {
-		in.leave, is.reason = true, lease.Yield
+	if lease.Transfer != "" && !in.leave {
+		in.leave, checks.reason = true, lease.Transfer
 	}
 	in.unleased = !now.Before(lease.Until)
 	switch {
@@ -146,39 +143,38 @@ func (s *Speaker) applyLease(now time.Time, u *unit, in input, is assessment) (i
 		s.lapsed[u.vip.Name] = true
 	}
 	u.lease = lease.Until
-	u.claims = is.health == health.Healthy && !in.leave && !now.Before(in.held)
+	u.claims = checks.health == health.Healthy && !in.leave && !now.Before(in.held)
 	if u.claims && in.unleased {
-		is.reason = lease.Reason
+		checks.reason = lease.Reason
 		if u.at.stage == Announced && lease.Lost != "" {
-			is.reason = "lease lost: " + lease.Lost + "; " + lease.Reason
+			checks.reason = "lease lost: " + lease.Lost + "; " + lease.Reason
 		}
 	}
 	if b := s.backoffs[u.vip.Name]; now.Before(b.until) {
 		if in.unleased = true; u.claims {
-			u.claims, is.reason = false, fmt.Sprintf("left to others for a while: %v", b.err)
+			u.claims, checks.reason = false, fmt.Sprintf("left to others for a while: %v", b.err)
 		}
 		s.wakeAt(b.until)
 	}
-	return in, is
+	return in, checks
 }
 
-// updateCandidacies stands for the VIPs that this node could serve and resigns from the
-// others, but not before the kernel has stopped answering for them. It does not stand for what
-// it could not answer for: the others would lose the VIP to it.
+// updateCandidacies campaigns for the VIPs that this node can serve. It steps down from the others
+// once the kernel has stopped answering for them. A node that could not answer does not campaign, since
+// the others would lose the VIP to it.
 //
-// A lease that lapsed is resigned from as well, to stand for it anew: a node that
-// can only not hear has been granted more than it knows of, which the others
-// would wait for.
+// The node also steps down after a lease has lapsed, and campaigns again. A node that sends but does not
+// receive may hold grants it never saw; it steps down so that others need not wait them out.
 func (s *Speaker) updateCandidacies(now time.Time) {
 	claims := make(map[string]Flat)
-	unable := make(map[string]bool) // of those that it would stand for
+	unable := make(map[string]bool) // VIPs that this node would campaign for
 	inability := sync.OnceValue(func() error { return s.inability(now) })
 	open := make(map[string]bool)
 	for _, u := range s.order {
 		if u.vip.Flat == nil {
 			continue
 		}
-		if _, stands := s.stands[u.vip.Name]; u.claims && !stands {
+		if _, candidate := s.candidacies[u.vip.Name]; u.claims && !candidate {
 			if err := cmp.Or(inability(), s.addresses.Try(u.Interface, u.Addr)); err != nil {
 				s.recordObstacle(u, err)
 				unable[u.vip.Name] = true
@@ -192,22 +188,22 @@ func (s *Speaker) updateCandidacies(now time.Time) {
 	for name := range unable {
 		delete(claims, name)
 	}
-	for name := range s.stands {
+	for name := range s.candidacies {
 		if _, ok := claims[name]; (!ok || s.lapsed[name]) && !open[name] {
-			delete(s.stands, name)
+			delete(s.candidacies, name)
 			delete(s.lapsed, name)
-			s.flat.Leases.Resign(name)
+			s.flat.Leases.StepDown(name)
 		}
 	}
 	for name, claim := range claims {
-		if stands, ok := s.stands[name]; !ok || stands != claim {
-			s.stands[name] = claim
-			s.flat.Leases.Stand(name, claim)
+		if present, ok := s.candidacies[name]; !ok || present != claim {
+			s.candidacies[name] = claim
+			s.flat.Leases.Campaign(name, claim)
 		}
 	}
 }
 
-// answers says whether the neighbours may get an answer from the kernel.
+// answers reports whether the kernel may answer the neighbours.
 func (u *unit) answers(now time.Time, fenced bool) bool {
 	if fenced && (!u.fence.open() || !now.Before(u.fence.until)) {
 		return false
@@ -215,7 +211,7 @@ func (u *unit) answers(now time.Time, fenced bool) bool {
 	return u.bound != absent
 }
 
-// guardAddresses tells the fence which addresses there are.
+// guardAddresses passes all flat addresses to the fence.
 func (s *Speaker) guardAddresses() {
 	if s.flat.Fence == nil {
 		return
@@ -229,7 +225,7 @@ func (s *Speaker) guardAddresses() {
 	s.unguarded = s.flat.Fence.Guard(addrs...)
 }
 
-// closeFence ends the answers for addresses that are no longer announced.
+// closeFence ends the kernel's answers for addresses that are no longer announced.
 func (s *Speaker) closeFence() {
 	if s.unguarded != nil {
 		s.guardAddresses()
@@ -239,7 +235,7 @@ func (s *Speaker) closeFence() {
 	}
 	var closing, leaving []*unit
 	var until time.Time
-	announced := make(map[netip.Addr]*unit) // on whichever link: the fence knows addresses only
+	announced := make(map[netip.Addr]*unit) // on any link: the fence knows addresses only
 	for _, u := range s.order {
 		if u.vip.Flat != nil && u.at.stage == Announced {
 			announced[u.Addr] = u
@@ -253,13 +249,13 @@ func (s *Speaker) closeFence() {
 		switch {
 		case s.flat.Fence == nil:
 		case announced[u.Addr] != nil && u.at.stage != Announced:
-			if to := announced[u.Addr]; u.fence.open() && !to.fence.open() {
-				to.fence.state, to.fence.until = u.fence.state, u.fence.until // it has moved to another link
+			if moved := announced[u.Addr]; u.fence.open() && !moved.fence.open() { // to another link
+				moved.fence.state, moved.fence.until = u.fence.state, u.fence.until
 			}
 			u.fence = fencing{}
 		case u.at.stage == Withdrawn && u.fence.state != closed:
 			closing = append(closing, u)
-		case u.vip.Flat != nil && u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was made anew
+		case u.vip.Flat != nil && u.at.stage == Lingering && u.fence.state != accepting: // it was answering, or the fence was recreated
 			leaving = append(leaving, u)
 			if end := u.at.since.Add(u.vip.Linger + afterLinger); end.After(until) {
 				until = end
@@ -270,9 +266,8 @@ func (s *Speaker) closeFence() {
 	s.moveFence(accepting, until, leaving, func(addrs ...netip.Addr) error { return s.flat.Fence.Accept(until, addrs...) })
 }
 
-// openFence lets the kernel answer for what is announced for as long as the lease
-// lasts, all addresses whose leases end together in one go: in the order of VIPs, so
-// that those of Services, which may be many, come last.
+// openFence lets the kernel answer for announced addresses until the lease ends. One call handles all
+// addresses whose leases end together. Services can be many, so they come last.
 func (s *Speaker) openFence() {
 	if s.flat.Fence == nil {
 		return
@@ -300,7 +295,7 @@ func (s *Speaker) openFence() {
 	}
 }
 
-// moveFence moves the fence of units to a state by one call of the fence.
+// moveFence moves units to a state by one call of the fence.
 func (s *Speaker) moveFence(state fenceState, until time.Time, units []*unit, call func(...netip.Addr) error) {
 	if len(units) == 0 {
 		return
@@ -315,7 +310,7 @@ func (s *Speaker) moveFence(state fenceState, until time.Time, units []*unit, ca
 			// The next renewal comes before it closes.
 			u.err = nil
 		case state == answering && errors.Is(err, fence.ErrLate) && !u.blockedFor(now, lateFor):
-			u.err = err // not logged: a busy node has enough to do, and hundreds may be late
+			u.err = err // not logged: on a busy node hundreds may be late
 			s.wakeAt(now.Add(retryAfter))
 		default:
 			s.recordObstacle(u, err)
@@ -326,12 +321,12 @@ func (s *Speaker) moveFence(state fenceState, until time.Time, units []*unit, ca
 	}
 }
 
-// blockedFor says whether something has been in the way for so long.
+// blockedFor reports whether an error has blocked the unit for d.
 func (u *unit) blockedFor(now time.Time, d time.Duration) bool {
 	return !u.blocked.IsZero() && now.Sub(u.blocked) >= d
 }
 
-// backOff leaves a VIP that this node cannot answer for to the others.
+// backOff leaves a VIP to the other nodes if this node cannot answer for it.
 func (s *Speaker) backOff(u *unit, err error) {
 	if u.vip.Flat == nil {
 		return
@@ -346,15 +341,15 @@ func (s *Speaker) backOff(u *unit, err error) {
 	s.wakeAt(now)
 }
 
-// backOffLater is backOff once a holder has been blocked for a while.
+// backOffLater calls backOff after the unit has been blocked for [lateFor].
 func (s *Speaker) backOffLater(u *unit, err error) {
 	if u.blockedFor(time.Now(), lateFor) {
 		s.backOff(u, err)
 	}
 }
 
-// inability is why this node could not answer for any address if it had the lease. What is in
-// the way is looked at again after a while, and not at every decision.
+// inability returns the error that would keep this node from answering for any address. It repeats the
+// check at most once per [retryAfter] while the error lasts.
 func (s *Speaker) inability(now time.Time) error {
 	if s.unable == nil || now.Sub(s.tried) >= retryAfter {
 		s.unable, s.tried = s.try(), now
@@ -374,8 +369,8 @@ func (s *Speaker) try() error {
 	return s.flat.Announcer.Try()
 }
 
-// announceToNeighbours tells the neighbours of what has just been bound, and has that repeated for
-// no longer than the lease lasts: the announcer's frames pass the fence.
+// announceToNeighbours announces a newly bound address and limits repetitions to the lease, since the
+// announcer's frames bypass the fence.
 func (s *Speaker) announceToNeighbours(u *unit) {
 	if u.vip.Flat == nil || u.at.stage != Announced || u.bound != present || u.err != nil {
 		return
@@ -385,14 +380,14 @@ func (s *Speaker) announceToNeighbours(u *unit) {
 			return // binding took too long; the next look at the lease is due
 		}
 		if err := s.flat.Announcer.Announce(u.lease, u.Interface, u.Addr); err != nil {
-			// The announcer would make up for it when it can, be the lease held or not.
+			// Without this the announcer would retry later, even after the lease has ended.
 			s.flat.Announcer.Withdraw(u.Interface, u.Addr)
 			s.recordObstacle(u, err)
 			s.backOffLater(u, err)
 			return
 		}
 		u.fence.told, u.fence.limit = true, u.lease
-		delete(s.backoffs, u.vip.Name) // it can be answered for
+		delete(s.backoffs, u.vip.Name) // this node can answer
 	}
 	if !u.fence.limit.Equal(u.lease) {
 		s.flat.Announcer.Limit(u.lease, u.Interface, u.Addr)

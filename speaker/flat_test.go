@@ -34,12 +34,12 @@ type flat struct {
 	log    bytes.Buffer // the speaker's, while it waits
 }
 
-func (f *flat) Stand(vip string, claim speaker.Flat) {
+func (f *flat) Campaign(vip string, claim speaker.Flat) {
 	f.record("stand for %s with %d", vip, claim.Priority)
 }
 func (f *flat) Forget(vip string) { f.record("forget %s", vip) }
 
-func (f *flat) Resign(vip string) {
+func (f *flat) StepDown(vip string) {
 	f.record("resign from %s", vip)
 	f.set(func() { f.lease = speaker.Lease{Reason: f.lease.Reason} })
 }

@@ -13,75 +13,75 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// reconcile decides for every address anew and brings the changes about.
+// reconcile decides every address again and applies the changes.
 func (s *Speaker) reconcile() {
 	now := time.Now()
 	s.again = time.Time{}
 	var moved []move
 	for _, u := range s.order {
-		is := s.assessChecks(u)
+		checks := s.assessChecks(u)
 		in := input{
-			health: is.health, leave: u.gone || s.drain.Reason() != "", linger: s.linger(now, u),
+			health: checks.health, leave: u.gone || s.drain.Reason() != "", linger: s.linger(now, u),
 			held: u.damp.until(u.vip.HoldDown), demote: u.vip.OnFailure == Demote, unbound: !u.served,
 		}
-		wasKept, fit := u.kept, u.claims
+		before, fit := u.lastResort, u.claims
 		if u.vip.Flat != nil {
-			in, is = s.applyLease(now, u, in, is)
+			in, checks = s.applyLease(now, u, in, checks)
 		}
 		if u.vip.Keep {
-			in, is = s.applyKeeping(now, u, fit, in, is)
+			in, checks = s.applyLastResort(now, u, fit, in, checks)
 		}
-		to, again := decide(now, u.at, in)
+		next, again := decide(now, u.at, in)
 		s.wakeAt(again)
 		switch {
-		case !in.flat || u.at.stage != Announced || to.stage != Announced: // which is logged by its stage
-		case u.kept && !wasKept:
-			moved = append(moved, move{u, "kept", slog.LevelWarn, is.reason})
-		case wasKept && !u.kept:
-			moved = append(moved, move{u, "no longer kept", slog.LevelInfo, is.reason})
+		case !in.flat || u.at.stage != Announced || next.stage != Announced: // the stage is logged below
+		case u.lastResort && !before:
+			moved = append(moved, move{u, "kept as the last resort", slog.LevelWarn, checks.reason})
+		case before && !u.lastResort:
+			moved = append(moved, move{u, "no longer the last resort", slog.LevelInfo, checks.reason})
 		}
-		if is.health == health.Healthy && !in.leave && !in.unleased && to.stage != Announced {
-			if is.reason = u.damp.reason(in.held); is.reason != u.reason {
-				moved = append(moved, move{u, "held down", slog.LevelInfo, is.reason})
+		if checks.health == health.Healthy && !in.leave && !in.unleased && next.stage != Announced {
+			if checks.reason = u.damp.reason(in.held); checks.reason != u.reason {
+				moved = append(moved, move{u, "held down", slog.LevelInfo, checks.reason})
 			}
 		}
-		if to.stage != u.at.stage {
+		if next.stage != u.at.stage {
 			level := slog.LevelInfo
-			if u.at.stage == Announced && (to.stage == Withdrawn || to.stage == Demoted) {
+			if u.at.stage == Announced && (next.stage == Withdrawn || next.stage == Demoted) {
 				level = slog.LevelWarn
 			}
-			if u.unsaid = to.stage == Announced; !u.unsaid {
-				moved = append(moved, move{u, string(to.stage), level, is.reason})
+			if u.unlogged = next.stage == Announced; !u.unlogged {
+				moved = append(moved, move{u, string(next.stage), level, checks.reason})
 			}
 			u.logged = ""
 		}
-		if in.health == health.Unhealthy && to.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
-			if to.stage == Withdrawn {
-				u.last = &Withdrawal{At: is.cause, Reason: is.reason}
-				if wasKept { // until now, on purpose
+		if in.health == health.Unhealthy && next.stage != u.at.stage && (u.at.stage != Demoted || u.vip.Keep) {
+			if next.stage == Withdrawn {
+				u.last = &Withdrawal{At: checks.cause, Reason: checks.reason}
+				if before { // the last resort ends now, on purpose
 					u.last.At = now
 				}
 			}
-			if u.at.stage == Announced && !in.leave && !is.paused {
+			if u.at.stage == Announced && !in.leave && !checks.paused {
 				u.damp = u.damp.failed(now, u.vip.HoldDown)
 			}
 		}
 		if u.vip.Bridge {
-			way := step{from: u.at.stage, to: to.stage, bound: u.served, paused: is.paused, flat: in.flat}
+			change := step{from: u.at.stage, to: next.stage, bound: u.served, paused: checks.paused, flat: in.flat}
 			if !in.unleased {
-				way.lease = u.lease
+				change.lease = u.lease
 			}
-			if until := way.bridgeUntil(now); !until.IsZero() {
+			if until := change.bridgeUntil(now); !until.IsZero() {
 				u.bridging = bridging{until: until}
 			}
 		}
-		u.at, u.reason = to, is.reason
+		u.at, u.reason = next, checks.reason
 	}
-	s.tellMembers(false) // what the kernel takes long to do is over already
+	s.tellMembers(false) // before applyStages, which may wait for the kernel
 	s.applyStages()
 	for _, u := range s.order {
-		if u.unsaid && u.err == nil {
-			u.unsaid = false
+		if u.unlogged && u.err == nil {
+			u.unlogged = false
 			moved = append(moved, move{u, "announcing", slog.LevelInfo, u.reason})
 		}
 	}
@@ -96,8 +96,8 @@ func (s *Speaker) reconcile() {
 	}
 	s.openBridge()
 	s.tellMembers(true)
-	for _, m := range moved { // a log that is slow, or stuck, must not hold up a withdrawal
-		s.log.Log(context.Background(), m.level, m.of.vip.kind()+" "+m.what, "vip", m.of.vip.Name, "address", m.of.Addr, "reason", m.reason, "state", string(m.of.at.stage))
+	for _, m := range moved { // last, since a slow log must not delay a withdrawal
+		s.log.Log(context.Background(), m.level, m.unit.vip.kind()+" "+m.what, "vip", m.unit.vip.Name, "address", m.unit.Addr, "reason", m.reason, "state", string(m.unit.at.stage))
 	}
 	s.forgetGone()
 	if s.allWithdrawn() {
@@ -109,21 +109,21 @@ func (s *Speaker) reconcile() {
 	}
 }
 
-// move is a change to be logged.
+// move is a change for the log.
 type move struct {
-	of     *unit
+	unit   *unit
 	what   string
 	level  slog.Level
 	reason string
 }
 
-// assessment is what a unit's checks come to.
+// assessment sums up a unit's checks.
 type assessment struct {
 	health health.State // unknown: a check has no verdict yet, and none has failed
 	reason string
 	cause  time.Time // when the failure was first seen
-	paused bool      // it is this process that failed, by standing still
-	slow   bool      // each check that fails is slow
+	paused bool      // the cause is a pause of this process
+	slow   bool      // every failing check fails slowly
 }
 
 func (s *Speaker) assessChecks(u *unit) assessment {
@@ -148,7 +148,7 @@ func (s *Speaker) assessChecks(u *unit) assessment {
 	}
 	switch {
 	case u.gone && u.vip.Service:
-		a.reason = "this node may no longer hold it"
+		a.reason = "this node may no longer hold the address"
 	case u.gone:
 		a.reason = "no longer in the configuration"
 	case s.drain.Reason() != "":
@@ -161,25 +161,24 @@ func (s *Speaker) assessChecks(u *unit) assessment {
 	return a
 }
 
-// wakeAt asks for another reconcile at t, unless one is due before.
+// wakeAt schedules a reconcile at t, unless an earlier one is due.
 func (s *Speaker) wakeAt(t time.Time) {
 	s.again = wake.Earlier(s.again, t)
 }
 
-// applyStages brings kernel and routers in line with the decided stages. Routes are
-// withdrawn first, and all in one go: that is what stops traffic. On a flat layer
-// 2 that is the address; the fence comes after it, as nftables may be held up
-// by others. The bridge is closed before anything is bound. An address
-// that moves to another link is on both for a while, with one route: that of
-// the new link, which comes first in the order, once the address is there.
+// applyStages makes the kernel and the routers match the decided stages. First it withdraws all
+// routes in one batch, which stops the traffic. On a flat layer 2, removing the address stops it;
+// the fence follows, since other programs can delay nftables. The bridge closes before an
+// address is bound. An address that moves to another link is on both for a while. It has one
+// route, from the new link, which comes first in the order.
 func (s *Speaker) applyStages() {
 	now := time.Now()
-	_ = s.kernel.Announce() // this process goes on, whatever takes its time below; an error comes again with each route
+	_ = s.kernel.Announce() // renews the routes before slow calls; announceRoutes reports errors
 	for _, u := range s.order {
 		u.err = nil
 	}
-	covers := s.covers()
-	withdrawn := s.withdrawRoutes(now, covers)
+	routes := s.aggregates()
+	withdrawn := s.withdrawRoutes(now, routes)
 	s.unbindAddresses()
 	s.closeFence()
 	s.closeBridge()
@@ -196,10 +195,10 @@ func (s *Speaker) applyStages() {
 			u.last.Took = seconds.Duration(u.last.Done.Sub(u.last.At))
 		}
 	}
-	s.announceRoutes(covers)
+	s.announceRoutes(routes)
 }
 
-// bindAddress puts the address on its link if it is not there and the stage says so.
+// bindAddress puts the address on its link if the stage asks for it and the link lacks it.
 func (s *Speaker) bindAddress(u *unit) {
 	if !u.at.stage.Bound() || u.bound == present || u.err != nil {
 		return
@@ -211,7 +210,7 @@ func (s *Speaker) bindAddress(u *unit) {
 		err = s.binder(u).Bind(u.Interface, u.Addr)
 	}
 	if err != nil {
-		u.bound = perhaps // it goes on being wanted, and may yet get there
+		u.bound = perhaps // the binder keeps trying and may succeed later
 		s.recordObstacle(u, err)
 		s.backOff(u, err)
 		return
@@ -219,7 +218,7 @@ func (s *Speaker) bindAddress(u *unit) {
 	u.bound, u.served = present, true
 }
 
-// binder has the host answer for u's address.
+// binder returns the binder for u's address.
 func (s *Speaker) binder(u *unit) Binder {
 	if u.vip.Table != nil {
 		return s.kernel
@@ -227,8 +226,8 @@ func (s *Speaker) binder(u *unit) Binder {
 	return s.addresses
 }
 
-// checkBound makes sure that an address is there still while this node announces it. When it has not been
-// for a while, a route is withdrawn that leads nowhere, and a lease left to others.
+// checkBound verifies that an announced address is still on its link. After [lateFor] without it, withdrawRoutes
+// withdraws the route, or the node leaves the lease to others.
 func (s *Speaker) checkBound(now time.Time, u *unit) {
 	if !u.at.stage.Advertised() || u.bound != present {
 		u.lost = time.Time{}
@@ -247,24 +246,23 @@ func (s *Speaker) checkBound(now time.Time, u *unit) {
 		u.lost = now
 	}
 	s.recordObstacle(u, err)
-	if u.astray(now) {
+	if u.missing(now) {
 		s.backOff(u, err)
 	}
 }
 
-// astray says whether an address has been away from its link for too long to be announced.
-func (u *unit) astray(now time.Time) bool { return !u.lost.IsZero() && now.Sub(u.lost) >= lateFor }
+// missing reports whether the address has been away from its link for too long to announce it.
+func (u *unit) missing(now time.Time) bool { return !u.lost.IsZero() && now.Sub(u.lost) >= lateFor }
 
-// unbindAddresses takes away the addresses that are to go, all of a link at once.
+// unbindAddresses removes withdrawn addresses from their links, one call per link.
 func (s *Speaker) unbindAddresses() {
 	links := make(map[string][]*unit)
 	for _, u := range s.order {
 		switch {
 		case u.at.stage.Bound() || u.bound == absent:
 		case u.bound == perhaps && s.undecided(u) && u.vip.Flat == nil:
-			// A predecessor's address stays until the checks have spoken: if this
-			// is a quick restart, taking it away would break its connections. The
-			// kernel removes it if they do not speak soon.
+			// A predecessor's address stays until the first verdicts: after a quick restart,
+			// removing it would break its connections. Its lifetime in the kernel bounds the wait.
 		default:
 			links[u.Interface] = append(links[u.Interface], u)
 		}
@@ -273,7 +271,7 @@ func (s *Speaker) unbindAddresses() {
 		binder := s.binder(units[0])
 		err := binder.Unbind(link, addressesOf(units)...)
 		for _, u := range units {
-			if err != nil { // which one is it?
+			if err != nil { // find the address that failed
 				if err := binder.Unbind(link, u.Addr); err != nil {
 					s.recordObstacle(u, err)
 					continue
@@ -288,7 +286,7 @@ func (s *Speaker) undecided(u *unit) bool {
 	return s.assessChecks(u).health == health.Unknown && !u.gone && s.drain.Reason() == ""
 }
 
-// recordObstacle records that err stands in the way, and has it tried again.
+// recordObstacle records the error that blocks u's stage, logs it once, and schedules a retry.
 func (s *Speaker) recordObstacle(u *unit, err error) {
 	if u.logged != err.Error() {
 		u.logged = err.Error()
@@ -302,7 +300,7 @@ func (s *Speaker) recordObstacle(u *unit, err error) {
 	s.wakeAt(time.Now().Add(retryAfter))
 }
 
-// forgetGone drops the units that are out of the configuration and withdrawn.
+// forgetGone drops units that are withdrawn and no longer configured.
 func (s *Speaker) forgetGone() {
 	known := len(s.order)
 	gone := make(map[string]bool) // VIPs on a flat layer 2 that lost an address

@@ -13,17 +13,17 @@ import (
 	"github.com/herald-vip/herald/netutil/route"
 )
 
-// cover is what is announced for addresses: the route to each, or to a prefix that covers several.
-type cover struct {
+// aggregate is a route to one address, or to a prefix of several (RFC 4271 §9.2.2.2).
+type aggregate struct {
 	prefix netip.Prefix
-	units  []*unit // in the order of the speaker, so those that are configured come first
+	units  []*unit // in the order of the speaker, so configured units come first
 }
 
-// covers are the routes that there are or may be. The address of a Service may be on a flat layer 2 and have a route, too, which
-// is not the speaker's to withdraw.
-func (s *Speaker) covers() []*cover {
-	var out []*cover
-	known := make(map[netip.Prefix]*cover)
+// aggregates lists all routes that exist or may be announced. A Service's address on a flat layer 2 can have a route
+// that package announce owns; the speaker must not withdraw it.
+func (s *Speaker) aggregates() []*aggregate {
+	var out []*aggregate
+	known := make(map[netip.Prefix]*aggregate)
 	for _, u := range s.order {
 		prefix := u.prefix()
 		if _, told := s.told[prefix]; u.vip.Flat != nil && !told {
@@ -31,7 +31,7 @@ func (s *Speaker) covers() []*cover {
 		}
 		c := known[prefix]
 		if c == nil {
-			c = &cover{prefix: prefix}
+			c = &aggregate{prefix: prefix}
 			known[prefix] = c
 			out = append(out, c)
 		}
@@ -40,7 +40,7 @@ func (s *Speaker) covers() []*cover {
 	return out
 }
 
-// prefix is what the address is reached by.
+// prefix returns the configured prefix that contains the address, or its host route.
 func (u *unit) prefix() netip.Prefix {
 	for _, p := range u.vip.Prefixes {
 		if p.Contains(u.Addr) {
@@ -50,9 +50,9 @@ func (u *unit) prefix() netip.Prefix {
 	return netip.PrefixFrom(u.Addr, u.Addr.BitLen())
 }
 
-// holds reports whether enough addresses are as ok says: one, or with [VIP.All] each, but for those that are about to go
-// while others stay.
-func (c *cover) holds(ok func(*unit) bool) bool {
+// holds reports whether ok holds for one address or, with [VIP.All], for all of them, ignoring addresses that are
+// being removed.
+func (c *aggregate) holds(ok func(*unit) bool) bool {
 	if !c.units[0].vip.All {
 		return slices.ContainsFunc(c.units, ok)
 	}
@@ -67,14 +67,14 @@ func (c *cover) holds(ok func(*unit) bool) bool {
 	return true
 }
 
-// table is the table that the route is in; nil if it goes to peers.
-func (c *cover) table() *Table { return c.units[0].vip.Table }
+// table returns the kernel table of the route; nil for a route to peers.
+func (c *aggregate) table() *Table { return c.units[0].vip.Table }
 
-// withdrawRoutes takes away the routes that nothing stands behind any more. Of all addresses behind a prefix, those count that have been there, or
-// have failed: one that is new does not take the prefix from the others.
-func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
+// withdrawRoutes withdraws the routes without serving addresses. An address that is still to come does not withdraw
+// the prefix of the others.
+func (s *Speaker) withdrawRoutes(now time.Time, all []*aggregate) error {
 	serves := func(u *unit) bool {
-		return u.vip.Flat == nil && u.at.stage.Advertised() && u.bound == present && !u.astray(now)
+		return u.vip.Flat == nil && u.at.stage.Advertised() && u.bound == present && !u.missing(now)
 	}
 	comes := func(u *unit) bool {
 		return s.undecided(u) || u.at.stage.Advertised() && u.bound != present && u.blocked.IsZero()
@@ -94,13 +94,13 @@ func (s *Speaker) withdrawRoutes(now time.Time, all []*cover) error {
 	return err
 }
 
-// ready reports whether an address is there to be announced.
+// ready reports whether the address is bound and its route can be announced.
 func (u *unit) ready() bool { return u.vip.Flat == nil && u.at.stage.Advertised() && u.err == nil }
 
-// announceRoutes makes the routes whose addresses are there, and then takes away what they replace.
-func (s *Speaker) announceRoutes(all []*cover) {
+// announceRoutes announces the routes of ready addresses, then withdraws the routes that they replace.
+func (s *Speaker) announceRoutes(all []*aggregate) {
 	var peers []bgp.Route
-	var byPeers []*cover
+	var toPeers []*aggregate
 	for _, c := range all {
 		i := slices.IndexFunc(c.units, (*unit).ready)
 		_, told := s.told[c.prefix]
@@ -108,29 +108,29 @@ func (s *Speaker) announceRoutes(all []*cover) {
 		case i < 0:
 		case !c.holds((*unit).ready) && told:
 		case !c.holds((*unit).ready):
-			s.recordObstacle(c.units[i], fmt.Errorf("%s waits for the other addresses behind it", c.prefix))
+			s.recordObstacle(c.units[i], fmt.Errorf("%s waits for its other addresses", c.prefix))
 		case c.table() != nil:
 			s.told[c.prefix] = gracefulshutdown.Audience{Peers: []string{}}
 			s.recordUnannounced(c, s.kernel.Announce(c.table().route(c.prefix, c.marked())))
 		default:
-			peers, byPeers = append(peers, s.route(c.prefix, c.units[i].vip, c.marked())), append(byPeers, c)
+			peers, toPeers = append(peers, s.route(c.prefix, c.units[i].vip, c.marked())), append(toPeers, c)
 		}
 	}
 	if err := s.routes.Announce(peers...); err != nil {
-		for _, c := range byPeers {
+		for _, c := range toPeers {
 			s.recordUnannounced(c, err)
 		}
 	}
 	s.withdrawReplaced(all)
 }
 
-// marked reports whether others are to be preferred to the route.
-func (c *cover) marked() bool {
+// marked reports whether the route asks routers to prefer others.
+func (c *aggregate) marked() bool {
 	return !c.holds(func(u *unit) bool { return u.ready() && !u.at.stage.Marked() })
 }
 
-// recordUnannounced records that the route could not be made, if it could not.
-func (s *Speaker) recordUnannounced(c *cover, err error) {
+// recordUnannounced records a failed announcement; a nil err does nothing.
+func (s *Speaker) recordUnannounced(c *aggregate, err error) {
 	for _, u := range c.units {
 		if err != nil && u.ready() {
 			s.recordObstacle(u, err)
@@ -138,8 +138,8 @@ func (s *Speaker) recordUnannounced(c *cover, err error) {
 	}
 }
 
-// withdrawReplaced takes away routes that are announced the other way, or by another prefix, by now.
-func (s *Speaker) withdrawReplaced(all []*cover) {
+// withdrawReplaced withdraws routes that moved between peers and kernel, or to another prefix.
+func (s *Speaker) withdrawReplaced(all []*aggregate) {
 	stale := maps.Clone(s.told)
 	var peers, kernel []netip.Prefix
 	for _, c := range all {
@@ -151,14 +151,14 @@ func (s *Speaker) withdrawReplaced(all []*cover) {
 	}
 	peers, kernel = slices.AppendSeq(peers, maps.Keys(stale)), slices.AppendSeq(kernel, maps.Keys(stale))
 	if err := errors.Join(s.kernel.Withdraw(kernel...), s.routes.Withdraw(peers...)); err != nil {
-		s.log.Error("cannot withdraw what is announced in another way by now", "err", err)
+		s.log.Error("cannot withdraw a replaced route", "err", err)
 		s.wakeAt(time.Now().Add(retryAfter))
 		return
 	}
-	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ gracefulshutdown.Audience) bool { _, is := stale[prefix]; return is })
+	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ gracefulshutdown.Audience) bool { _, ok := stale[prefix]; return ok })
 }
 
-// route is a route in the table; one that others are to be preferred to, if it is marked.
+// route returns a route in the table, with the worst metric if it is marked.
 func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
 	r := route.Route{Prefix: prefix, Table: t.Number, Metric: t.Metric}
 	if marked {
@@ -167,7 +167,7 @@ func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
 	return r
 }
 
-// route is what to announce to peers, and to which.
+// route returns the route to announce, with the peers that get it and those that still have it.
 func (s *Speaker) route(prefix netip.Prefix, vip VIP, marked bool) bgp.Route {
 	told, ok := s.told[prefix]
 	if !ok {

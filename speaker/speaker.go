@@ -1,9 +1,8 @@
-// Package speaker leads each VIP through its life. Health, lease, drain and
-// configuration go in; a pure decision per address comes out ([decide]), and a
-// thin loop brings the kernel and the network in line with it: an address is
-// bound before its route is announced, and on a planned change the route is
-// withdrawn before the address goes. When health fails, both go at once. What
-// differs on a flat layer 2, where one node at a time answers, is in flat.go.
+// Package speaker announces and withdraws VIPs. Health, lease, drain and configuration are the
+// input of one pure decision per address ([decide]). A thin loop applies its result to the kernel
+// and the network. It binds an address before it announces the route, and in a planned change
+// withdraws the route before it removes the address. When health fails it withdraws both at once.
+// flat.go has the differences on a flat layer 2, where one node at a time answers.
 package speaker
 
 import (
@@ -27,33 +26,33 @@ import (
 	"github.com/herald-vip/herald/netutil/route"
 )
 
-// Routes announces routes to peers; [bgp.Server] does.
+// Routes announces routes to peers; [bgp.Server] implements it.
 type Routes interface {
 	Announce(...bgp.Route) error
 	Withdraw(...netip.Prefix) error
 }
 
-// Kernel keeps routes in its tables while Announce goes on being called; [route.Keeper] does.
+// Kernel keeps routes in its tables as long as the speaker calls Announce; [route.Keeper] implements it.
 type Kernel interface {
 	Binder
 	Announce(...route.Route) error
 	Withdraw(...netip.Prefix) error
 }
 
-// Binder has the host answer for addresses, at links.
+// Binder binds addresses to links.
 type Binder interface {
 	Bind(link string, addr netip.Addr) error
-	// Unbind takes many away at once, since a node that fails may have a
-	// thousand. On error each is tried by itself.
+	// Unbind removes many addresses in one call, since a failing node may have a
+	// thousand. On error the speaker tries each one alone.
 	Unbind(link string, addrs ...netip.Addr) error
-	// Try says why Bind would fail now, and of what was bound why it is not there any more.
+	// Try returns the error that Bind would return now or, for a bound address, why it is missing.
 	Try(link string, addr netip.Addr) error
 }
 
-// Addresses puts addresses on links; [address.Binder] does.
+// Addresses puts addresses on links; [address.Binder] implements it.
 type Addresses interface {
 	Binder
-	// BindFor is Bind of an address that outlives this process by a lifetime of its own.
+	// BindFor is Bind with a lifetime in the kernel that outlasts this process.
 	BindFor(link string, addr netip.Addr, lifetime time.Duration) error
 }
 
@@ -61,65 +60,63 @@ type Addresses interface {
 type VIP struct {
 	Name      string
 	Addresses []netip.Addr
-	// Service says that the address is a Service's, and none of the configuration's.
+	// Service marks the address of a Service; other VIPs come from the file.
 	Service bool
 	// Interface is the link that carries the addresses.
 	Interface string
-	// Checks are the names of the checks that must pass.
+	// Checks names the checks that must pass.
 	Checks []string
-	// Linger is how long addresses stay after a planned withdrawal.
+	// Linger is the time for which addresses stay bound after a planned withdrawal.
 	Linger time.Duration
-	// HoldDown is the longest that the return of an address is held down whose
-	// checks fail again and again: 1 s after the second failure, then 2 s, 4 s
-	// and so on. Withdrawals are never delayed. 0 is off, the most an hour.
+	// HoldDown limits the delay before an address returns whose checks flap: 1 s
+	// after the second failure, then 2 s, 4 s and so on. It never delays a
+	// withdrawal. Zero turns it off; the maximum is one hour.
 	HoldDown time.Duration
-	// OnFailure is what becomes of an announced address when a check fails.
+	// OnFailure is the action when a check of an announced address fails.
 	OnFailure OnFailure
-	// Keep has an announced address that fails slowly ([health.Verdict]) stay as the last resort while no other node is known
-	// to serve the VIP: its route as with [Demote], or its candidacy.
+	// Keep makes an announced address that fails slowly ([health.Verdict]) the last resort while no other node is
+	// known to serve the VIP: its route is demoted as with [Demote], or its candidacy stays.
 	Keep bool
-	// Bridge has new connections that still arrive when the VIP leaves sent on to nodes
-	// that serve it, if the speaker has a [Bridge].
+	// Bridge forwards new connections that still arrive after a withdrawal to nodes that serve
+	// the VIP, if the speaker has a [Bridge].
 	Bridge bool
-	// Flat makes one node at a time answer for the VIP on its link, by lease; nil
-	// announces it from every healthy node, by BGP or in a table of the kernel.
+	// Flat makes one node at a time, the holder of a PaxosLease, answer for the VIP. If it is
+	// nil, every healthy node announces the VIP, by BGP or in a kernel table.
 	Flat *Flat
-	// Table is where to announce the VIP in the kernel, for other routing daemons of the node; nil is BGP.
+	// Table is the kernel table of the VIP's routes, for another routing daemon on the node; nil means BGP.
 	Table *Table
-	// Prefixes are announced in place of the addresses that they cover.
+	// Prefixes replace the host routes of the addresses that they contain.
 	Prefixes []netip.Prefix
-	// All says that a prefix is announced while all addresses behind it are, those of other VIPs too; otherwise one is enough.
+	// All announces a prefix only while all its addresses serve, those of other VIPs included. Otherwise one suffices.
 	All bool
-	// Attributes are those of the VIP's routes.
+	// Attributes are the path attributes of the VIP's routes.
 	Attributes bgp.Attributes
-	// Peers are the names of the peers to announce to ([bgp.Peer.Name]); nil is all.
+	// Peers names the peers to announce to ([bgp.Peer.Name]); nil means all.
 	Peers []string
 }
 
-// Table is a table of the kernel, and the metric of routes in it, as in [route.Route].
+// Table is a kernel routing table and the metric of routes in it, as in [route.Route].
 type Table struct{ Number, Metric int }
 
-// OnFailure is what becomes of an announced address when a check fails.
+// OnFailure is the action when a check of an announced address fails.
 type OnFailure int
 
 const (
-	// Withdraw takes back route and address at once: a VIP that no node can
-	// serve is nowhere, and connecting fails fast or goes to another site.
+	// Withdraw withdraws route and address at once. If no node serves the VIP,
+	// connections fail fast or go to another site.
 	Withdraw OnFailure = iota
-	// Demote keeps the address and announces its route as the worst there is,
-	// with GRACEFUL_SHUTDOWN (RFC 8326) and the worst MED and local
-	// preference. Routers use any healthy node first, and this one only when
-	// all have failed. That serves clients if the checks are stricter than
-	// they are, or if what fails the checks fails them everywhere, such as a
-	// slow etcd. The price: routers must honour the marks, or they go on to
-	// send traffic here; and the node's own clients go on to reach their own
-	// failed server, for the address never leaves them. A refused connection
-	// or a dead server makes no difference. Before the checks have passed
-	// for the first time nothing is announced, as ever.
+	// Demote keeps the address and demotes its route with GRACEFUL_SHUTDOWN
+	// (RFC 8326), the worst MED and the worst local preference. Routers use
+	// this node only when all others have failed. It helps if the checks are
+	// stricter than the clients, or if one cause fails them on every node,
+	// such as a slow etcd. It has a price. Routers that ignore the marks go on
+	// sending traffic here. The node's own clients still reach their failed
+	// server, since the address stays. A dead server is demoted like a slow
+	// one. Nothing is announced before the checks have passed once.
 	Demote
 )
 
-// kind is what the log calls it.
+// kind returns the VIP's name in the log.
 func (v VIP) kind() string {
 	if v.Service {
 		return "service address"
@@ -127,7 +124,7 @@ func (v VIP) kind() string {
 	return "vip"
 }
 
-// retryAfter is how soon what the kernel or the router refused is tried again.
+// retryAfter is the interval of retries after an error of the kernel or a router.
 const retryAfter = time.Second
 
 // Speaker announces VIPs. Its methods are safe for concurrent use.
@@ -141,24 +138,24 @@ type Speaker struct {
 	members   Members // nil if there are none
 	wake      chan struct{}
 	count     chan struct{} // wakes countConnections
-	changed   atomic.Bool   // other members may serve something else
+	changed   atomic.Bool   // the VIPs of other members may have changed
 
 	mu          sync.Mutex
 	verdicts    map[string]health.Verdict
-	order       []*unit                                    // those that are configured come first, as they are there
-	peers       []string                                   // all there are
-	told        map[netip.Prefix]gracefulshutdown.Audience // of what is announced; to nobody, if in a table
-	stands      map[string]Flat                            // VIPs that this node is a candidate for
-	serves      map[string]bool                            // what the other members were told
-	lapsed      map[string]bool                            // VIPs whose lease ended while this node answered
+	order       []*unit                                    // configured units first, in the order of the file
+	peers       []string                                   // names of all peers
+	told        map[netip.Prefix]gracefulshutdown.Audience // of announced prefixes; no peers if in a table
+	candidacies map[string]Flat                            // by VIP
+	serves      map[string]bool                            // as last advertised to the other members
+	lapsed      map[string]bool                            // VIPs that lost their lease while announced
 	backoffs    map[string]backoff                         // by VIP
-	unguarded   error                                      // why the fence does not know all addresses
-	unable      error                                      // why this node could answer for no address when it last tried
+	unguarded   error                                      // why the fence does not filter all addresses
+	unable      error                                      // result of the last try; see inability
 	tried       time.Time
 	drain       gracefulshutdown.Drain
-	deadline    time.Time // of a drain that waits for connections to end
+	deadline    time.Time // of a drain that waits for connections
 	connections connections
-	again       time.Time // when time alone will change a decision; zero is never
+	again       time.Time // when time alone changes a decision; zero means never
 }
 
 // binding is one address on one link, the unit of every decision.
@@ -167,60 +164,59 @@ type binding = address.Binding
 // unit is the state of one address.
 type unit struct {
 	binding
-	vip      VIP
-	gone     bool // no longer configured; kept until it is withdrawn
-	at       position
-	damp     damping
-	bound    presence
-	served   bool // it has been bound since it was last taken away
-	fence    fencing
-	lease    time.Time // when it ends, if this node holds the VIP's
-	claims   bool      // fit to hold it
-	kept     bool      // it is announced though it fails, as the last resort
-	other    time.Time // since when another member is known to serve it, while it is kept
-	reason   string
-	err      error     // what stands in the way of the decided stage
-	blocked  time.Time // since when; zero if nothing does
-	lost     time.Time // since when the address is not on its link any more, though it was bound
-	logged   string    // the obstacle last logged
-	unsaid   bool      // that it is being announced is yet to be logged, once nothing is in the way
-	last     *Withdrawal
-	bridging bridging
+	vip        VIP
+	gone       bool // no longer configured; dropped after its withdrawal
+	at         position
+	damp       damping
+	bound      presence
+	served     bool // bound at some time since it was last removed
+	fence      fencing
+	lease      time.Time // end of the lease if this node holds it
+	claims     bool      // fit to hold the lease
+	lastResort bool      // announced although its checks fail
+	other      time.Time // since when another member serves it, while lastResort
+	reason     string
+	err        error     // error that blocks the decided stage
+	blocked    time.Time // since when; zero if nothing blocks it
+	lost       time.Time // since when a bound address is missing on its link
+	logged     string    // last error logged
+	unlogged   bool      // its announcement is logged once no error blocks it
+	last       *Withdrawal
+	bridging   bridging
 }
 
-// presence is what is known of an address on its link.
+// presence states whether an address is on its link.
 type presence int
 
 const (
-	perhaps presence = iota // a predecessor may have left it
+	perhaps presence = iota // an earlier process may have left it
 	absent
 	present
 )
 
-// New returns a speaker with no VIPs. [Speaker.Run] must run for planned
-// changes to proceed and for failures to be retried. flat is for VIPs on
-// a flat layer 2, and may be empty if there will be none; bridge may be nil, and so may members if no VIP has Keep.
+// New returns a speaker without VIPs. Planned changes and retries need [Speaker.Run]. flat may be
+// empty if no VIP is flat, bridge may be nil, and members may be nil if no VIP has Keep.
 func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, flat FlatParts, bridge Bridge, members Members) *Speaker {
 	return &Speaker{
-		log:       log,
-		routes:    routes,
-		kernel:    kernel,
-		addresses: addresses,
-		flat:      flat,
-		bridge:    bridge,
-		members:   members,
-		wake:      make(chan struct{}, 1),
-		count:     make(chan struct{}, 1),
-		verdicts:  make(map[string]health.Verdict),
-		told:      make(map[netip.Prefix]gracefulshutdown.Audience),
-		stands:    make(map[string]Flat),
-		lapsed:    make(map[string]bool),
-		backoffs:  make(map[string]backoff),
+		log:         log,
+		routes:      routes,
+		kernel:      kernel,
+		addresses:   addresses,
+		flat:        flat,
+		bridge:      bridge,
+		members:     members,
+		wake:        make(chan struct{}, 1),
+		count:       make(chan struct{}, 1),
+		verdicts:    make(map[string]health.Verdict),
+		told:        make(map[netip.Prefix]gracefulshutdown.Audience),
+		candidacies: make(map[string]Flat),
+		lapsed:      make(map[string]bool),
+		backoffs:    make(map[string]backoff),
 	}
 }
 
-// Run moves planned changes on and retries what failed, until ctx is done. It
-// withdraws nothing at its end: that is [Speaker.Drain]'s.
+// Run advances planned changes and retries failed calls until ctx is done. It withdraws nothing at
+// its end: call [Speaker.Drain] for that.
 func (s *Speaker) Run(ctx context.Context) {
 	var counting sync.WaitGroup
 	defer counting.Wait()
@@ -235,11 +231,9 @@ func (s *Speaker) Run(ctx context.Context) {
 	})
 }
 
-// Apply makes vips the ones to announce, peers the names of all peers there
-// are, and checks the ones that are watched, with what is known of each. VIPs
-// that are as before are not touched; those no longer there are drained. A VIP
-// whose Peers changed is announced to the new ones at once, and leaves the
-// others as a drain does.
+// Apply sets the VIPs to announce, the names of all peers, and the watched checks with their latest
+// verdicts. Unchanged VIPs are not touched; removed VIPs drain. A VIP whose Peers changed is
+// announced to the new peers at once and withdrawn from the others after the notice of a drain.
 func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,9 +255,9 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 			}
 			order = append(order, u)
 			if u.vip.Flat != nil && vip.Flat != nil && u.vip.Flat.Lifetime != vip.Flat.Lifetime && u.bound == present {
-				u.bound = perhaps // binding it once more tells the kernel
+				u.bound = perhaps // binding it again tells the kernel the new lifetime
 			}
-			u.vip, u.gone, u.kept = vip, false, u.kept && vip.Keep
+			u.vip, u.gone, u.lastResort = vip, false, u.lastResort && vip.Keep
 		}
 	}
 	for _, u := range slices.SortedFunc(maps.Values(known), compareUnits) {
@@ -276,9 +270,9 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.reconcile()
 }
 
-// takeVerdicts forgets checks that are no longer watched: an old verdict must
-// not announce a VIP when a check of the same name comes back. What Observe was
-// told meanwhile is newer than checks, and stays.
+// takeVerdicts replaces the verdicts by checks, except those that Observe has received since. It
+// forgets checks that are no longer watched: an old verdict must not announce a VIP when a check of
+// the same name returns.
 func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 	verdicts := make(map[string]health.Verdict, len(checks))
 	for _, v := range checks {
@@ -294,7 +288,7 @@ func compareUnits(a, b *unit) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
 }
 
-// Observe takes in a check's verdict and acts on it before it returns.
+// Observe records a check's verdict and acts on it before it returns.
 func (s *Speaker) Observe(v health.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,28 +296,28 @@ func (s *Speaker) Observe(v health.Verdict) {
 	s.reconcile()
 }
 
-// MembersChanged says that other members may serve something else, which [Speaker.Run] acts on. It never waits.
+// MembersChanged reports that the VIPs of other members may have changed. It never waits: [Speaker.Run] acts on it.
 func (s *Speaker) MembersChanged() {
 	s.changed.Store(true)
 	wake.Up(s.wake)
 }
 
-// LeasesChanged says that leases were granted, renewed or lost, and acts on it before it returns.
+// LeasesChanged reports granted, renewed or lost leases and acts on them before it returns.
 func (s *Speaker) LeasesChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconcile()
 }
 
-// FenceClosed says that the fence may have closed on its own, such as when somebody removed
-// it and it was made anew. What should be open is opened again before it returns. What cannot be may be
-// open still: it is closed before others may have the lease.
+// FenceClosed reports that the fence may have closed by itself, for example after it was removed
+// and recreated. It opens the fence again before it returns. An address whose fence cannot be
+// opened may still be open: it is closed before others may have the lease.
 func (s *Speaker) FenceClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.order {
 		if u.fence.open() {
-			u.fence.state = doubtful
+			u.fence.state = unconfirmed
 		} else {
 			u.fence.state = closed
 		}
@@ -331,10 +325,10 @@ func (s *Speaker) FenceClosed() {
 	s.reconcile()
 }
 
-// Drain starts a planned withdrawal of every VIP; wait returns when it is
-// complete: routes withdrawn, addresses gone. An address lingers longer while clients have connections
-// by it of which others pass packets on to this node, until the deadline; each Drain sets that anew. The VIPs stay withdrawn until
-// [Speaker.Undrain], which makes a wait under way return an error. reason is
+// Drain starts a planned withdrawal of every VIP. wait returns when all routes are withdrawn and all
+// addresses removed. Until the deadline, an address lingers while clients have connections to it
+// that other members forward to this node. Each call of Drain sets the deadline again. The VIPs stay
+// withdrawn until [Speaker.Undrain], which makes a pending wait return an error. reason is a text
 // for people.
 func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(context.Context) error) {
 	s.mu.Lock()
@@ -347,8 +341,8 @@ func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(contex
 	return s.drain.Wait()
 }
 
-// Undrain ends a drain: VIPs whose checks pass are announced again. After
-// [Speaker.Stop] it does nothing.
+// Undrain ends a drain: VIPs whose checks pass are announced again. It does nothing after
+// [Speaker.Stop].
 func (s *Speaker) Undrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -360,7 +354,7 @@ func (s *Speaker) Undrain() {
 	s.reconcile()
 }
 
-// Stop withdraws everything now, without the grace of a drain, and for good.
+// Stop withdraws everything at once, without the notice of a drain. The speaker announces nothing afterwards.
 func (s *Speaker) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -334,7 +334,7 @@ func TestLogOfAServicesAddress(t *testing.T) {
 		healthy(s)
 		s.Apply(nil, peers(), nil)
 		if got := log.String(); !strings.Contains(got, `msg="service address announcing"`) || strings.Contains(got, "msg=\"vip ") ||
-			!strings.Contains(got, `reason="this node may no longer hold it"`) {
+			!strings.Contains(got, `reason="this node may no longer hold the address"`) {
 			t.Errorf("the log is:\n%s", got)
 		}
 	})

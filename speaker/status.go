@@ -93,7 +93,7 @@ func (s *Speaker) Summary() Summary {
 	for _, u := range s.order {
 		st := Status{
 			Name: u.vip.Name, Service: u.vip.Service, Address: u.Addr, Interface: u.Interface, Announce: ByBGP,
-			Stage: u.at.stage, Kept: u.kept && u.at.stage != Withdrawn, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason,
+			Stage: u.at.stage, Kept: u.lastResort && u.at.stage != Withdrawn, Decided: s.assessChecks(u).health != health.Unknown, Since: u.at.since, Reason: u.reason,
 			Blocked: u.blocked, Peers: u.vip.Peers,
 		}
 		switch {

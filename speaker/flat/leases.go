@@ -18,13 +18,13 @@ type Leases struct {
 	yields sync.Map // why a lease is to be handed over, by VIP
 }
 
-// Stand implements [speaker.Leases].
-func (l *Leases) Stand(vip string, claim speaker.Flat) {
+// Campaign implements [speaker.Leases].
+func (l *Leases) Campaign(vip string, claim speaker.Flat) {
 	l.Election.Campaign(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
 }
 
-// Resign implements [speaker.Leases].
-func (l *Leases) Resign(vip string) {
+// StepDown implements [speaker.Leases].
+func (l *Leases) StepDown(vip string) {
 	l.Election.StepDown(vip)
 	l.yields.Delete(vip)
 }
@@ -39,7 +39,7 @@ func (l *Leases) Lease(vip string) speaker.Lease {
 	case st.Holder == l.Node:
 		why, _ := l.yields.Load(vip)
 		reason, _ := why.(string)
-		return speaker.Lease{Until: st.Until, Yield: reason}
+		return speaker.Lease{Until: st.Until, Transfer: reason}
 	case st.Holder != "":
 		return speaker.Lease{Reason: st.Holder + " holds the lease", Lost: st.Lost}
 	}

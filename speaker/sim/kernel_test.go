@@ -263,7 +263,7 @@ func (l leases) Lease(name string) speaker.Lease {
 	return is
 }
 
-func (l leases) Resign(name string) {
+func (l leases) StepDown(name string) {
 	resign := func() error {
 		if end := &l.p.ends[name[3]-'0']; time.Now().Before(*end) {
 			l.p.w.log(l.p.name, "resigns %s", name)
@@ -272,7 +272,7 @@ func (l leases) Resign(name string) {
 		return nil
 	}
 	if l.p.call(resign) == nil {
-		l.Leases.Resign(name)
+		l.Leases.StepDown(name)
 	}
 }
 

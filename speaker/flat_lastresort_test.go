@@ -104,8 +104,8 @@ func TestFlatLogsKeeping(t *testing.T) {
 	runKept(t, func(t *testing.T, s *speaker.Speaker, l *flat, _ speaker.VIP) {
 		s.Observe(verdict("apiserver", health.Healthy))
 		for _, line := range []string{
-			`level=WARN msg="vip kept" vip=control-plane address=10.99.0.10 reason="kept though failing slowly, as no other member is known to serve it: apiserver: because"`,
-			`level=INFO msg="vip no longer kept" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`,
+			`level=WARN msg="vip kept as the last resort" vip=control-plane address=10.99.0.10 reason="kept as the last resort, since no other member is known to serve it: apiserver: because"`,
+			`level=INFO msg="vip no longer the last resort" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`,
 		} {
 			if strings.Count(l.log.String(), line) != 1 {
 				t.Errorf("want once in the log: %s\n%s", line, &l.log)
@@ -114,7 +114,7 @@ func TestFlatLogsKeeping(t *testing.T) {
 		l.log.Reset()
 		s.Observe(slow("apiserver"))
 		s.Observe(verdict("registry", health.Unhealthy)) // refused
-		if log := l.log.String(); strings.Contains(log, "no longer kept") || !strings.Contains(log, "vip withdrawn") {
+		if log := l.log.String(); strings.Contains(log, "no longer the last resort") || !strings.Contains(log, "vip withdrawn") {
 			t.Error(log)
 		}
 	})

@@ -104,7 +104,7 @@ func TestKeep(t *testing.T) {
 
 		s.Observe(slow("apiserver"))
 		expect(t, n, "mark 10.99.0.10")
-		stage(speaker.Demoted, true, "kept though failing slowly, as no other member is known to serve it: apiserver: because")
+		stage(speaker.Demoted, true, "kept as the last resort, since no other member is known to serve it: apiserver: because")
 		if o.told() {
 			t.Error("the others hear that what fails is served")
 		}
@@ -115,7 +115,7 @@ func TestKeep(t *testing.T) {
 		o.set(true)
 		s.MembersChanged()
 		synctest.Wait()
-		stage(speaker.Demoted, true, "kept though failing slowly, until another member is sure to serve it")
+		stage(speaker.Demoted, true, "kept as the last resort, until another member is sure to serve it")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
@@ -335,9 +335,9 @@ func (m *member) Try(string, netip.Addr) error { return nil }
 // leases are the site's, as a member sees them.
 type leases struct{ *member }
 
-func (l leases) Stand(string, speaker.Flat) { l.stand(true) }
-func (l leases) Resign(string)              { l.stand(false) }
-func (l leases) Forget(string)              { l.stand(false) }
+func (l leases) Campaign(string, speaker.Flat) { l.stand(true) }
+func (l leases) StepDown(string)               { l.stand(false) }
+func (l leases) Forget(string)                 { l.stand(false) }
 
 func (l leases) stand(stands bool) {
 	l.mu.Lock()

@@ -22,7 +22,7 @@ func TestAlone(t *testing.T) {
 		{name: "for long, by a word that may have been on its way", since: ago(time.Hour), heard: ago(time.Hour - sureAfter + 1), from: ago(time.Hour)},
 		{name: "for long", since: ago(sureAfter), heard: now, from: ago(sureAfter), left: true},
 	} {
-		if from, ok := alone(now, tt.since, tt.heard); !from.Equal(tt.from) || ok == tt.left {
+		if from, ok := mustKeep(now, tt.since, tt.heard); !from.Equal(tt.from) || ok == tt.left {
 			t.Errorf("%s: since %v, %t; want %v, %t", tt.name, from, ok, tt.from, !tt.left)
 		}
 	}

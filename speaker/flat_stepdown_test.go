@@ -98,11 +98,11 @@ func TestFlatDrainHandsOverAndLingers(t *testing.T) {
 	})
 }
 
-func TestFlatYields(t *testing.T) {
+func TestFlatTransfersTheLease(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
 		l.took()
-		l.set(func() { l.lease.Yield = "m3 has a higher priority" })
+		l.set(func() { l.lease.Transfer = "m3 has a higher priority" })
 		s.LeasesChanged()
 		expect(t, l.node, "silence 10.99.0.10", "accept 10.99.0.10 for 1.5s", "resign from control-plane")
 		time.Sleep(time.Second)
@@ -115,7 +115,7 @@ func TestFlatYields(t *testing.T) {
 func TestFlatAcceptsAgainWhatWasClosed(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
-		l.set(func() { l.lease.Yield = "m3 has a higher priority" })
+		l.set(func() { l.lease.Transfer = "m3 has a higher priority" })
 		s.LeasesChanged()
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()
