@@ -171,7 +171,7 @@ func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 			t.Fatalf("the election is %+v", s.Election)
 		}
 		reason := s.Election.Leases[0].Reason
-		return strings.HasPrefix(reason, "no member stands for it") && strings.Contains(reason, "; here apiserver: ") && strings.Contains(reason, ": 500")
+		return strings.HasPrefix(reason, "no member campaigns for it") && strings.Contains(reason, "; here apiserver: ") && strings.Contains(reason, ": 500")
 	})
 }
 

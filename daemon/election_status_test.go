@@ -17,7 +17,7 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 	known := []lease.LeaseStatus{
 		{Lease: "held", Holder: "m2", Needed: 2},
 		{Lease: "stood-for", Why: "being elected", Needed: 2, Campaigning: true},
-		{Lease: "free", Why: "no member stands for it", Needed: 2},
+		{Lease: "free", Why: "no member campaigns for it", Needed: 2},
 	}
 	got := adminLeases(time.Now(), known, []speaker.Status{
 		{Name: "stood-for", Announce: speaker.ByARP, Reason: "no holder: being elected"},
@@ -28,9 +28,9 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 		{Name: "routed", Reason: "apiserver: connection refused"},
 	}, election.New(slog.New(slog.DiscardHandler), nil).Lease)
 	want := []admin.Lease{
-		{VIP: "free", Reason: "no member stands for it; here herald drain", Needed: 2},
+		{VIP: "free", Reason: "no member campaigns for it; here herald drain", Needed: 2},
 		{VIP: "held", Holder: "m2", Needed: 2},
-		{VIP: "new", Reason: "the election has not begun, which takes an election section in the file of this node; here apiserver: connection refused"},
+		{VIP: "new", Reason: "no election: the file of this node has no election section; here apiserver: connection refused"},
 		{VIP: "stood-for", Reason: "being elected", Needed: 2, Stands: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

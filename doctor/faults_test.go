@@ -191,8 +191,8 @@ func TestFaults(t *testing.T) {
 			}, Blocker, "member", "m2 has 5 members"},
 			{"another key", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
-				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Reason: "what it sends cannot be read"}}
-			}, Warning, "member", "what it sends cannot be read"},
+				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Reason: "its messages cannot be decrypted"}}
+			}, Warning, "member", "its messages cannot be decrypted"},
 			{"not heard", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}

@@ -11,15 +11,14 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// offerings starts three masters, which offer something, and n workers that learn it, over
-// sockets, and returns the masters and the workers.
+// offerings starts three masters, which advertise a check, and n workers that receive it, over sockets.
 func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
 	at := nettest.Loopback(3 + n)
 	c := newCluster(b, m.open, at[:3], nil)
 	for i, at := range at[3:] {
 		c.observer(fmt.Sprintf("w%03d", i), at)
 	}
-	for _, joining := range c.members { // one after the other: all of them are in this process
+	for _, joining := range c.members { // one by one, as all members share this process
 		joining.apply(nil)
 		wait.Until(b, "the masters know "+joining.name, func() bool {
 			return !slices.ContainsFunc(c.members[:3], func(m *member) bool {
@@ -30,8 +29,8 @@ func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
 	return c.members[:3], c.members[3:]
 }
 
-// BenchmarkOffers is what offers cost: what three masters and a hundred workers send and
-// spend without offers, and with those of the masters.
+// BenchmarkOffers measures the traffic and CPU time of three masters and a hundred workers, without advertisements and
+// with those of the masters.
 func BenchmarkOffers(b *testing.B) {
 	const n, seconds = 100, 5
 	for _, offer := range []bool{false, true} {
@@ -46,7 +45,7 @@ func BenchmarkOffers(b *testing.B) {
 			for _, w := range workers {
 				wait.Until(b, w.name+" knows the offers", func() bool { return !offer || w.rotation() == "m1 m2 m3" })
 			}
-			<-time.After(20 * time.Second) // those who have joined are news no more
+			<-time.After(20 * time.Second) // until the members that joined are no longer new
 			for b.Loop() {
 				packets, bytes, cpu := m.packets.Load(), m.bytes.Load(), spent(b)
 				<-time.After(seconds * time.Second)
@@ -58,8 +57,8 @@ func BenchmarkOffers(b *testing.B) {
 	}
 }
 
-// BenchmarkOfferLatency is how long it takes from Offer at a master until the handler of
-// a worker is told, and until those of all are.
+// BenchmarkOfferLatency measures the time from Advertise at a master until the handler of one worker is called, and
+// until those of all are.
 func BenchmarkOfferLatency(b *testing.B) {
 	for _, n := range []int{1, 20, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -74,7 +73,7 @@ func BenchmarkOfferLatency(b *testing.B) {
 			}
 			var some, all []time.Duration
 			for healthy := false; b.Loop(); healthy = !healthy {
-				<-time.After(max(100, 6*time.Duration(n)) * time.Millisecond) // within the rate
+				<-time.After(max(100, 6*time.Duration(n)) * time.Millisecond) // within packetRate
 				began := time.Now()
 				masters[0].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 				for range workers {

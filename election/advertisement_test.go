@@ -25,12 +25,12 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// serves is an offer whose apiserver is healthy.
+// serves is an advertisement with a healthy apiserver.
 func serves() advertisement.Advertisement {
 	return advertisement.Advertisement{Checks: map[string]bool{"apiserver": true}}
 }
 
-// offered is what the handler was told last of another's offer.
+// offered returns the last state of another member that the handler received.
 func (m *member) offered(other string) (advertisement.MemberState, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +45,7 @@ func (m *member) offered(other string) (advertisement.MemberState, bool) {
 	return last[i], true
 }
 
-// rotation is whose apiserver is healthy, as the handler was told last.
+// rotation returns the members with a healthy apiserver, as the handler last received.
 func (m *member) rotation() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,8 +61,8 @@ func (m *member) rotation() string {
 	return strings.Join(names, " ")
 }
 
-// within waits, in virtual time, until all of these members know that these serve, and
-// fails the test if that takes longer.
+// within waits, in virtual time, until the members know that exactly these serve. It fails the test if that takes
+// longer than limit.
 func within(t *testing.T, limit time.Duration, serving string, members ...*member) {
 	t.Helper()
 	began := time.Now()
@@ -85,7 +85,7 @@ func TestOffersReachAll(t *testing.T) {
 			m.Advertise(serves())
 		}
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
-		observers[0].Advertise(serves()) // anybody may
+		observers[0].Advertise(serves()) // observers may advertise
 		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
 		for _, m := range c.members {
 			for i, o := range m.MemberStates() {
@@ -143,7 +143,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		}
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
 		within(t, 610*time.Millisecond, "m1", voters[0])
-		time.Sleep(time.Minute) // memberlist has given up by then
+		time.Sleep(time.Minute) // by now, memberlist has given up
 		for _, m := range rest {
 			f.Part(voters[0].home, m.home, false)
 		}
@@ -163,7 +163,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		if all := voters[1].MemberStates(); all != nil {
 			t.Errorf("without an election: %v", all)
 		}
-		voters[1].apply(nil) // what it offers outlives the configuration
+		voters[1].apply(nil) // the advertisement survives the configuration
 		within(t, time.Second, "m1 m2 m3", c.members...)
 	})
 }
@@ -207,7 +207,7 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 	})
 }
 
-// Half of all packets are lost, others overtake each other or come twice.
+// TestOffersInABadNetwork loses half of all packets and reorders or duplicates others.
 func TestOffersInABadNetwork(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, _ []*member) {
 		c.start()
@@ -224,8 +224,8 @@ func TestOffersInABadNetwork(t *testing.T) {
 	})
 }
 
-// The handler takes its time about leases, and about offers: neither waits for the other,
-// and no member for the handler of another.
+// TestSlowHandlersKeepNobodyWaiting blocks the handler in events of leases and in advertisements. Neither waits for the
+// other, and no other member waits.
 func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
@@ -257,8 +257,8 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 	})
 }
 
-// A member of an earlier release, which knows of no offers, is told nothing that it does
-// not understand, and takes part all the same.
+// TestEarlierReleasesAreToldNoOffers has a member of a release without advertisements: it receives only messages that
+// it understands, and takes part.
 func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		config := c.members[2].config
@@ -271,7 +271,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		}
 		understood := 0
 		r := members.New(config.Self, a, func(b []byte) {
-			if understood++; len(b) == 0 || b[0] != 2 { // the version of lease messages
+			if understood++; len(b) == 0 || b[0] != 2 { // version of lease messages
 				t.Errorf("it is told %q", b)
 			}
 		})
@@ -316,7 +316,7 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 		first.Advertise(serves())
 		within(t, 5*time.Millisecond, "m1", second)
 		before := second.Status().Dropped
-		// As offer/message.go says: an offer without checks, and a question.
+		// The format of advertisement/message.go: an advertisement without checks, and a challenge.
 		claim := func(from string, run byte, sequence uint64) []byte {
 			b := append([]byte{0xb0, 1, 0, byte(len(from))}, from...)
 			b = append(b, 0, 0, 0, 0, 0, 0, 0, run)
@@ -328,7 +328,7 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 			{0xb0},
 			claim("nobody", 1, 1),
 			append([]byte{0xb0, 1, 1, 6}, "nobody\x00\x00\x00\x00\x00\x00\x00\x01"...),
-			claim("m1", 1, 1<<60), // gets a question that m1 does answer
+			claim("m1", 1, 1<<60), // causes a challenge, which m1 does answer
 		} {
 			if err := first.node.network.list.SendToAddress(memberlist.Address{Addr: second.home.String(), Name: second.name}, b); err != nil {
 				t.Fatal(err)
@@ -339,13 +339,13 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 		if after.Malformed != before.Malformed+1 || after.Ignored < before.Ignored+2 || second.rotation() != "m1" {
 			t.Errorf("%+v became %+v; %q serves", before, after, second.rotation())
 		}
-		if n := second.log.count("an offer is cut short"); n != 1 {
+		if n := second.log.count("an advertisement is truncated"); n != 1 {
 			t.Errorf("the log says so %d times", n)
 		}
 	})
 }
 
-// Over real sockets, and while somebody floods whom the offers are for.
+// TestOffersOverSockets uses real sockets and floods a recipient.
 func TestOffersOverSockets(t *testing.T) {
 	t.Parallel()
 	ipv4 := nettest.Loopback(4)

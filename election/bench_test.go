@@ -15,10 +15,10 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// meter counts what is sent, in packets and in bytes with their headers of IPv4.
+// meter counts the packets sent, and their bytes with IPv4 headers.
 type meter struct{ packets, bytes atomic.Int64 }
 
-// open serves as an listener.
+// open is a Listener.
 func (m *meter) open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
 	t, err := transport.Listen(at, a)
 	return &metered{t, m}, err
@@ -35,7 +35,7 @@ func (m *metered) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, e
 	return m.NodeAwareTransport.WriteToAddress(b, dst)
 }
 
-// spent is the time that this process has had processors for.
+// spent returns the CPU time of this process.
 func spent(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -44,9 +44,8 @@ func spent(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLeases is what one of five nodes costs a second, three of which vote and
-// two have no vote, for leases of 600 ms that are spread over them all. Three nodes
-// stand for each.
+// BenchmarkLeases measures the load per second of one of five nodes, three of which vote. The leases of 600 ms are
+// spread over all nodes, and each has three candidates.
 func BenchmarkLeases(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

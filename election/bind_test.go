@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// A node without a vote takes part from the address that it reaches a member from.
+// TestBindWithoutAVote checks that a node without a vote uses the address from which it reaches a member.
 func TestBindWithoutAVote(t *testing.T) {
 	config := func(members ...string) *Config {
 		c := &Config{Self: "w1", Settings: electorate.Settings{Lease: time.Second, Keys: [][]byte{make([]byte, 16)}, Members: make(map[string]netip.AddrPort)}}

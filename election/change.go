@@ -21,11 +21,11 @@ func (n *node) reconfigure(c *Config) error {
 	case now != self:
 		return fmt.Errorf("the address of this node cannot change from %v to %v while the election runs: restart herald", self, now)
 	case c.Insecure && !old.Insecure:
-		return errors.New("encryption cannot be given up while the election runs: restart herald")
+		return errors.New("encryption cannot be turned off while the election runs: restart herald")
 	case !c.Insecure && old.Insecure:
-		return errors.New("encryption cannot begin while the election runs: restart herald")
+		return errors.New("encryption cannot be turned on while the election runs: restart herald")
 	case c.open() != old.open():
-		return errors.New("join cannot come in place of members, nor members in place of join, while the election runs: restart herald")
+		return errors.New("members and join cannot replace each other while the election runs: restart herald")
 	}
 	c.identity = old.identity
 	now := n.tick()
@@ -42,7 +42,7 @@ func (n *node) reconfigure(c *Config) error {
 		if err := rotateKeys(n.ring, c.Keys); err != nil {
 			return err // does not happen for valid keys
 		}
-		n.log.Info("election messages are encrypted with other keys", "keys", len(c.Keys))
+		n.log.Info("election keys changed", "keys", len(c.Keys))
 	}
 	n.exchange.SetLease(c.Lease)
 	n.warn(old)
@@ -53,7 +53,7 @@ func (n *node) reconfigure(c *Config) error {
 // warn logs unusual choices of the operator when they are made. old is the previous configuration, or nil.
 func (n *node) warn(old *Config) {
 	if n.config.Insecure && old == nil {
-		n.log.Warn("THE ELECTION IS NOT ENCRYPTED: anyone who can send from a member's address decides who holds the VIPs; " +
+		n.log.Warn("THE ELECTION IS NOT ENCRYPTED: anyone who can send from a member's address decides where the VIPs are; " +
 			"run `herald keygen` and set keyFile")
 	}
 	if n.config.Quorum == electorate.None && (old == nil || old.Quorum != electorate.None) {

@@ -18,37 +18,36 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A last probe under way when memberlist is shut down ends by itself within two.
+	// A last probe in progress when memberlist shuts down ends by itself within two seconds.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
-// cluster is an election among members m1, m2 and so on.
+// cluster is an election among the members m1, m2 and so on.
 type cluster struct {
 	t       testing.TB
 	listen  Listener
 	members []*member
 }
 
-// member is one of a cluster, and its handler.
+// member is a member of a cluster and its own handler.
 type member struct {
 	*Election
 	t      testing.TB
 	name   string
-	home   netip.AddrPort // where it is, whatever its configuration says
+	home   netip.AddrPort // its address, independent of its configuration
 	config *Config
 	log    *book
 
 	mu    sync.Mutex
 	held  map[string]lease.Granted
-	story []string // what the handler was told, without renewals
-	seen  []string // who is alive, as the handler was told last
+	story []string // delivered events, without renewals
+	seen  []string // members alive by the last event
 	on    func(event lease.Event)
-	given [][]advertisement.MemberState // what is offered, each time that the handler was told
-	offer func()                        // is called when it is
+	given [][]advertisement.MemberState // each list of member states delivered
+	offer func()                        // called on each delivery
 }
 
-// newCluster makes a cluster at these addresses, which does not run yet. It is
-// closed when the test ends.
+// newCluster returns a cluster at these addresses that does not run yet. It is closed when the test ends.
 func newCluster(t testing.TB, listen Listener, at []netip.AddrPort, change func(*Config)) *cluster {
 	c := &cluster{t: t, listen: listen}
 	all := make(map[string]netip.AddrPort)
@@ -65,7 +64,7 @@ func newCluster(t testing.TB, listen Listener, at []netip.AddrPort, change func(
 	return c
 }
 
-// add adds a member, which does not run yet.
+// add adds a member that does not run yet.
 func (c *cluster) add(config *Config) *member {
 	m := &member{t: c.t, name: config.Self, home: config.home(), config: config, log: &book{}, held: make(map[string]lease.Granted)}
 	m.Election = New(m.log.logger(), m)
@@ -82,7 +81,7 @@ func (c *cluster) add(config *Config) *member {
 	return m
 }
 
-// start applies the members' configurations and has all stand for these leases.
+// start applies the members' configurations and makes all of them candidates for these leases.
 func (c *cluster) start(leases ...string) {
 	c.t.Helper()
 	for _, m := range c.members {
@@ -105,7 +104,7 @@ func (m *member) apply(change func(*Config)) {
 	}
 }
 
-// holds reports whether the member may serve by a lease now.
+// holds reports whether the member may serve under a lease now.
 func (m *member) holds(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,8 +112,7 @@ func (m *member) holds(name string) bool {
 	return ok && time.Now().Before(g.Until)
 }
 
-// holders are the members that hold a lease. Of two, each is looked at when the
-// other is known to hold it.
+// holders returns the members that hold a lease. If there are two, it checks the first again after the second.
 func (c *cluster) holders(name string) []*member {
 	without := func(m *member) bool { return !m.holds(name) }
 	all := slices.DeleteFunc(slices.Clone(c.members), without)
@@ -124,7 +122,7 @@ func (c *cluster) holders(name string) []*member {
 	return all
 }
 
-// holder waits until one member holds a lease, which one of these must be.
+// holder waits until exactly one member, one of among, holds a lease.
 func (c *cluster) holder(name string, among ...*member) *member {
 	c.t.Helper()
 	var found *member
@@ -142,7 +140,7 @@ func (c *cluster) holder(name string, among ...*member) *member {
 	return found
 }
 
-// others are all members but one.
+// others returns all members but one.
 func (c *cluster) others(but *member) []*member {
 	return slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool { return m == but })
 }
@@ -165,7 +163,7 @@ func (m *member) alive(other string) bool {
 	return slices.ContainsFunc(m.Status().Members, func(s Member) bool { return s.Name == other && s.Alive })
 }
 
-// told returns what the handler was told since the last call.
+// told returns the events delivered since the last call.
 func (m *member) told() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +193,7 @@ func (m *member) tell(e lease.Event) {
 	}
 }
 
-// Granted serves Handler.
+// Granted implements Handler.
 func (m *member) Granted() {
 	for _, l := range m.Status().Lease.Leases {
 		if l.Holder == m.name && l.Campaigning {
@@ -204,24 +202,24 @@ func (m *member) Granted() {
 	}
 }
 
-// Lost serves Handler.
+// Lost implements Handler.
 func (m *member) Lost(all []lease.Lost) {
 	for _, e := range all {
 		m.tell(e)
 	}
 }
 
-// Yield serves Handler.
+// Transfer implements Handler.
 func (m *member) Transfer(e lease.Transfer) { m.tell(e) }
 
-// Met serves Handler.
+// AliveChanged implements Handler.
 func (m *member) AliveChanged(alive []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = alive
 }
 
-// Offered serves Handler.
+// MemberStatesChanged implements Handler.
 func (m *member) MemberStatesChanged(all []advertisement.MemberState) {
 	m.mu.Lock()
 	m.given = append(m.given, all)
@@ -232,32 +230,32 @@ func (m *member) MemberStatesChanged(all []advertisement.MemberState) {
 	}
 }
 
-// sees are the members that are alive, as the handler was told last.
+// sees returns the members that are alive by the last event.
 func (m *member) sees() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen
 }
 
-// resign gives up a lease as a speaker does: first it ends its service.
+// stepDown releases a lease as a speaker does: it ends its service first.
 func (m *member) stepDown(name string) {
 	m.mu.Lock()
 	delete(m.held, name)
 	m.mu.Unlock()
 	m.StepDown(name)
 	m.mu.Lock()
-	delete(m.held, name) // again: Granted may have read the status before
+	delete(m.held, name) // Granted may have read the status before
 	m.mu.Unlock()
 }
 
-// react has the handler do something at each event.
+// react calls do at each event.
 func (m *member) react(do func(lease.Event)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.on = do
 }
 
-// crash ends the member without a farewell, as SIGKILL does.
+// crash ends the member without a message, as SIGKILL does.
 func (m *member) crash() {
 	m.Election.mu.Lock()
 	n := m.node
@@ -277,7 +275,7 @@ func (m *member) crash() {
 	m.mu.Unlock()
 }
 
-// heard are the members that the member's gate lets in, and itself.
+// heard returns the members admitted by this one, itself included.
 func (m *member) heard() map[string]netip.AddrPort {
 	m.node.mu.Lock()
 	defer m.node.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-// config is a good configuration of m1.
+// config returns a valid configuration of m1.
 func config() *Config {
 	return &Config{Self: "m1", Settings: electorate.Settings{Bind: ap("10.0.0.1:7946"), Members: trio(), Keys: [][]byte{key(1)}, Lease: 600 * time.Millisecond}}
 }

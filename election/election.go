@@ -211,7 +211,7 @@ func (e *Election) Status() Status {
 
 // Lease returns the current state of one lease.
 func (e *Election) Lease(name string) lease.LeaseStatus {
-	s := lease.LeaseStatus{Lease: name, Why: "the election has not begun, which takes an election section in the file of this node"}
+	s := lease.LeaseStatus{Lease: name, Why: "no election: the file of this node has no election section"}
 	if n := e.running(); n != nil {
 		n.step(func(m *lease.Machine, now time.Time) { s = m.Lease(now, name) })
 	}
@@ -263,7 +263,7 @@ func (e *Election) Remove(ctx context.Context, name string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the voters have not agreed to remove %s: see by herald status whether a majority of them is heard: %w", name, ctx.Err())
+			return fmt.Errorf("the voters have not agreed to remove %s: check with herald status that a majority of them is heard: %w", name, ctx.Err())
 		case <-time.After(removeAgain):
 		}
 	}

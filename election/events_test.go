@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-// recorder is a handler that notes its calls.
+// recorder is a handler that records its calls.
 type recorder struct {
 	Handler
 	calls []string
@@ -54,7 +54,7 @@ func TestEventQueueMergesEvents(t *testing.T) {
 	}
 }
 
-// What the machine says after a loss waits until the handler knows of the loss.
+// TestNothingIsSentBeforeALossIsKnown checks that messages after a loss wait until the handler has processed the loss.
 func TestNothingIsSentBeforeALossIsKnown(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")

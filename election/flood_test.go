@@ -15,12 +15,11 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// flood sends forged packets from one address to another, ten a millisecond,
-// until ctx ends.
+// flood sends forged packets between two addresses, ten per millisecond, until ctx ends.
 func flood(ctx context.Context, conn *net.UDPConn) {
 	b := make([]byte, 1200)
 	_, _ = rand.Read(b)
-	b[0] = 1 // an encrypted message, of no key
+	b[0] = 1 // an encrypted message without a valid key
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -29,24 +28,23 @@ func flood(ctx context.Context, conn *net.UDPConn) {
 			return
 		case <-tick.C:
 			for range 10 {
-				_, _ = conn.Write(b) // what overruns the receiver is lost as it should be
+				_, _ = conn.Write(b) // the receiver may drop packets
 			}
 		}
 	}
 }
 
-// unhurried gives leases so much time that a busy machine, on which all members and
-// the flood are, does not end them by itself.
+// unhurried sets leases so long that a busy machine with all members and the flood does not end them.
 func unhurried(c *Config) { c.Lease = 3 * time.Second }
 
-// renewed waits until the lease is renewed by which a member serves now.
+// renewed waits until the member's lease is renewed.
 func (m *member) renewed(name string) {
 	m.t.Helper()
 	granted := m.granted(name)
 	wait.Until(m.t, "the lease is renewed", func() bool { return m.granted(name).Until.After(granted.Until) })
 }
 
-// heap is how much memory is in use when all that can be freed is.
+// heap returns the used memory after garbage collection.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -55,8 +53,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A flood from where nobody is, and another from the address of a member that is
-// away, neither take the lease from its holder nor grow its memory.
+// TestFlood sends a flood from an unknown address, and one from the address of an absent member. Neither takes the
+// lease from its holder or increases its memory.
 func TestFlood(t *testing.T) {
 	at := nettest.Loopback(4)
 	c := newCluster(t, transport.Listen, at[:3], unhurried)
@@ -96,13 +94,13 @@ func TestFlood(t *testing.T) {
 	if after := heap(); after > before+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, after)
 	}
-	if a, b := holder.log.count("source="+at[3].Addr().String()), holder.log.count("cannot be read"); a != 1 || b != 1 {
+	if a, b := holder.log.count("source="+at[3].Addr().String()), holder.log.count("cannot be decrypted"); a != 1 || b != 1 {
 		t.Errorf("named the stranger %d times and the wrong key %d times", a, b)
 	}
 }
 
-// A member that was paused for longer than its lease learns that it has lost it
-// before anything that was waiting for it can make it believe otherwise.
+// TestPausedHolderLearnsItFirst pauses a member for longer than its lease. It learns of the loss before it handles
+// waiting messages.
 func TestPausedHolderLearnsItFirst(t *testing.T) {
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
@@ -131,8 +129,8 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 	c.holder("vip", second)
 }
 
-// Strangers that connect, as those do who may join, are looked at so many times a
-// second and no more, and keep nobody out who has the key.
+// TestFloodOfConnections opens connections from unknown addresses. Their rate is limited, and members with the key
+// still get in.
 func TestFloodOfConnections(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(5)
@@ -146,7 +144,7 @@ func TestFloodOfConnections(t *testing.T) {
 	var flooders sync.WaitGroup
 	junk := make([]byte, 64<<10)
 	_, _ = rand.Read(junk)
-	copy(junk, []byte{10, 0, 0, 255, 255}) // an encrypted message, of no key, that goes on
+	copy(junk, []byte{10, 0, 0, 255, 255}) // an endless encrypted message without a valid key
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: at[4].Addr().AsSlice()}, Timeout: time.Second}
 	for range 4 {
 		flooders.Go(func() {

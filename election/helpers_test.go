@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// book is a log to look into.
+// book is a log that tests can read.
 type book struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -20,7 +20,7 @@ func (b *book) Write(line []byte) (int, error) {
 	return b.b.Write(line)
 }
 
-// count is how many lines have this in them.
+// count returns the number of lines that contain what.
 func (b *book) count(what string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func trio() map[string]netip.AddrPort {
 	return map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2": ap("10.0.0.2:7946"), "m3": ap("10.0.0.3:7946")}
 }
 
-// allAlive are the members that are alive to this one.
+// allAlive returns the members that are alive to this one.
 func (m *member) allAlive() []string {
 	if n := m.running(); n != nil {
 		return n.alive()

@@ -12,12 +12,12 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-// FuzzPackets sends to an election without encryption what anybody at a member's
-// address might: memberlist reads it all, and a panic in there ends the process.
+// FuzzPackets sends packets from a member's address to an election without encryption. Memberlist parses all of them,
+// and a panic there ends the process.
 func FuzzPackets(f *testing.F) {
 	network := fabric.New()
 	open := func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
-		a.Open = true // as with a key, so that those without a vote may come
+		a.Open = true // as with a key, so that observers may join
 		return network.Open(at, a)
 	}
 	c := newCluster(f, open, sites(2), func(config *Config) { config.Keys, config.Insecure = nil, true })

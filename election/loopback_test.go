@@ -17,9 +17,9 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// These tests run over real sockets, in real time.
+// These tests use real sockets and real time.
 
-// part has two members not hear each other, by what their gates let in, or mends it.
+// part makes the admissions of two members drop each other's packets, or stops that.
 func (c *cluster) part(a, b *member, cut bool) {
 	for _, pair := range [][2]*member{{a, b}, {b, a}} {
 		members := maps.Clone(pair[0].config.Members)
@@ -49,7 +49,7 @@ func TestOneHoldsOverSockets(t *testing.T) {
 			first.Campaign(lease.Candidacy{Lease: "vip"})
 			c.holder("vip", c.others(second)...)
 			for _, m := range c.members {
-				if m.log.count("level=WARN") > 1 || m.log.count("level=ERROR") > 0 { // of the one that closed
+				if m.log.count("level=WARN") > 1 || m.log.count("level=ERROR") > 0 { // of the member that closed
 					t.Errorf("%s complains:\n%v", m.name, m.log)
 				}
 			}
@@ -57,8 +57,7 @@ func TestOneHoldsOverSockets(t *testing.T) {
 	}
 }
 
-// free returns n addresses of this host's IPv6 loopback with free ports, of those that nobody
-// is given who connects to somewhere.
+// free returns n addresses of the IPv6 loopback with ports outside the ephemeral range that are free.
 func free(t *testing.T, n int) []netip.AddrPort {
 	t.Helper()
 	var all []netip.AddrPort
@@ -68,7 +67,7 @@ func free(t *testing.T, n int) []netip.AddrPort {
 		if err != nil {
 			continue
 		}
-		defer udp.Close() // later, or it might be found twice
+		defer udp.Close() // later, or the loop would find it again
 		tcp, err := net.ListenTCP("tcp6", net.TCPAddrFromAddrPort(at))
 		if err != nil {
 			continue
@@ -114,7 +113,7 @@ func TestKeysRotate(t *testing.T) {
 		for _, m := range c.members {
 			m.apply(func(config *Config) { config.Keys = keys })
 		}
-		before := holder.granted("vip") // what was encrypted before arrives meanwhile
+		before := holder.granted("vip") // messages encrypted before arrive meanwhile
 		wait.Until(t, "the lease is renewed", func() bool { return holder.granted("vip").Until.After(before.Until.Add(time.Second)) })
 	}
 	for _, m := range c.members {
@@ -138,7 +137,7 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 	c.met(good...)
 	for _, m := range good {
 		wait.Until(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.count("cannot be read"); n != 1 || m.log.count("member=m3") != 1 {
+		if n := m.log.count("cannot be decrypted"); n != 1 || m.log.count("member=m3") != 1 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}
 		if m.alive("m3") {
@@ -163,7 +162,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	c.met(good...)
 	for i, m := range c.members {
 		wait.Until(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.count("cannot be read"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
+		if n := m.log.count("cannot be decrypted"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
 			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
 		}
 	}
@@ -201,9 +200,9 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(3)
 	c := newCluster(t, transport.Listen, at, nil)
-	impostor := c.members[2] // at the right address, with the right key and the wrong name
+	impostor := c.members[2] // right address and key, wrong name
 	impostor.name, impostor.config.Self = "m9", "m9"
-	delete(impostor.config.Members, "m3") // the map is everybody's
+	delete(impostor.config.Members, "m3") // all members share the map
 	good := c.members[:2]
 	impostor.config.Members = map[string]netip.AddrPort{"m1": at[0], "m2": at[1], "m9": at[2]}
 	for _, m := range good {
@@ -227,16 +226,16 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	}
 }
 
-// A file that was copied from another node gives this one a name and an address that it has not.
+// TestAnotherNodesFileIsNamed gives a node the file of another node, with that node's name and address.
 func TestAnotherNodesFileIsNamed(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(3)
-	at[0] = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), at[0].Port()) // which nobody has
+	at[0] = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), at[0].Port()) // an address of no node
 	c := newCluster(t, transport.Listen, at, nil)
 	c.start("vip")
 	wrong, good := c.members[0], c.members[1:]
 	c.holder("vip", good...)
-	const reason = `no link of this node has 192.0.2.1, the address of \"m1\", as which this node takes part: ` +
+	const reason = `no link of this node has 192.0.2.1, the address of \"m1\": ` +
 		`set nodeName if the file is another node's, else correct the address in election`
 	wait.Until(t, "the log says it", func() bool { return wrong.log.count("takes no part") > 0 })
 	if n := wrong.log.count(reason); n != 1 {
@@ -261,7 +260,7 @@ func TestWhatCannotChange(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"the name of this node cannot change":    func(c *Config) { c.Self = "m2" },
 		"the address of this node cannot change": func(c *Config) { c.Members["m1"] = at[3] },
-		"encryption cannot be given up":          func(c *Config) { c.Keys, c.Insecure = nil, true },
+		"encryption cannot be turned off":        func(c *Config) { c.Keys, c.Insecure = nil, true },
 	} {
 		bad := m.config.clone()
 		change(bad)
@@ -277,7 +276,7 @@ func TestWhatCannotChange(t *testing.T) {
 	}
 }
 
-// Everything may be called by anybody at any time.
+// TestManyCallers calls all methods concurrently.
 func TestManyCallers(t *testing.T) {
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
@@ -309,7 +308,7 @@ func TestManyCallers(t *testing.T) {
 	c.holder("vip")
 }
 
-// granted is the last grant that the member was told of.
+// granted returns the last grant reported to the member.
 func (m *member) granted(name string) lease.Granted {
 	m.mu.Lock()
 	defer m.mu.Unlock()

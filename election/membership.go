@@ -87,7 +87,7 @@ func (n *node) renameMembers(m *lease.Machine, now time.Time) {
 	}
 	n.named = active.Members
 	if err := m.Reconfigure(now, n.config.electorate(n.named)); err != nil {
-		n.network.Warn("the members cannot be named as the others do: " + err.Error()) // does not happen for a valid list
+		n.network.Warn("cannot adopt the identities of the voters: " + err.Error()) // does not happen for a valid list
 	}
 }
 

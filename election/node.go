@@ -154,7 +154,7 @@ func (n *node) receive(b []byte) {
 	m, err := message.Parse(b)
 	if err != nil {
 		n.malformed.Add(1)
-		n.network.Warn("a lease message is not understood: " + err.Error())
+		n.network.Warn("cannot parse a lease message: " + err.Error())
 		return
 	}
 	name := electorate.Name(m.From)

@@ -22,7 +22,7 @@ func (c *cluster) observer(name string, at netip.AddrPort) *member {
 	return c.add(config)
 }
 
-// mixed runs a test in virtual time, with three members that vote and as many observers.
+// mixed runs a test in virtual time with three voters and as many observers.
 func mixed(t *testing.T, test func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member)) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		for i, at := range sites(6)[3:] {
@@ -65,7 +65,7 @@ func TestObserversJoinAndHold(t *testing.T) {
 		steppedDown := time.Now()
 		observers[0].stepDown("vip")
 		c.holder("vip", observers[1])
-		if took := time.Since(steppedDown); took > 100*time.Millisecond { // virtual time: exact
+		if took := time.Since(steppedDown); took > 100*time.Millisecond { // exact, in virtual time
 			t.Errorf("handing over took %v", took)
 		}
 		crashed := time.Now()
@@ -81,7 +81,7 @@ func TestObserversJoinAndHold(t *testing.T) {
 	})
 }
 
-// All voters are started anew and know of nobody: observers join again.
+// TestObserversComeBackToVotersThatForgot restarts all voters, which then know no observer: observers join again.
 func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 	mixed(t, func(t *testing.T, _ *fabric.Fabric, c *cluster, voters, observers []*member) {
 		defer c.watch("vip")()
@@ -94,7 +94,7 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 		for _, m := range voters {
 			m.crash()
 		}
-		time.Sleep(time.Minute) // memberlist has given up on them by then
+		time.Sleep(time.Minute) // by now, memberlist has given up on them
 		for _, m := range voters {
 			m.apply(nil)
 		}
@@ -107,8 +107,8 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 	})
 }
 
-// The connection between observers is cut, and gossip between them, and then that between
-// one of them and the voters: nobody else holds what it may hold.
+// TestObserversInAPartition cuts the connection between observers, with gossip between them, and then between one of
+// them and the voters. No other member gets a lease meanwhile.
 func TestObserversInAPartition(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		defer c.watch("vip")()
@@ -181,8 +181,8 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 	})
 }
 
-// Many observers stand for many leases at the same time: each goes at once to whom it is
-// meant for first.
+// TestManyObserversShareManyLeases makes many observers candidates for many leases at once: each lease goes directly to
+// its preferred member.
 func TestManyObserversShareManyLeases(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		const observers, leases = 20, 200
@@ -193,7 +193,7 @@ func TestManyObserversShareManyLeases(t *testing.T) {
 		for _, m := range c.members {
 			wait.Until(t, m.name+" knows that all are alive", func() bool { return len(m.allAlive()) == 3+observers })
 		}
-		time.Sleep(time.Second) // all vote by then
+		time.Sleep(time.Second) // by now, all vote
 		name := func(i int) string { return fmt.Sprint("vip-", i) }
 		choice := func(i, k int) *member { return c.members[3+(i*7+k*13)%observers] }
 		for i := range leases {
@@ -205,7 +205,7 @@ func TestManyObserversShareManyLeases(t *testing.T) {
 		for i := range leases {
 			c.holder(name(i), choice(i, 0))
 		}
-		if took := time.Since(began); took > 300*time.Millisecond { // virtual time: exact
+		if took := time.Since(began); took > 300*time.Millisecond { // exact, in virtual time
 			t.Errorf("that took %v", took)
 		}
 		time.Sleep(5 * time.Second)

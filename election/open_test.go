@@ -16,8 +16,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// openly runs a test in virtual time, with n members of which the first begins the cluster, that find each other
-// by the addresses of all.
+// openly runs a test in virtual time with n members that find each other by the addresses of all; the first bootstraps
+// the cluster.
 func openly(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cluster)) {
 	dir, at := t.TempDir(), 0
 	virtually(t, n, func(c *Config) {
@@ -27,7 +27,7 @@ func openly(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cl
 	}, test)
 }
 
-// enter starts members that stand for the VIP.
+// enter starts members that campaign for the VIP.
 func enter(members ...*member) {
 	for _, m := range members {
 		m.apply(nil)
@@ -35,7 +35,7 @@ func enter(members ...*member) {
 	}
 }
 
-// voters waits until all members that run agree that those of these names vote.
+// voters waits until all running members agree that exactly these vote.
 func (c *cluster) voters(names ...string) {
 	c.t.Helper()
 	for _, m := range c.members {
@@ -81,7 +81,8 @@ func TestMembersJoin(t *testing.T) {
 	})
 }
 
-// A node that was installed anew, or is elsewhere, is another member, and takes the place of the one before.
+// TestMemberIsInstalledAnew checks that a reinstalled or moved node is a new member and takes the place of its
+// predecessor.
 func TestMemberIsInstalledAnew(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"disk":    func(c *Config) { _ = os.Remove(c.State) },
@@ -123,13 +124,13 @@ func TestRemoval(t *testing.T) {
 		wait.Until(t, "m2 is silent", func() bool { return !m[0].alive("m2") })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: see by herald status whether a majority of them is heard") {
+		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: check with herald status that a majority of them is heard") {
 			t.Errorf("without a majority: %v", err)
 		}
 	})
 }
 
-// Two clusters that were bootstrapped apart say so when they meet.
+// TestBootstrappedApart checks that two independently bootstrapped clusters report each other.
 func TestBootstrappedApart(t *testing.T) {
 	openly(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		m := c.members
@@ -143,14 +144,14 @@ func TestBootstrappedApart(t *testing.T) {
 		for i, voter := range m {
 			wait.Until(t, voter.name+" says that the other is of another cluster", func() bool {
 				return slices.ContainsFunc(voter.Status().Members, func(s Member) bool {
-					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, which was begun apart, with ")
+					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, begun independently, with ")
 				})
 			})
 		}
 	})
 }
 
-// Members that a list names, and that come and go by themselves, become each other by restarts one after the other.
+// TestListAndJoin migrates between listed and open membership by restarting members one by one.
 func TestListAndJoin(t *testing.T) {
 	t.Run("join first", func(t *testing.T) { listAndJoin(t, false) })
 	t.Run("list first", func(t *testing.T) { listAndJoin(t, true) })
@@ -191,7 +192,8 @@ func listAndJoin(t *testing.T, listed bool) {
 	})
 }
 
-// Members that have found each other, but no voter, go on looking where they are told to.
+// TestIslandsMeet checks that members that have found each other but no voter keep looking at their configured
+// addresses.
 func TestIslandsMeet(t *testing.T) {
 	t.Run("bootstrap without join", func(t *testing.T) {
 		openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
@@ -226,7 +228,8 @@ func TestIslandsMeet(t *testing.T) {
 	})
 }
 
-// A member that was installed anew, and whose checks fail, is told apart from the voter that its node was.
+// TestReplacedVoterIsTold checks that the status distinguishes a reinstalled member with failing checks from the voter
+// that its node was before.
 func TestReplacedVoterIsTold(t *testing.T) {
 	openly(t, 4, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members
@@ -244,7 +247,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 			for _, s := range voter.Status().Members {
 				if s.Name == "m3" && s.Voter {
 					before++
-					if s.Alive || s.Self || !strings.HasPrefix(s.Problem, "its node is another member by now") {
+					if s.Alive || s.Self || !strings.HasPrefix(s.Problem, "its node is now another member") {
 						t.Errorf("%s says %+v", voter.name, s)
 					}
 				}
@@ -259,7 +262,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 	})
 }
 
-// A member is added to a list of voters that have identities.
+// TestListGrowsAfterJoin adds a member to a list of voters that have identities.
 func TestListGrowsAfterJoin(t *testing.T) {
 	openly(t, 4, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members

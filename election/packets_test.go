@@ -40,7 +40,7 @@ func TestPacketsFitAnyPath(t *testing.T) {
 		}
 		c.start(many...)
 		for i, m := range c.members {
-			m.Describe(slices.Repeat([]net.HardwareAddr{{2, 0, 0, 0, 0, byte(i)}}, 49)) // three in a packet are too many
+			m.Describe(slices.Repeat([]net.HardwareAddr{{2, 0, 0, 0, 0, byte(i)}}, 49)) // three descriptions exceed a packet
 		}
 		c.met()
 		for _, name := range many {

@@ -65,7 +65,7 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	n.members.Describe(func(d *members.Description) { d.Identity = c.identity })
 	n.exchange = advertisement.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.MemberStatesChanged)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
-		n.log.Warn("only the configured members are asked to join", "err", err)
+		n.log.Warn("cannot read the remembered members: only configured ones are asked to join", "err", err)
 	}
 	n.admit(now)
 	if !c.Insecure {
@@ -111,7 +111,7 @@ func (n *node) stop(leases []string) error {
 	n.over = true
 	n.mu.Unlock()
 	if err := n.network.list.Leave(leaveTimeout); err != nil {
-		n.log.Debug("nobody heard that this node leaves the election", "err", err) // members find out by timeout
+		n.log.Debug("cannot announce that this node leaves the election", "err", err) // members find out by timeout
 	}
 	err := n.network.list.Shutdown()
 	n.work.Wait()

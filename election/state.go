@@ -71,7 +71,7 @@ func readState(file string) (s saved, err error) {
 		err = s.Validate()
 	}
 	if err != nil {
-		return s, fmt.Errorf("the electorate that this node agreed to cannot be read from %[2]s: %[1]w: with join remove %[2]s; with members take this node out of the list on the others first, and add it again after", err, file)
+		return s, fmt.Errorf("cannot read the committed electorate from %[2]s: %[1]w: with join, remove %[2]s; with members, first take this node out of the list on the others, and add it again afterwards", err, file)
 	}
 	return s, nil
 }
@@ -91,7 +91,7 @@ func (n *node) save() bool {
 	}
 	if err := (saved{n.identity, *n.unsaved}).write(n.config.State); err != nil {
 		n.saveAt = now.Add(saveAgain)
-		n.mute = fmt.Sprintf("what this node agreed to cannot be written down, so it says nothing: %v", err)
+		n.mute = fmt.Sprintf("the electorate cannot be written to disk, so this node sends nothing: %v", err)
 		n.network.Warn(n.mute)
 		return false
 	}

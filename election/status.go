@@ -80,9 +80,9 @@ func (n *node) status() Status {
 		switch {
 		case m.Problem == "":
 		case state.Replaced(m):
-			m.Problem, tcpOnly = "its node is another member by now ("+m.Problem+")", false
+			m.Problem, tcpOnly = "its node is now another member ("+m.Problem+")", false
 		case n.admission.IsUnreadable(at.Addr()):
-			m.Problem = "what it sends cannot be read: it has another key, or none (" + m.Problem + ")"
+			m.Problem = "its messages cannot be decrypted: it has another key, or none (" + m.Problem + ")"
 		case tcpOnly:
 			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
 				m.Name, at, at.Port(), m.Problem)
@@ -93,7 +93,7 @@ func (n *node) status() Status {
 		})
 	}
 	if home := config.home().Addr(); alone && !present(home) {
-		s.Lease.Problem = fmt.Sprintf("no link of this node has %v, the address of %q, as which this node takes part: "+
+		s.Lease.Problem = fmt.Sprintf("no link of this node has %v, the address of %q: "+
 			"set nodeName if the file is another node's, else correct the address in election", home, config.Self)
 	}
 	return s
@@ -186,5 +186,5 @@ func (s Status) Ahead(m Member) string {
 	if m.Desired == s.Lease.Active.Digest() || s.Lease.Desired != nil && m.Desired == s.Lease.Desired.Digest() {
 		return ""
 	}
-	return "was given other members, lease or quorum than this node"
+	return "has other members, lease or quorum configured than this node"
 }

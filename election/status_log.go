@@ -60,7 +60,7 @@ func (l *statusLog) logMember(m Member) {
 	if m.Alive && m.Voter { // otherwise its present electorate is unknown or irrelevant
 		odd := m.Divergent && l.active != 0
 		if odd && !l.odd[m.Member] {
-			l.logger.Warn("a member has another electorate: its votes do not count here, nor ours there", "member", m.Name, "reason", m.Problem)
+			l.logger.Warn("the electorate of a member diverges: votes between it and this node do not count", "member", m.Name, "reason", m.Problem)
 		}
 		l.odd[m.Member] = odd
 	}
@@ -72,7 +72,7 @@ func (l *statusLog) logElectorate(s lease.Status) {
 	}
 	l.problem = s.Problem
 	if s.Lag != l.lag && s.Lag != "" {
-		l.logger.Warn("this node has no vote and follows the others, whose electorate is another", "reason", s.Lag)
+		l.logger.Warn("this node has no vote and follows the voters, whose electorate differs from its own", "reason", s.Lag)
 	}
 	l.lag = s.Lag
 	active, desired := digest(s.Active), digest(s.Desired)
@@ -80,10 +80,10 @@ func (l *statusLog) logElectorate(s lease.Status) {
 	case active != l.active && active != 0:
 		l.logger.Info("the electorate is in force", describe(s.Active)...)
 	case l.desired != 0 && desired == 0 && active != 0:
-		l.logger.Info("the change of the electorate was taken back", describe(s.Active)...)
+		l.logger.Info("the change of the electorate was withdrawn", describe(s.Active)...)
 	}
 	if desired != l.desired && desired != 0 && active != 0 {
-		l.logger.Info("the electorate changes when all of its members have the new one, and most of the present voters", describe(s.Desired)...)
+		l.logger.Info("the electorate changes once all new members and a majority of the voters have the new one", describe(s.Desired)...)
 	}
 	l.active, l.desired = active, desired
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// sites are addresses for a fabric.
+// sites returns addresses for a fabric.
 func sites(n int) []netip.AddrPort {
 	var all []netip.AddrPort
 	for i := range n {
@@ -29,18 +29,18 @@ func sites(n int) []netip.AddrPort {
 
 // virtually runs a test in virtual time, on a fabric, with n members.
 func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, *fabric.Fabric, *cluster)) {
-	// Two processors that run timers of one bubble crash the race detector (https://go.dev/issue/78156), and
-	// here every packet is a timer.
+	// Two processors that run timers of one bubble crash the race detector (https://go.dev/issue/78156). Here, every
+	// packet is a timer.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // for memberlist to end what it does not wait for
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // memberlist ends its last goroutines
 		f := fabric.New()
 		c := newCluster(t, f.Open, sites(n), change)
 		test(t, f, c)
 	})
 }
 
-// watch fails the test if two members ever hold a lease at once, until it is stopped.
+// watch fails the test if two members ever hold a lease at once, until stop is called.
 func (c *cluster) watch(name string) (stop func()) {
 	all := cluster{members: slices.Clone(c.members)}
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -113,7 +113,7 @@ func TestResignHandsOver(t *testing.T) {
 		}
 		steppedDown := time.Now()
 		c.holder("vip", c.others(first)...)
-		if took := time.Since(steppedDown); took > 100*time.Millisecond { // virtual time: exact
+		if took := time.Since(steppedDown); took > 100*time.Millisecond { // exact, in virtual time
 			t.Fatalf("handing over took %v", took)
 		}
 		if told := first.told(); len(told) != 1 {
@@ -181,7 +181,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		if told := first.told(); len(told) != 2 || told[1] != "lost vip" {
 			t.Fatalf("the first was told %v", told)
 		}
-		time.Sleep(2 * time.Minute) // memberlist has given up on the others by then
+		time.Sleep(2 * time.Minute) // by now, memberlist has given up on the others
 		for _, m := range c.others(first) {
 			f.Part(first.home, m.home, false)
 		}
@@ -215,7 +215,7 @@ func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
 			})
 			wait.Until(t, "the log does", func() bool { return first.log.count(said) == broken && second.log.count(said) == broken })
 			lines := first.log.count("level=") + second.log.count("level=")
-			time.Sleep(5 * time.Minute) // less than what memberlist's complaints are kept back for
+			time.Sleep(5 * time.Minute) // shorter than the interval of memberlist's repeated complaints
 			if n := first.log.count("level=") + second.log.count("level=") - lines; n > 1 {
 				t.Fatalf("%d lines more:\n%v\n%v", n, first.log, second.log)
 			}
@@ -233,8 +233,8 @@ func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
 	})
 }
 
-// A member that was away, and answers by TCP a moment before it is heard, is not
-// behind a firewall.
+// TestPartitionIsNoFirewall checks that an absent member that answers by TCP just before its first UDP message is not
+// reported as behind a firewall.
 func TestPartitionIsNoFirewall(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		c.start("vip")
@@ -273,9 +273,9 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 		first := c.holder("vip")
 		second := c.others(first)[0]
 		c.met()
-		apart := []time.Duration{5 * time.Minute} // memberlist has given up by then
+		apart := []time.Duration{5 * time.Minute} // by then, memberlist has given up
 		for phase := range 20 {
-			apart = append(apart, 2*time.Second+time.Duration(phase)*10*time.Millisecond) // of the renewals, 200 ms apart
+			apart = append(apart, 2*time.Second+time.Duration(phase)*10*time.Millisecond) // relative to the renewals, 200 ms apart
 		}
 		for _, apart := range apart {
 			f.Part(first.home, second.home, true)
@@ -343,7 +343,7 @@ func TestOffAndOn(t *testing.T) {
 		second := c.holder("vip", c.others(first)...)
 		first.apply(nil)
 		c.met()
-		for _, m := range c.others(second) { // its desired to stand has outlived the configuration
+		for _, m := range c.others(second) { // its candidacy has survived the configuration
 			m.StepDown("nothing")
 		}
 		second.stepDown("vip")

@@ -25,7 +25,7 @@ func elect(members ...*member) {
 	}
 }
 
-// voters counts the members that have a vote.
+// voters returns the number of voters.
 func voters(s Status) int {
 	n := 0
 	for _, m := range s.Members {
@@ -49,7 +49,7 @@ func TestMembersChangeOneByOne(t *testing.T) {
 
 		c.members = append(old[:3:3], added)
 		elect(c.members...)
-		c.start("vip") // one after the other
+		c.start("vip") // one by one
 		c.met()
 		time.Sleep(5 * time.Second)
 		for _, m := range c.members {
@@ -80,12 +80,13 @@ func TestMembersChangeOneByOne(t *testing.T) {
 	})
 }
 
-// A member whose file is another takes the electorate of the others, and they say of each other what differs.
+// TestOddFileIsNamed checks that a member with a different file adopts the electorate of the others, and that both
+// sides report the difference.
 func TestOddFileIsNamed(t *testing.T) {
 	virtually(t, 5, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		odd, good := c.members[2], c.members[:2]
 		elect(c.members[:3]...)
-		elect(odd, c.members[3], c.members[4]) // knows neither of the others
+		elect(odd, c.members[3], c.members[4]) // contains neither of the others
 		odd.config.Members["m1"], odd.config.Members["m2"] = good[0].home, good[1].home
 		c.members = c.members[:3]
 		c.start("vip")
@@ -102,7 +103,8 @@ func TestOddFileIsNamed(t *testing.T) {
 	})
 }
 
-// What was agreed outlasts the process, and a member that cannot write it down says nothing rather than forget it.
+// TestAgreementIsOnDisk checks that the committed electorate survives the process, and that a member that cannot store
+// it sends nothing.
 func TestAgreementIsOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	virtually(t, 3, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
@@ -117,7 +119,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 			m.crash()
 		}
 		c.members[0].config = c.members[0].config.clone()
-		c.members[0].config.Lease = 600 * time.Millisecond // an old file
+		c.members[0].config.Lease = 600 * time.Millisecond // an outdated file
 		c.start("vip")
 		if s := c.members[0].Status(); s.Lease.Number != 2 || s.Lease.Active.Duration != time.Second {
 			t.Errorf("m1 starts with %+v", s.Lease)
@@ -127,7 +129,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be made
+		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be created here
 			t.Fatal(err)
 		}
 		for _, m := range c.members {
@@ -135,7 +137,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		}
 		c.holder("vip", c.others(holder)...)
 		time.Sleep(5 * time.Second)
-		if s := holder.Status(); !strings.Contains(s.Lease.Problem, "cannot be written down") {
+		if s := holder.Status(); !strings.Contains(s.Lease.Problem, "cannot be written to disk") {
 			t.Errorf("%s says %q", holder.name, s.Lease.Problem)
 		}
 		if err := os.Remove(filepath.Join(dir, holder.name)); err != nil {
@@ -149,7 +151,8 @@ func TestAgreementIsOnDisk(t *testing.T) {
 	})
 }
 
-// A member that cannot write down what it agrees to holds nothing by it, even if nobody else has a vote.
+// TestHoldsNothingByWhatMayBeForgotten checks that a member that cannot store its votes holds no lease by them, even as
+// the only voter.
 func TestHoldsNothingByWhatMayBeForgotten(t *testing.T) {
 	dir := t.TempDir()
 	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
@@ -158,12 +161,12 @@ func TestHoldsNothingByWhatMayBeForgotten(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be made
+		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be created here
 			t.Fatal(err)
 		}
 		holder.apply(func(config *Config) { config.Lease = 2 * config.Lease })
 		time.Sleep(10 * time.Second)
-		if s := holder.Status(); holder.holds("vip") || !strings.Contains(s.Lease.Problem, "cannot be written down") {
+		if s := holder.Status(); holder.holds("vip") || !strings.Contains(s.Lease.Problem, "cannot be written to disk") {
 			t.Errorf("it holds the lease: %t, and says %q", holder.holds("vip"), s.Lease.Problem)
 		}
 	})
@@ -200,7 +203,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 	}
 }
 
-// A stranger that names no address is none of the members, of which it has none either.
+// TestStrangerIsNotHeard checks that a message without a sender address is not taken for a member's.
 func TestStrangerIsNotHeard(t *testing.T) {
 	virtually(t, 1, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
@@ -218,11 +221,11 @@ func TestStrangerIsNotHeard(t *testing.T) {
 	})
 }
 
-// A full disk is tried once a second, and nothing is left of what did not fit.
+// TestFullDiskIsNotPressed checks that a full disk is retried once per second and no temporary file stays behind.
 func TestFullDiskIsNotPressed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
-		if err := os.MkdirAll(filepath.Join(dir, "electorate.new"), 0o700); err != nil { // which cannot be written
+		if err := os.MkdirAll(filepath.Join(dir, "electorate.new"), 0o700); err != nil { // not writable
 			t.Fatal(err)
 		}
 		c.start("vip")
@@ -251,8 +254,8 @@ func TestFullDiskIsNotPressed(t *testing.T) {
 	})
 }
 
-// m3 is at another address by the file of m2, and at both there is one. Each has a majority by its own file, and one of
-// the two has a vote.
+// TestMemberElsewhereIsAnother gives m3 another address in the file of m2, and runs a member at both. Each has a
+// majority by its own file, but only one has a vote.
 func TestMemberElsewhereIsAnother(t *testing.T) {
 	virtually(t, 4, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
@@ -313,7 +316,8 @@ func TestLeaseChangesInPlace(t *testing.T) {
 	})
 }
 
-// A member that is removed is heard until all others know: its vote may be needed.
+// TestRemovedMemberVotesUntilAllKnow checks that a removed member is admitted until all others know of the removal: its
+// vote may be needed.
 func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 	virtually(t, 4, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()

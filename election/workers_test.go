@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-// workers runs a test in virtual time, with three masters, which vote and offer, and n
-// workers, which do neither, and whose files say who the masters were at first.
+// workers runs a test in virtual time with three masters, which vote and advertise, and n workers, which do neither.
+// The workers' files list the initial masters.
 func workers(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member)) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		for i, at := range sites(100 + n)[100:] {
@@ -27,8 +27,7 @@ func workers(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *c
 	})
 }
 
-// master adds a master at an address, which begins to serve when the masters' files say
-// that these are the members.
+// master adds a master at an address. It starts once the masters' files list these members.
 func (c *cluster) master(name string, site int, with ...*member) *member {
 	config := c.members[0].config.clone()
 	config.Self = name
@@ -42,8 +41,7 @@ func (c *cluster) master(name string, site int, with ...*member) *member {
 	return added
 }
 
-// retire stops a master and has the others' files say so. The electorate changes by one
-// at a time.
+// retire stops a master and removes it from the others' files. The electorate changes by one member at a time.
 func (m *member) retire(rest ...*member) {
 	m.t.Helper()
 	elect(rest...)
@@ -55,7 +53,7 @@ func (m *member) retire(rest ...*member) {
 	}
 }
 
-// Masters come and go, with no change of the workers' files.
+// TestWorkersFollowTheMasters replaces masters without changing the workers' files.
 func TestWorkersFollowTheMasters(t *testing.T) {
 	workers(t, 20, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		m1, m2, m3 := masters[0], masters[1], masters[2]
@@ -73,7 +71,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 		m5 := c.master("m5", 0, m3, m4) // another host at the address of m1
 		within(t, time.Second, "m3 m4 m5", workers...)
 		time.Sleep(10 * time.Second)
-		again := c.master("m2", 50, m3, m4, m5) // and the name of m2 elsewhere
+		again := c.master("m2", 50, m3, m4, m5) // the name of m2 at another address
 		within(t, time.Second, "m2 m3 m4 m5", workers...)
 		if o, _ := workers[0].offered("m2"); o.Address != again.home {
 			t.Errorf("m2 is at %v", o.Address)
@@ -87,7 +85,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 			}
 		}
 
-		// All that its file says are gone, except m3 and the one that is where m1 was.
+		// All masters in the workers' files are gone, except m3 and the one at the address of m1.
 		f.Part(workers[0].home, m3.home, true)
 		workers[0].crash()
 		workers[0].apply(nil)
@@ -97,7 +95,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 	})
 }
 
-// All masters come back from a partition that was longer than memberlist's patience.
+// TestWorkersComeBackToTheMasters cuts all masters off for longer than memberlist's patience.
 func TestWorkersComeBackToTheMasters(t *testing.T) {
 	workers(t, 5, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		part := func(cut bool) {
@@ -115,7 +113,8 @@ func TestWorkersComeBackToTheMasters(t *testing.T) {
 	})
 }
 
-// One of many workers is started, and so is a master that most know by hearsay only.
+// TestManyWorkersLearnWithinASecond starts one of many workers, and a master that most of them know only through
+// others.
 func TestManyWorkersLearnWithinASecond(t *testing.T) {
 	workers(t, 40, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		c.master("m4", 3, masters...)
@@ -128,7 +127,7 @@ func TestManyWorkersLearnWithinASecond(t *testing.T) {
 	})
 }
 
-// All masters that a worker's file names are replaced while it is down.
+// TestWorkerRemembersMasters replaces all masters in a worker's file while the worker is down.
 func TestWorkerRemembersMasters(t *testing.T) {
 	workers(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
 		file := filepath.Join(t.TempDir(), "members")
@@ -141,7 +140,7 @@ func TestWorkerRemembersMasters(t *testing.T) {
 			now[0].retire(now[1:]...)
 			now = now[1:]
 			time.Sleep(10 * time.Second)
-			if i == 1 { // three are there whom it knows, of whom one will stay
+			if i == 1 { // it knows three of them, one of which will stay
 				w.crash()
 				forgetful.crash()
 			}

@@ -86,12 +86,12 @@ func (e *Exchange) send(m message, recipients map[string]netip.AddrPort) {
 	b, omitted := m.append(nil)
 	if omitted > 0 {
 		e.network.Warn(fmt.Sprintf(
-			"the others are not told of all checks of this node: %d of %d have no room, or names of more than %d bytes: give them shorter names",
+			"cannot advertise %d of %d checks of this node: they do not fit, or have names of more than %d bytes: give them shorter names",
 			omitted, len(m.Advertisement.Checks), maxCheckName))
 	}
 	for name, at := range recipients {
 		if err := e.network.Send(name, at, b); err != nil {
-			e.network.Warn("cannot send offers: " + err.Error())
+			e.network.Warn("cannot send advertisements: " + err.Error())
 		}
 	}
 }

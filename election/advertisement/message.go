@@ -121,18 +121,18 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	return b, omitted
 }
 
-var errMalformed = errors.New("an offer is cut short or malformed")
+var errMalformed = errors.New("an advertisement is truncated or malformed")
 
 // parse decodes a message. It checks the form only, not the content.
 func parse(b []byte) (message, error) {
 	if len(b) > maxMessage {
-		return message{}, fmt.Errorf("an offer has %d bytes, at most %d may come", len(b), maxMessage)
+		return message{}, fmt.Errorf("an advertisement has %d bytes, want at most %d", len(b), maxMessage)
 	}
 	if len(b) < 3 || !IsMessage(b) {
 		return message{}, errMalformed
 	}
 	if b[1] != version {
-		return message{}, fmt.Errorf("an offer is of version %d, want %d: run releases that speak the same one", b[1], version)
+		return message{}, fmt.Errorf("an advertisement has version %d, want %d: run releases with the same version", b[1], version)
 	}
 	flags := b[2]
 	r := wire.Reader{Rest: b[3:]}

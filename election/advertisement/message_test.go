@@ -62,10 +62,11 @@ func TestOfferMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A configuration that is accepted though it has VIPs to be kept fits an offer, whatever else that says.
+// TestOffersOfConfigurationsFit checks that the advertisement of every valid configuration with last-resort VIPs fits
+// into a message.
 func TestOffersOfConfigurationsFit(t *testing.T) {
 	for name, test := range map[string]struct {
-		checks, length, last int // how many, and how long their names are
+		checks, length, last int // number of checks, and lengths of their names
 		fits                 bool
 	}{
 		"many":     {maxChecks - 1, 3, 3, true},
@@ -127,7 +128,7 @@ func TestMalformedOffers(t *testing.T) {
 	}
 }
 
-// FuzzOffers has what anybody with the key might say taken by the offers of others.
+// FuzzOffers feeds messages of any holder of the key to a table.
 func FuzzOffers(f *testing.F) {
 	for _, m := range []message{
 		{From: "w1", Challenge: 1},
@@ -152,7 +153,7 @@ func FuzzOffers(f *testing.F) {
 		c.receive(now, m)
 		m.Response = 1
 		c.receive(now, m)
-		c.expire(now.Add(maxHold)) // it may take itself for late
+		c.expire(now.Add(maxHold)) // it may assume its own lateness
 		c.expire(now.Add(2 * maxHold))
 		for _, o := range c.list(now) {
 			if !o.Self && !o.TimedOut {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// fair is a offers of a member, at the beginning of time, whose questions are 1, 2 and so on.
+// fair returns the table of a new member, with challenges 1, 2 and so on.
 func fair(self string, run uint64) *table {
 	asked := uint64(0)
 	return newTable(self, run, 600*time.Millisecond, func() uint64 { asked++; return asked })
 }
 
-// with makes an offer its own.
+// with sets its own advertisement.
 func (t *table) with(own Advertisement) *table {
 	t.setOwn(time.Unix(1000, 0), own)
 	return t
 }
 
-// meet has one offers believe what the other offers, by a question and its answer.
+// meet makes c believe the advertisement of other, by a challenge and its response.
 func meet(t *testing.T, now time.Time, c, other *table) {
 	t.Helper()
 	challenge := c.receive(now, other.nextMessage()).reply
@@ -34,7 +34,7 @@ func meet(t *testing.T, now time.Time, c, other *table) {
 	}
 }
 
-// only is what a offers knows of the one other member that it knows.
+// only returns the state of the only other member in a table.
 func only(t *testing.T, c *table, now time.Time) MemberState {
 	t.Helper()
 	for _, o := range c.list(now) {
@@ -105,8 +105,8 @@ func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
 	}
 }
 
-// What an earlier run said, and what it answered, is not believed when a later one has
-// begun, whose number may be less; and no answer serves twice.
+// TestOffersTakesTheRunThatAnswers checks that messages and responses of an earlier run are ignored once a later run
+// has begun, even with a lesser number. No response is valid twice.
 func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
@@ -117,7 +117,7 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 	said := b.nextMessage()
 	a.receive(now, said)
 
-	again := fair("b", 3) // with a clock that was set back
+	again := fair("b", 3) // after its clock was set back
 	again.setOwn(now, Advertisement{Draining: true})
 	meet(t, now, a, again)
 	if o := only(t, a, now); !o.Advertisement.Draining {
@@ -172,7 +172,8 @@ func TestOffersFindsWhoIsSilent(t *testing.T) {
 	}
 }
 
-// Who was stopped itself for a while has heard nobody, and reads first what waits for it.
+// TestOffersDoesNotTakeItsOwnPauseForSilence checks that a process that was stopped reads waiting messages before
+// others time out.
 func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
@@ -183,7 +184,7 @@ func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
 	if only(t, a, resumed).TimedOut || !a.due().Equal(resumed.Add(reprieve)) {
 		t.Errorf("the other is silent at once; next at %v", a.due())
 	}
-	a.expire(resumed.Add(time.Hour)) // again too late: once is enough
+	a.expire(resumed.Add(time.Hour)) // late again: one reprieve is enough
 	if !only(t, a, resumed).TimedOut {
 		t.Error("the other is never silent")
 	}
@@ -227,7 +228,7 @@ func TestOffersRepeats(t *testing.T) {
 	}
 }
 
-// Somebody whose checks come and go all the time is heard, at a rate that is bounded.
+// TestOffersIsBounded checks that a member with flapping checks sends at a limited rate.
 func TestOffersIsBounded(t *testing.T) {
 	began := time.Unix(1000, 0)
 	for _, recipients := range []int{3, 100, 1000} {
@@ -251,8 +252,8 @@ func TestOffersIsBounded(t *testing.T) {
 	}
 }
 
-// Whom another hears is sought after a while, less and less often, until it is heard or
-// the other hears it no more.
+// TestOffersSeeksWhomOthersHear checks that a member that another receives is searched for at growing intervals, until
+// it is received or the other no longer mentions it.
 func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b, far := fair("a", 1), fair("b", 9), fair("far", 5)
@@ -291,7 +292,7 @@ func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	}
 }
 
-// Who hears of a new one says so at once, for those that have not.
+// TestOffersTellsOfWhomItHears checks that a member mentions a new member at once.
 func TestOffersTellsOfWhomItHears(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1).with(Advertisement{}), fair("b", 9).with(Advertisement{})

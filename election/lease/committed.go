@@ -27,15 +27,15 @@ const maxNumber = 1 << 62
 func (s State) Validate() error {
 	switch {
 	case s.Committed.Number == 0 || s.Committed.Number > maxNumber:
-		return fmt.Errorf("no record has number %d", s.Committed.Number)
+		return fmt.Errorf("invalid number of an electorate: %d", s.Committed.Number)
 	case s.Promised.Counter > maxNumber:
-		return fmt.Errorf("no ballot has number %d", s.Promised.Counter)
+		return fmt.Errorf("invalid number of a ballot: %d", s.Promised.Counter)
 	case s.Longest > electorate.MaxDuration:
 		return fmt.Errorf("the longest lease is %v, want at most %v", s.Longest, electorate.MaxDuration)
 	}
 	err := s.Committed.Validate()
 	if err == nil && s.Value != nil && !s.Committed.Leads(*s.Value) {
-		err = fmt.Errorf("%v cannot follow record %d, %v", s.Value, s.Committed.Number, s.Committed)
+		err = fmt.Errorf("%v cannot follow electorate %d, %v", s.Value, s.Committed.Number, s.Committed)
 	}
 	return err
 }
@@ -109,7 +109,7 @@ func (m *Machine) begin() {
 		listenUntil = later(listenUntil, m.started.Add(listenTime))
 	}
 	if m.now.Before(listenUntil) && m.desired.Quorum == electorate.Majority {
-		m.problem = "listens whether the members have agreed on an electorate before"
+		m.problem = "waiting for an electorate that the members agreed on before"
 		m.wake(listenUntil)
 		return
 	}
@@ -129,7 +129,7 @@ func (m *Machine) begin() {
 	case other != "":
 		m.problem = other + ", this member with " + m.desired.String() + ": give all members the same"
 	default:
-		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d that are configured alike", waiting, len(m.desired.Members))
+		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d with the same configuration", waiting, len(m.desired.Members))
 	}
 }
 
@@ -148,7 +148,7 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 		m.adopt(r)
 	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && !r.Has(m.self.member) && r.OnNode(electorate.Name(m.self.member)):
 	case mine.Number == 0 && r.Has(m.self.member) && !m.desired.Has(m.self.member):
-		m.problem = fmt.Sprintf("%s says that this member has a vote in %s, and it is not configured with one: what it voted for is forgotten", electorate.Name(p.name), r)
+		m.problem = fmt.Sprintf("%s reports a vote of this member in %s, but it is configured without one: its earlier votes are forgotten", electorate.Name(p.name), r)
 	default:
 		m.adopt(r)
 	}
@@ -224,7 +224,7 @@ func (m *Machine) updatePeers() {
 func (m *Machine) divergence(p *peer) string {
 	switch mine := m.state.Committed; {
 	case mine.Number > 0 && p.number > 0 && p.cluster != mine.Cluster && mine.Quorum == electorate.Majority:
-		return fmt.Sprintf("it belongs to another cluster, which was begun apart, with %s; ours is %s", p.theirs(), mine)
+		return fmt.Sprintf("it belongs to another cluster, begun independently, with %s; ours is %s", p.theirs(), mine)
 	case mine.Number == 0 && p.number == 0 && p.desired != m.desired.digest && m.open == nil:
 		return fmt.Sprintf("its electorate is %s, ours %s", p.theirs(), m.desired)
 	}

@@ -145,13 +145,13 @@ func TestWhy(t *testing.T) {
 		want string
 		do   func()
 	}{
-		{"listens whether", func() {
+		{"waiting for an electorate", func() {
 			c.isolate("m1", true)
 			c.nodes["m1"].StepDown(c.now, vip) // makes the lease known
 			c.run(duration / 2)
 		}},
 		{"waiting for a majority of the members: heard 1 of 3", func() { c.run(duration) }},
-		{"no member stands", func() {
+		{"no member campaigns", func() {
 			c.isolate("m1", false)
 			c.run(2 * duration)
 		}},

@@ -138,7 +138,7 @@ func TestForgottenVoteIsTold(t *testing.T) {
 	delete(c.disks, "m3")
 	c.start("m3", voters("m1 m2"))
 	c.run(3 * duration)
-	if p := c.nodes["m3"].Status(c.now).Problem; !strings.Contains(p, "not configured with one") {
+	if p := c.nodes["m3"].Status(c.now).Problem; !strings.Contains(p, "it is configured without one") {
 		t.Errorf("problem %q", p)
 	}
 }

@@ -100,7 +100,7 @@ func (m *Machine) Remove(now time.Time, node string) error {
 	i := slices.Index(voters, node)
 	switch {
 	case m.open == nil:
-		return fmt.Errorf("the members are those of the configuration files: remove %s there", node)
+		return fmt.Errorf("the configuration files list the members: remove %s there", node)
 	case !m.voter():
 		return fmt.Errorf("this node has no vote: run this on a voter, of %v", voters)
 	case i < 0:

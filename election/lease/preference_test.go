@@ -60,8 +60,8 @@ func TestReleaseGoesToTheBest(t *testing.T) {
 	c.run(duration)
 	c.stepDown("m2", vip)
 	c.run(2 * duration)
-	if s := c.nodes["m1"].Status(c.now).Leases[0]; s.Holder != "" || !strings.Contains(s.Why, "no member stands") {
-		t.Errorf("nobody stands, and the status says %+v", s)
+	if s := c.nodes["m1"].Status(c.now).Leases[0]; s.Holder != "" || !strings.Contains(s.Why, "no member campaigns") {
+		t.Errorf("no member campaigns, but the status is %+v", s)
 	}
 }
 

@@ -167,13 +167,13 @@ func (m *Machine) why(campaigning bool) string {
 	case !m.inForce():
 		return m.problem
 	case m.active().Quorum == electorate.None && !m.voter():
-		return "without a quorum only those hold leases that have a vote"
+		return "without a quorum, only voters hold leases"
 	case m.active().Quorum == electorate.Majority && len(reachable) < m.active().Majority():
 		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active().Members), len(reachable), m.active().Majority())
 	case !campaigning:
-		return "no member stands for it: none is healthy, or all are drained"
+		return "no member campaigns for it: none is healthy, or all are drained"
 	case m.abstaining() && m.voter():
-		return fmt.Sprintf("started lately: no vote from here for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
+		return fmt.Sprintf("started recently: this node does not vote for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
 	}
 	return "being elected"
 }

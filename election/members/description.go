@@ -48,7 +48,7 @@ func (d Description) append(b []byte, limit int) []byte {
 	return b
 }
 
-var errDescription = errors.New("a member describes itself in a way that is not understood")
+var errDescription = errors.New("cannot parse the description of a member")
 
 func parseDescription(b []byte) (Description, error) {
 	if len(b) < 3 || b[0] != descriptionVersion {

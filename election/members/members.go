@@ -243,7 +243,7 @@ func (r *Members) NotifyMerge(nodes []*memberlist.Node) error {
 	if wrong == 0 {
 		return nil
 	}
-	return fmt.Errorf("none of %d nodes is a member at its configured address", len(nodes))
+	return fmt.Errorf("no node of %d is a member at its configured address", len(nodes))
 }
 
 func (r *Members) isConfigured(member string) bool {
@@ -265,15 +265,15 @@ func (r *Members) check(name string, at netip.AddrPort) error {
 	case !r.admission.Open:
 		return fmt.Errorf("%q is not among the configured members", name)
 	case name == "" || !at.IsValid() || at.Port() == 0 || at.Addr().Is4() != r.members[r.self].Addr().Is4():
-		return fmt.Errorf("%q, which is not configured, is at %v: that cannot be", name, at)
+		return fmt.Errorf("%q is not configured and has the invalid address %v", name, at)
 	case r.observers[name] == at:
 		return nil
 	case len(r.observers) >= MaxObservers:
-		return fmt.Errorf("%q is one too many: %d members without a vote are there already", name, MaxObservers)
+		return fmt.Errorf("%q exceeds the limit of %d members without a vote", name, MaxObservers)
 	}
 	for other, taken := range r.members {
 		if taken == at {
-			return fmt.Errorf("%q is not among the configured members, and at %v, where %q should be", name, at, other)
+			return fmt.Errorf("%q is not among the configured members, and has the address %v of %q", name, at, other)
 		}
 	}
 	return nil

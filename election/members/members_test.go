@@ -78,7 +78,7 @@ func TestRefusesAnotherCluster(t *testing.T) {
 	}
 }
 
-// Of a node without a vote, the configuration says where to look, not for whom.
+// TestSeeds checks that an observer's configuration gives addresses for finding members, not their names.
 func TestSeeds(t *testing.T) {
 	r := New("w1", admission(io.Discard, true), nil)
 	r.Configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
@@ -126,7 +126,7 @@ func TestKnowsWhoHasJoined(t *testing.T) {
 	r.Configure(trio(), nil)
 	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
 	r.NotifyJoin(named("m2", "10.0.0.2:7946"))
-	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // where it was until the last configuration
+	r.NotifyJoin(named("m3", "10.0.0.9:7946")) // its address until the last configuration
 	r.NotifyJoin(named("m9", "10.0.0.8:7946"))
 	for member, want := range map[string]bool{
 		"m1@10.0.0.1:7946": true, "m2@10.0.0.2:7946": true, "m2@10.0.0.2:7946#5f3a0c11": false,
@@ -156,11 +156,11 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 		"an observer":      {named("w1", "10.0.0.9:7946"), ""},
 		"a member":         {named("m2", "10.0.0.2:7946"), ""},
 		"a member's name":  {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
-		"a member's place": {named("w1", "10.0.0.2:7946"), `"w1" is not among the configured members, and at 10.0.0.2:7946, where "m2" should be`},
-		"no name":          {named("", "10.0.0.9:7946"), `"", which is not configured, is at 10.0.0.9:7946: that cannot be`},
-		"no port":          {named("w1", "10.0.0.9:0"), `"w1", which is not configured, is at 10.0.0.9:0: that cannot be`},
-		"other family":     {named("w1", "[fd00::9]:7946"), `"w1", which is not configured, is at [fd00::9]:7946: that cannot be`},
-		"no address":       {&memberlist.Node{Name: "w1", Addr: net.IP{1, 2}, Port: 7946}, `"w1", which is not configured, is at invalid AddrPort: that cannot be`},
+		"a member's place": {named("w1", "10.0.0.2:7946"), `"w1" is not among the configured members, and has the address 10.0.0.2:7946 of "m2"`},
+		"no name":          {named("", "10.0.0.9:7946"), `"" is not configured and has the invalid address 10.0.0.9:7946`},
+		"no port":          {named("w1", "10.0.0.9:0"), `"w1" is not configured and has the invalid address 10.0.0.9:0`},
+		"other family":     {named("w1", "[fd00::9]:7946"), `"w1" is not configured and has the invalid address [fd00::9]:7946`},
+		"no address":       {&memberlist.Node{Name: "w1", Addr: net.IP{1, 2}, Port: 7946}, `"w1" is not configured and has the invalid address invalid AddrPort`},
 	} {
 		got := ""
 		if err := r.NotifyAlive(test.node); err != nil {
@@ -182,7 +182,7 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 	if !r.Joined("w1@10.0.0.9:7946") || !a.AdmitPacket(ap("10.0.0.9:7946")) || !slices.Equal(r.Observers(), []string{"w1@10.0.0.9:7946"}) {
 		t.Error("an observer that joined is not there")
 	}
-	r.NotifyJoin(named("w1", "10.0.0.7:7946")) // elsewhere
+	r.NotifyJoin(named("w1", "10.0.0.7:7946")) // another address
 	if r.Address("w1") != ap("10.0.0.7:7946") {
 		t.Errorf("the observer is at %v", r.Address("w1"))
 	}

@@ -34,12 +34,12 @@ func ReadRemembered(file string) (map[string]netip.AddrPort, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which members were there: %w", err)
+		return nil, fmt.Errorf("read the remembered members: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("read which members were there: %w", err)
+		return nil, fmt.Errorf("read the remembered members: %w", err)
 	}
 	return parseRemembered(b), nil
 }
@@ -75,7 +75,7 @@ func formatRemembered(members map[string]netip.AddrPort) []byte {
 // WriteRemembered replaces the file with these members atomically.
 func WriteRemembered(file string, members map[string]netip.AddrPort) error {
 	if err := disk.Replace(file, formatRemembered(members)); err != nil {
-		return fmt.Errorf("write which members are there: %w", err)
+		return fmt.Errorf("write the remembered members: %w", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// FuzzMemory reads what may be in the file.
+// FuzzMemory reads arbitrary files.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte("m1 10.0.0.1:7946\nm2 [2001:db8::2]:7946\n"))
 	f.Add([]byte("m1\t10.0.0.1:7946\r\n\nm2 [fe80::1%x]:1 y"))

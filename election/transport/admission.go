@@ -112,11 +112,11 @@ func (a *Admission) countStranger(from netip.Addr) {
 	a.Unknown.Add(1)
 	switch first, last := a.name(&a.strangers, from.String()); {
 	case last:
-		a.log.Warn("further sources of election messages that are no member's are counted, not named")
+		a.log.Warn("further unknown sources of election messages are counted, not logged")
 	case first && a.Open:
-		a.log.Info("election messages from an address are dropped until the member that is there has joined", "source", from)
+		a.log.Info("election messages from the address of a member are dropped until it has joined", "source", from)
 	case first:
-		a.log.Warn("election messages from an address that no member has are dropped", "source", from)
+		a.log.Warn("election messages from an unknown address are dropped", "source", from)
 	}
 }
 
@@ -129,9 +129,9 @@ func (a *Admission) countUnreadable(from netip.Addr) {
 	member := a.streams[from]
 	a.mu.RUnlock()
 	if member != "" {
-		a.log.Warn("election messages of a member cannot be read and are dropped: it has another key, or none", "member", member, "source", from)
+		a.log.Warn("election messages of a member cannot be decrypted and are dropped: it has another key, or none", "member", member, "source", from)
 	} else {
-		a.log.Warn("a node cannot join the election: what it sends cannot be read, it has another key, or none", "source", from)
+		a.log.Warn("a node cannot join the election: its messages cannot be decrypted, it has another key, or none", "source", from)
 	}
 }
 
@@ -165,7 +165,7 @@ func (a *Admission) IsUnreadable(from netip.Addr) bool {
 func (a *Admission) CountRefused(name string, at netip.AddrPort, err error) {
 	a.Refused.Add(1)
 	if first, _ := a.name(&a.refused, name+" "+at.String()); first {
-		a.log.Warn("a node is kept out of the election", "node", name, "address", at, "err", err)
+		a.log.Warn("a node is rejected from the election", "node", name, "address", at, "err", err)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// book is a log to look into.
+// book is a log that tests can read.
 type book struct{ bytes.Buffer }
 
-// count is how many times this is in it.
+// count returns the number of occurrences of what.
 func (b *book) count(what string) int { return strings.Count(b.String(), what) }
 
 func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
@@ -74,10 +74,10 @@ func TestNamesOnceAndNotForever(t *testing.T) {
 	for i := range 1000 {
 		a.AdmitPacket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
 	}
-	if n := log.count("no member has"); n != maxNamed {
+	if n := log.count("from an unknown address"); n != maxNamed {
 		t.Fatalf("named %d strangers", n)
 	}
-	if n := log.count("further sources"); n != 1 {
+	if n := log.count("further unknown sources"); n != 1 {
 		t.Fatalf("said %d times that there are more", n)
 	}
 	if a.Unknown.Load() != 1100 || a.Unreadable.Load() != 101 || a.Refused.Load() != 100 {

@@ -56,15 +56,16 @@ func TestLogFilterRepeatsItselfRarely(t *testing.T) {
 	})
 }
 
-// A reader of the log can tell Herald's own sentences from memberlist's. Both are said rarely.
+// TestLogFilterSaysWhoSpeaks checks that log lines distinguish Herald's messages from memberlist's, and that both are
+// rate-limited.
 func TestLogFilterSaysWhoSpeaks(t *testing.T) {
 	var out book
 	f := NewLogFilter(out.logger(), NewAdmission(out.logger(), false))
 	for i := range 3 {
 		fmt.Fprintln(f, "[ERR] memberlist: Failed to send UDP ping: network is unreachable")
-		f.Warn(fmt.Sprintf("cannot send offers: packet %d: network is unreachable", i))
+		f.Warn(fmt.Sprintf("cannot send advertisements: packet %d: network is unreachable", i))
 	}
-	for _, want := range []string{`msg="memberlist: Failed to send UDP ping: network is unreachable"`, `level=WARN msg="cannot send offers: packet 0: network is unreachable"`} {
+	for _, want := range []string{`msg="memberlist: Failed to send UDP ping: network is unreachable"`, `level=WARN msg="cannot send advertisements: packet 0: network is unreachable"`} {
 		if out.count(want) != 1 || out.count("\n") != 2 {
 			t.Errorf("want %s, once:\n%v", want, &out)
 		}

@@ -203,7 +203,7 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 // DialTimeout connects to another member from this member's known address. It implements memberlist.Transport.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	if dst, err := netip.ParseAddrPort(addr); err != nil || !s.admission.Knows(dst) {
-		return nil, fmt.Errorf("connect to %s: no member is there", addr)
+		return nil, fmt.Errorf("connect to %s: not the address of a member", addr)
 	}
 	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: s.local.Addr().AsSlice()}}
 	conn, err := dialer.DialContext(s.ctx, "tcp", addr)

@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// listen opens sockets at the first of two addresses for the second.
+// listen opens sockets at own that admit other.
 func listen(t *testing.T, own, other netip.AddrPort) (*sockets, *Admission) {
 	t.Helper()
 	a := NewAdmission(slog.New(slog.DiscardHandler), false)

@@ -196,7 +196,7 @@ func flat() admin.Status {
 			},
 			Leases: []admin.Lease{
 				{VIP: "control-plane", Holder: "m1", Epoch: 7, Votes: []string{"m1", "m2"}, Needed: 2, Left: 0.4321, Stands: true},
-				{VIP: "registry", Needed: 2, Reason: "no member stands for it"},
+				{VIP: "registry", Needed: 2, Reason: "no member campaigns for it"},
 			},
 		},
 	}
@@ -217,7 +217,7 @@ KEY EXPOSED: /etc/herald/gossip.key has mode 0644
 NO FENCE: the kernel has no nftables
 LEASE           HOLDER   EPOCH   VOTES              LEFT    WHY
 control-plane   m1       7       m1 m2 (2 needed)   432ms   -
-registry        -        0       -                  -       no member stands for it
+registry        -        0       -                  -       no member campaigns for it
 
 MEMBER   ADDRESS         VOTES   STATE       HEARD    STANDS FOR   WHY
 m1       10.3.0.1:7946   yes     this node   -        1            -

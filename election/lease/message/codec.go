@@ -149,11 +149,11 @@ func (it Item) append(b []byte) []byte {
 // Parse reads a message from the wire. It checks the form only, not the content.
 func Parse(b []byte) (Message, error) {
 	if len(b) > MaxSize {
-		return Message{}, fmt.Errorf("lease message: %d bytes, at most %d may come", len(b), MaxSize)
+		return Message{}, fmt.Errorf("lease message: %d bytes, want at most %d", len(b), MaxSize)
 	}
 	r := reader{wire.Reader{Rest: b}}
 	if v := r.Byte(); v != version && r.Err == nil {
-		return Message{}, fmt.Errorf("lease message: version %d, want %d: all members must run releases that speak the same one", v, version)
+		return Message{}, fmt.Errorf("lease message: version %d, want %d: run releases with the same version on all members", v, version)
 	}
 	flags := r.Byte()
 	m := Message{Abstaining: flags&flagAbstaining != 0}
