@@ -30,7 +30,7 @@ func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
 }
 
 // BenchmarkOffers measures the traffic and CPU time of three masters and a hundred workers, without advertisements and
-// with those of the masters.
+// with the masters'.
 func BenchmarkOffers(b *testing.B) {
 	const n, seconds = 100, 5
 	for _, offer := range []bool{false, true} {
@@ -58,7 +58,7 @@ func BenchmarkOffers(b *testing.B) {
 }
 
 // BenchmarkOfferLatency measures the time from Advertise at a master until the handler of one worker is called, and
-// until those of all are.
+// until all handlers are.
 func BenchmarkOfferLatency(b *testing.B) {
 	for _, n := range []int{1, 20, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -44,7 +44,7 @@ func spent(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLeases measures the load per second of one of five nodes, three of which vote. The leases of 600 ms are
+// BenchmarkLeases measures the load per second of one of five nodes with three voters. The leases of 600 ms are
 // spread over all nodes, and each has three candidates.
 func BenchmarkLeases(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {

@@ -1,7 +1,7 @@
 // Package election decides which member holds which lease. It runs the machine of package lease over memberlist, which
 // encrypts, detects failed members (SWIM), and distributes members' descriptions.
 //
-// Lease messages go directly to a member's address in the electorate, whatever memberlist knows of it. The machine has
+// Lease messages go directly to a member's address in the electorate, independently of memberlist. The machine has
 // no clock: it receives the time before each message and each call. So a process that was paused learns of lost leases
 // before it handles waiting messages.
 //
@@ -47,7 +47,7 @@ type Election struct {
 	mu            sync.Mutex // guards the fields below; held during calls of the machine, never of the handler
 	node          *node      // nil: no configuration
 	candidacies   map[string]lease.Candidacy
-	steppedDown   map[string]bool // leases in the status for which this member is no candidate
+	steppedDown   map[string]bool // leases in the status without a candidacy of this member
 	hardware      []net.HardwareAddr
 	advertisement *advertisement.Advertisement // nil: none
 	closed        bool

@@ -19,7 +19,7 @@ const saveAgain = time.Second
 
 // saved is the content of the state file.
 type saved struct {
-	// Identity distinguishes this member of an open electorate from all others, whatever their names. It is created at
+	// Identity distinguishes this member of an open electorate from all others, even of the same name. It is created at
 	// the first start, so a member that has lost its disk is a different one.
 	Identity string `json:",omitempty"`
 	lease.State

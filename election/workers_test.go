@@ -140,7 +140,7 @@ func TestWorkerRemembersMasters(t *testing.T) {
 			now[0].retire(now[1:]...)
 			now = now[1:]
 			time.Sleep(10 * time.Second)
-			if i == 1 { // it knows three of them, one of which will stay
+			if i == 1 { // it knows three of them, and one will stay
 				w.crash()
 				forgetful.crash()
 			}

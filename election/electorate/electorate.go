@@ -63,7 +63,7 @@ func Names(members []string) []string {
 type Quorum int
 
 const (
-	// Majority requires the votes of more than half of the electorate: at most one member holds a lease, whichever
+	// Majority requires the votes of more than half of the electorate: at most one member holds a lease, even if
 	// members fail.
 	Majority Quorum = iota
 	// None requires the votes of the reachable members, so that a site of two survives the loss of either. Each side of

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// TestAcceptor plays requests against one acceptor.
+// TestAcceptor sends sequences of requests to one acceptor.
 func TestAcceptor(t *testing.T) {
 	const d = 600 * time.Millisecond
 	first, second := owner{"m1", 11}, owner{"m2", 22}
-	again := owner{"m1", 12} // m1, started anew
+	again := owner{"m1", 12} // m1, restarted
 	type request struct {
 		at      time.Duration
 		do      string

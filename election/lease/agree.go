@@ -10,13 +10,13 @@ import (
 
 // This file chooses the next committed electorate by a majority of the voters of the present one (single-decree Paxos:
 // Lamport, "Paxos Made Simple", section 2). Each number is chosen once, so no two committed electorates share a number.
-// Ballots and acceptors in this file concern the electorate; those of a lease are in acceptor.go.
+// Ballots and acceptors in this file concern the electorate; for leases, see acceptor.go.
 
 // attempt is this member's attempt to commit the next electorate.
 type attempt struct {
 	ballot   message.Ballot
 	value    *electorate.Electorate
-	accepted message.Ballot // the ballot by which an acceptor accepted value before, if any
+	accepted message.Ballot // ballot of an acceptor that accepted value before, if any
 	proposed bool
 	votes    []string // of the current phase
 	ends     time.Time
@@ -81,7 +81,7 @@ func (m *Machine) desiredIsReady() bool {
 	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.notReady()) == 0)
 }
 
-// unavailable lists the voters whose votes may be missing: they have timed out or do not desire the change.
+// unavailable lists voters that may not vote: they have timed out or do not desire the change.
 func (m *Machine) unavailable() []string {
 	return slices.DeleteFunc(slices.Clone(m.active().Members), func(name string) bool {
 		p := m.peer(name)

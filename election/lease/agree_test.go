@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// alone is a machine, m2, to which the test says what the others do.
+// alone is a machine, m2. The test plays the other members.
 type alone struct {
 	*lease.Machine
 	t        *testing.T
@@ -20,7 +20,7 @@ type alone struct {
 	sent     []message.Outgoing // by the last call
 }
 
-// newAlone starts m2 with a state, and no vote of it is left unless early.
+// newAlone starts m2 with a state. Unless early, all its old votes have ended.
 func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) *alone {
 	t.Helper()
 	a := &alone{t: t, now: time.Unix(1_000_000, 0), record: s.Committed, sequence: map[string]uint64{}}
@@ -36,7 +36,7 @@ func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) 
 	return a
 }
 
-// atRecord is the state of a member with the record of that number, of the cluster that was begun with voters.
+// atRecord returns the state of a member with committed electorate number of the cluster that voters began.
 func atRecord(number uint64, e electorate.Electorate) lease.State {
 	r := electorate.First(e)
 	r.Number = number
@@ -56,7 +56,7 @@ func (a *alone) take() {
 	a.sent = append(a.sent, out...)
 }
 
-// message is what a peer with the same record, wishing for it, says now.
+// message returns a current message of a peer with the same committed and desired electorate.
 func (a *alone) message(from string) message.Message {
 	a.sequence[from]++
 	return message.Message{
@@ -65,7 +65,7 @@ func (a *alone) message(from string) message.Message {
 	}
 }
 
-// hear takes a message after changes to it, and returns the first change and the items that go back.
+// hear receives an edited message and returns the first change and the items sent back.
 func (a *alone) hear(from string, edit func(*message.Message)) (*message.Change, []message.Item) {
 	m := a.message(from)
 	edit(&m)
@@ -116,7 +116,7 @@ func proposed(counter uint64, member string, e electorate.Electorate) message.Ch
 	return message.Change{Phase: message.Proposed, Ballot: ballot(counter, member), Value: &e}
 }
 
-// The acceptor, step by step.
+// TestAcceptorOfChanges steps through the acceptor.
 func TestAcceptorOfChanges(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(1, three), three, true)
@@ -161,12 +161,13 @@ func TestAcceptorOfChanges(t *testing.T) {
 	s, _ = a.Unsaved()
 	a = newAlone(t, s, three, false)
 	expect(t, "asked by a lesser ballot after a restart", a.change("m3", asked(9, "m3")), message.Refused)
-	if c := a.change("m1", asked(100, "m1")); c == nil || c.Value == nil { // above its own, by which it would settle that
+	if c := a.change("m1", asked(100, "m1")); c == nil || c.Value == nil { // a greater ballot: m1 would complete the change with it
 		t.Errorf("after a restart it promises %+v", c)
 	}
 }
 
-// Who adopts a record accepts no other before its votes have ended that it gave under those before.
+// TestAcceptsNothingBeforeItsVotesHaveEnded checks that a member accepts no further electorate before its votes under
+// earlier ones have ended.
 func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(1, three), three, false)
@@ -186,7 +187,8 @@ func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
 	expect(t, "after", a.change("m1", asked(1, "m1")), message.Promised)
 }
 
-// What a message says of the next record is of the record that it names, not of the one that its sender has by now.
+// TestChangeOfAnotherRecord checks that a message about the next electorate refers to the one that it names, not to its
+// sender's present one.
 func TestChangeOfAnotherRecord(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(3, three), three, false)
@@ -206,7 +208,7 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 		t.Error("something was promised")
 	}
 
-	late := a.message("m1") // of record 3, overtaken by the next
+	late := a.message("m1") // of number 3, overtaken by the next
 	change := asked(1, "m1")
 	late.Change = &change
 	four := voters("m1 m2 m3 m4")
@@ -220,7 +222,7 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 	}
 }
 
-// An answer that was not sent yet when the next record came is not sent as one of that.
+// TestAdoptTakesAnswersBack checks that an unsent answer is dropped when the next electorate is adopted.
 func TestAdoptTakesAnswersBack(t *testing.T) {
 	three, four := voters("m1 m2 m3"), voters("m1 m2 m3 m4")
 	a := newAlone(t, atRecord(1, three), three, false)
@@ -244,7 +246,7 @@ func TestAdoptTakesAnswersBack(t *testing.T) {
 	}
 }
 
-// Votes for a lease go to those that have the same record only.
+// TestVotesForTheSameRecordOnly checks that members vote only for candidates with the same committed electorate.
 func TestVotesForTheSameRecordOnly(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(3, three), three, false)
@@ -253,7 +255,7 @@ func TestVotesForTheSameRecordOnly(t *testing.T) {
 		want message.Kind
 	}{
 		"the same":       {func(*message.Message) {}, message.Promise},
-		"lesser number":  {func(m *message.Message) { m.Number = 1 }, message.Refuse}, // as of record 1 and 3 the electorate may be the same
+		"lesser number":  {func(m *message.Message) { m.Number = 1 }, message.Refuse}, // the electorate may be the same in numbers 1 and 3
 		"greater number": {func(m *message.Message) { m.Number = 5 }, message.Refuse},
 		"cluster":        {func(m *message.Message) { m.Cluster++ }, message.Refuse},
 		"electorate":     {func(m *message.Message) { m.Active++ }, message.Refuse},
@@ -292,9 +294,9 @@ func TestLearnsNoOtherThan(t *testing.T) {
 	}
 }
 
-// A member without a record takes none that gives it a vote which it is not configured with, and none is begun with
-// those that have one. One that has lost its disk does not vote before its votes have ended, which may have been
-// for longer than it is configured with.
+// TestWithoutRecord checks that a member without a committed electorate adopts none that gives it an unconfigured vote,
+// and begins none with members that have one. A member that lost its disk abstains until its earlier votes have ended,
+// which may take longer than its configured lease.
 func TestWithoutRecord(t *testing.T) {
 	three := voters("m1 m2 m3")
 	other := voters("m1 m3")
@@ -325,7 +327,8 @@ func TestWithoutRecord(t *testing.T) {
 	}
 }
 
-// proposer is m2 of five that wishes to remove m5, as all say that the others name, and the question that it has asked.
+// proposer returns m2 of five members, which desires to remove m5, as do the members in sharing, and the request that
+// it sends.
 func proposer(t *testing.T, s lease.State, sharing string) (*alone, *message.Change) {
 	t.Helper()
 	a := newAlone(t, s, s.Committed.Electorate, false)
@@ -349,7 +352,7 @@ func (a *alone) answer(from string, c message.Change) *message.Change {
 	return said
 }
 
-// The proposer counts answers to the question that it asks, once each.
+// TestProposerOfChanges checks that the proposer counts answers to its current request, once per member.
 func TestProposerOfChanges(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	expect(t, "asks", c, message.Asked)
@@ -374,7 +377,8 @@ func TestProposerOfChanges(t *testing.T) {
 	}
 }
 
-// The value that was accepted by the greatest ballot is proposed, in whatever order one hears of them.
+// TestProposesWhatMayHaveBeenChosen checks that the value accepted with the greatest ballot is proposed, in any order
+// of the answers.
 func TestProposesWhatMayHaveBeenChosen(t *testing.T) {
 	for _, names := range [][]string{{"m1", "m3"}, {"m3", "m1"}} {
 		a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
@@ -394,7 +398,7 @@ func TestProposesWhatMayHaveBeenChosen(t *testing.T) {
 	}
 }
 
-// What an acceptor says beside its answer, or of an electorate that cannot come next, is not proposed.
+// TestProposesNothingOdd checks that an unsolicited value, or an electorate that cannot come next, is not proposed.
 func TestProposesNothingOdd(t *testing.T) {
 	five := voters("m1 m2 m3 m4 m5")
 	a, c := proposer(t, atRecord(1, five), "m1 m3 m4")
@@ -415,7 +419,7 @@ func TestProposesNothingOdd(t *testing.T) {
 	}
 }
 
-// Accepted answers that come when the record has been replaced choose nothing.
+// TestAttemptEndsWithItsRecord checks that late answers choose nothing once the electorate has been replaced.
 func TestAttemptEndsWithItsRecord(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	a.answer("m1", message.Change{Phase: message.Promised, Ballot: c.Ballot})
@@ -431,7 +435,7 @@ func TestAttemptEndsWithItsRecord(t *testing.T) {
 	}
 }
 
-// A proposal that was not sent yet when the next record came is not sent as one for the record after that.
+// TestAdoptTakesProposalsBack checks that an unsent proposal is dropped when the next electorate is adopted.
 func TestAdoptTakesProposalsBack(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	for _, name := range []string{"m1", "m4"} {
@@ -449,14 +453,15 @@ func TestAdoptTakesProposalsBack(t *testing.T) {
 	}
 }
 
-// Nothing is asked unless it may succeed; and no ballot is used twice, as this member's own promise of it is on disk first.
+// TestAsksForNoChange checks that a member proposes only if it can succeed, and uses no ballot twice: its own promise
+// is on disk first.
 func TestAsksForNoChange(t *testing.T) {
-	for _, sharing := range []string{"", "m1", "m1 m3"} { // all of the new ones
+	for _, sharing := range []string{"", "m1", "m1 m3"} { // some of the new members
 		if _, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), sharing); c != nil {
 			t.Errorf("shared by %q: asks %+v", sharing, c)
 		}
 	}
-	// all of the new ones, and no majority of the present
+	// all new members, but no majority of the present ones
 	a := newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2"), false)
 	two := voters("m1 m2")
 	a.hear("m1", func(m *message.Message) { m.Desired = two.Digest() })
@@ -464,7 +469,7 @@ func TestAsksForNoChange(t *testing.T) {
 	if c, _ := a.said("m1"); c != nil {
 		t.Errorf("two of five ask %+v", c)
 	}
-	// one is silent
+	// one has timed out
 	a = newAlone(t, atRecord(1, voters("m1 m2 m3 m4 m5")), voters("m1 m2 m3 m4"), false)
 	four := voters("m1 m2 m3 m4")
 	a.hear("m4", func(m *message.Message) { m.Desired = four.Digest() })
@@ -485,7 +490,7 @@ func TestAsksForNoChange(t *testing.T) {
 	}
 }
 
-// Ballots exceed all that this member promised, also before a restart, and all that refused it.
+// TestBallotsGrow checks that ballots exceed all promises, including those before a restart, and all refusals.
 func TestBallotsGrow(t *testing.T) {
 	s := atRecord(1, voters("m1 m2 m3 m4 m5"))
 	s.Promised = ballot(7, "m4")
@@ -512,7 +517,8 @@ func TestBallotsGrow(t *testing.T) {
 	}
 }
 
-// When the longer leases are over, a started member abstains for the shorter time.
+// TestLongestIsLowered checks that after the longer leases have ended, a restarted member abstains for the shorter
+// time.
 func TestLongestIsLowered(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
@@ -529,7 +535,8 @@ func TestLongestIsLowered(t *testing.T) {
 	}
 }
 
-// Who holds a lease votes for nobody else as long as it does, although it is configured with a shorter one.
+// TestHolderKeepsItsOwnVote checks that a holder votes for no other while it holds the lease, even if configured with a
+// shorter one.
 func TestHolderKeepsItsOwnVote(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(1, three), three, false)

@@ -9,8 +9,8 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// BenchmarkThousandLeases is the work of three members for 1,000 leases that one
-// of them holds, during a third of a Duration: one renewal of each.
+// BenchmarkThousandLeases measures three members with 1,000 leases, all held by one of them, for a third of a Duration:
+// each lease is renewed once.
 func BenchmarkThousandLeases(b *testing.B) {
 	now := time.Unix(1_000_000, 0)
 	e := voters("m1 m2 m3")
@@ -68,7 +68,7 @@ func BenchmarkThousandLeases(b *testing.B) {
 	b.ReportMetric(float64(size)/float64(b.N), "bytes/op")
 }
 
-// TestBatches renews 1,000 leases, and counts what that costs.
+// TestBatches counts the messages for renewing 1,000 leases.
 func TestBatches(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	var names []string
@@ -91,8 +91,8 @@ func TestBatches(t *testing.T) {
 	c.run(3 * duration)
 	sent, bytes := c.sent, c.bytes
 	c.run(10 * duration)
-	// Each member tells 2 others of 1,000 candidacies, and asks for or grants its
-	// share of the renewals, three times per Duration.
+	// Three times per Duration, each member sends 1,000 candidacies to 2 others, and requests or grants its share of
+	// the renewals.
 	messages, size := (c.sent-sent)/30, (c.bytes-bytes)/30
 	t.Logf("leases %v; per third of a lease: %d messages, %d bytes", held, messages, size)
 	if messages > 150 {

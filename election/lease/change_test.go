@@ -18,7 +18,7 @@ func voters(names string) electorate.Electorate {
 	return electorate.Electorate{Members: strings.Fields(names), Duration: duration}
 }
 
-// reconfigure changes the configuration of members that run.
+// reconfigure changes the configuration of running members.
 func (c *cluster) reconfigure(e electorate.Electorate, names ...string) {
 	c.t.Helper()
 	for _, name := range names {
@@ -75,7 +75,8 @@ func TestGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// The first member holds the lease alone, and goes on while others come that have just been started and do not vote yet.
+// TestGrowsFromOne checks that a sole member holds the lease while others join that have just started and still
+// abstain.
 func TestGrowsFromOne(t *testing.T) {
 	c := newCluster(t, "m1")
 	c.campaign(vip)
@@ -118,7 +119,7 @@ func TestReconfigureRefuses(t *testing.T) {
 			t.Errorf("%q: error %v, want %q", e, err, want)
 		}
 	}
-	for _, e := range []string{"m1 m2 m3 m4", "m1 m2", "m1 m2 m3"} { // another desired, and none
+	for _, e := range []string{"m1 m2 m3 m4", "m1 m2", "m1 m2 m3"} { // another desired electorate, and none
 		if err := m.Reconfigure(c.now, voters(e)); err != nil {
 			t.Errorf("%q: %v", e, err)
 		}
@@ -128,7 +129,7 @@ func TestReconfigureRefuses(t *testing.T) {
 	}
 }
 
-// All members are replaced in one go, while the lease is held, and the holder goes on without a vote.
+// TestAllAreReplaced replaces all members at once while the lease is held. The holder continues without a vote.
 func TestAllAreReplaced(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.observers = 8
@@ -167,8 +168,8 @@ func TestDurationChanges(t *testing.T) {
 	}
 }
 
-// A member that starts takes the record of the others, whatever it is configured with, and has a vote
-// if that says so.
+// TestStartsAmidAnother checks that a starting member adopts the others' electorate, whatever its configuration, and
+// has a vote if it is in it.
 func TestStartsAmidAnother(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)
@@ -184,7 +185,7 @@ func TestStartsAmidAnother(t *testing.T) {
 	}
 }
 
-// Two clusters that were begun apart refuse each other, and say so.
+// TestBegunApart checks that two independently begun clusters refuse and report each other.
 func TestBegunApart(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.start("m4", voters("m4"))
@@ -202,8 +203,9 @@ func TestBegunApart(t *testing.T) {
 	}
 }
 
-// A member that was removed and runs on, or is started with its old list, takes nothing back: its record has a lesser number.
-// The same m2 is added again two changes later, and m1 is started when it hears of m2 alone.
+// TestAddedAgainAfterItMissedAll checks that a removed member that runs on, or restarts with its old list, reverts
+// nothing: its electorate has a lesser number. The same m2 is added again two changes later, and m1 restarts while it
+// can receive m2 only.
 func TestAddedAgainAfterItMissedAll(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
@@ -230,7 +232,7 @@ func TestAddedAgainAfterItMissedAll(t *testing.T) {
 	c.awaitActive(6*duration, all, all.Members...)
 }
 
-// A change that one member has made survives that all others are started anew, and so does a promise.
+// TestRecordOutlivesRestarts checks that a change adopted by one member, and a promise, survive restarts of all others.
 func TestRecordOutlivesRestarts(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
@@ -246,8 +248,8 @@ func TestRecordOutlivesRestarts(t *testing.T) {
 	c.awaitHolder(3 * duration)
 }
 
-// TestOneHolderAcrossChanges has a careless operator: any node is given any list that is a step from the
-// record in force there, at any time, is started at any time, and who was removed runs on.
+// TestOneHolderAcrossChanges plays a careless operator: at any time, any node gets any list one step from its committed
+// electorate, or restarts. Removed members run on.
 func TestOneHolderAcrossChanges(t *testing.T) {
 	all := []string{"m1", "m2", "m3", "m4", "m5"}
 	changes := 0
@@ -277,7 +279,7 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 			}
 			return e
 		}
-		// apart says that those who have no record could begin a cluster of their own by a list.
+		// apart reports whether members without a committed electorate could begin a cluster with a list.
 		apart := func(e electorate.Electorate) bool {
 			fresh := 0
 			for _, x := range e.Members {
@@ -296,7 +298,7 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 		actions := c.faults(name, wait)
 		maps.Copy(actions, map[string]func(*rapid.T){
 			"wait": func(rt *rapid.T) { wait() },
-			"decide": func(rt *rapid.T) { // from what some node has in force
+			"decide": func(rt *rapid.T) { // a step from some node's committed electorate
 				if a := c.nodes[name()].Status(c.now).Active; a != nil {
 					next = toggle(*a, rapid.SampledFrom(all).Draw(rt, "changed"))
 					next.Duration = rapid.SampledFrom([]time.Duration{duration, duration / 3, 2 * duration}).Draw(rt, "lease")
@@ -341,16 +343,16 @@ func TestOneHolderAcrossChanges(t *testing.T) {
 	}
 }
 
-// oneWay cuts what a member sends to others.
+// oneWay cuts the messages from one member to others.
 func (c *cluster) oneWay(cut bool, src string, dst ...string) {
 	for _, name := range dst {
 		c.cut[[2]string{src, name}] = cut
 	}
 }
 
-// The next change waits until no vote of the electorate before the present one
-// is left: m4 holds the lease by votes of m4, m5 and m1, and knows nothing of the
-// change that removes m5, when another is to remove m4 itself.
+// TestNextChangeWaitsForVotes checks that the next change waits until all votes under the previous electorate have
+// ended. m4 holds the lease by votes of m4, m5 and m1 and knows nothing of the removal of m5, when the next change is
+// to remove m4 itself.
 func TestNextChangeWaitsForVotes(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3", "m4", "m5")
 	c.run(2 * duration)
@@ -382,8 +384,8 @@ func TestNextChangeWaitsForVotes(t *testing.T) {
 	}
 }
 
-// A change needs a majority of the present electorate: m1 cannot leave m2 behind,
-// which does not know that it is in [m1 m2] and holds the lease with m3.
+// TestChangeNeedsThePresentMajority checks that a change needs a majority of the present electorate. m1 must not leave
+// m2 behind, which does not know that it is in [m1 m2] and holds the lease with m3.
 func TestChangeNeedsThePresentMajority(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
@@ -402,7 +404,7 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 	}
 }
 
-// A member that leaves and comes back, without a restart of anybody, is heard.
+// TestComesBack checks that a member may leave and return without any restart.
 func TestComesBack(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)
@@ -416,8 +418,8 @@ func TestComesBack(t *testing.T) {
 	c.await(duration, "votes of all three", func() bool { return len(c.nodes[holder].Status(c.now).Leases[0].Votes) == 3 })
 }
 
-// m2 votes for a lease of two seconds, is told that leases are shorter, and is
-// started anew: it remembers how long the lease may last that it has voted for.
+// TestShorterLeasesAndRestart: m2 votes for a lease of two seconds, learns of shorter leases, and restarts. It
+// remembers how long its vote may count.
 func TestShorterLeasesAndRestart(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.electorate.Duration = 2 * time.Second
@@ -441,8 +443,8 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 	c.await(3*time.Second, "m3", func() bool { return c.holder(vip) == "m3" })
 }
 
-// m1 alone accepts that m5 is added, and then that is taken back and m4 to be removed. Whether or not the first
-// change is found and made, the second is in the end.
+// TestTakenBackThenTheNext: only m1 accepts the addition of m5, which is then withdrawn in favour of the removal of m4.
+// Whether or not the first change is discovered and made, the second is made in the end.
 func TestTakenBackThenTheNext(t *testing.T) {
 	for _, hidden := range []bool{true, false} {
 		c := newCluster(t, "m1", "m2", "m3", "m4")
@@ -469,9 +471,8 @@ func TestTakenBackThenTheNext(t *testing.T) {
 	}
 }
 
-// m1, which holds the lease, is removed and the duration made shorter in one step,
-// of which m1 does not hear. m2, whose vote made m1 the holder, is started anew when
-// the step is done, and remembers for how long it may have voted.
+// TestRemovedAndMadeShorterAtOnce removes the holder m1 and shortens the Duration in one step, of which m1 learns
+// nothing. m2, whose vote made m1 the holder, restarts afterwards and remembers how long its vote may count.
 func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)

@@ -18,8 +18,7 @@ const (
 	vip      = "control-plane"
 )
 
-// cluster runs machines in virtual time. Every message goes over the wire format
-// and takes one step.
+// cluster runs machines in virtual time. Every message passes through the wire format and takes one step.
 type cluster struct {
 	t           *testing.T
 	now         time.Time
@@ -29,13 +28,13 @@ type cluster struct {
 	disks       map[string]lease.State
 	incarnation uint64
 	flying      []packet
-	cut         map[[2]string]bool // from, to
-	observers   int                // how many each knows
-	open        *lease.Open        // of all that are started from now on
+	cut         map[[2]string]bool // source, destination
+	observers   int                // maximum known by each member
+	open        *lease.Open        // of members started from now on
 	prepare     func(*lease.Machine)
-	sent        int // messages
+	sent        int // number of messages
 	bytes       int
-	// lag is how many steps a packet takes, none: it is lost. Nil: one step.
+	// lag returns the delays of copies of a packet in steps; none: it is lost. Nil: one step.
 	lag  func(src, dst string) []int
 	drop func(src, dst string, m message.Message) bool
 	fail func(format string, args ...any)
@@ -45,9 +44,9 @@ type node struct {
 	*lease.Machine
 	name   string
 	paused bool
-	until  map[string]time.Time // leases held
+	until  map[string]time.Time // held leases
 	events []lease.Event
-	yield  bool // obeys Yield
+	yield  bool // obeys Transfer
 	inbox  []packet
 }
 
@@ -74,7 +73,7 @@ func newCluster(t *testing.T, names ...string) *cluster {
 	return c
 }
 
-// start begins a new process of a member, with what the one before it has left on its disk.
+// start begins a new process of a member with its predecessor's disk.
 func (c *cluster) start(name string, e electorate.Electorate) *node {
 	c.t.Helper()
 	c.incarnation++
@@ -99,7 +98,7 @@ func (c *cluster) kill(name string) {
 	c.names = slices.DeleteFunc(c.names, func(n string) bool { return n == name })
 }
 
-// stand makes all members candidates.
+// campaign makes all members candidates.
 func (c *cluster) campaign(leases ...string) {
 	for _, name := range c.names {
 		for _, l := range leases {
@@ -108,15 +107,14 @@ func (c *cluster) campaign(leases ...string) {
 	}
 }
 
-// isolate cuts a member off in both directions, or joins it again.
+// isolate cuts a member off in both directions, or reconnects it.
 func (c *cluster) isolate(name string, cut bool) {
 	for _, other := range []string{"m1", "m2", "m3", "m4", "m5"} {
 		c.cut[[2]string{name, other}], c.cut[[2]string{other, name}] = cut, cut
 	}
 }
 
-// run advances the time, and checks after each step that nobody holds a lease
-// that another holds.
+// run advances the time, and checks after each step that no lease has two holders.
 func (c *cluster) run(d time.Duration) {
 	c.t.Helper()
 	for end := c.now.Add(d); c.now.Before(end); {
@@ -124,7 +122,7 @@ func (c *cluster) run(d time.Duration) {
 	}
 }
 
-// await runs until a condition holds, for at most d, and returns how long it took.
+// await runs until a condition holds, for at most d, and returns the time that took.
 func (c *cluster) await(d time.Duration, what string, done func() bool) time.Duration {
 	c.t.Helper()
 	start := c.now
@@ -218,7 +216,7 @@ func (c *cluster) stepDown(name, l string) {
 	c.take(n)
 }
 
-// holders lists who holds a lease, paused processes included.
+// holders lists the holders of a lease, paused processes included.
 func (c *cluster) holders(l string) []string {
 	var names []string
 	for _, name := range c.names {
@@ -239,7 +237,7 @@ func (c *cluster) check() {
 	}
 }
 
-// holder is the one holder, empty if there is none.
+// holder returns the only holder; empty if there is none.
 func (c *cluster) holder(l string) string {
 	c.t.Helper()
 	switch h := c.holders(l); len(h) {
@@ -259,7 +257,7 @@ func (c *cluster) awaitHolder(d time.Duration) string {
 	return c.holder(vip)
 }
 
-// others lists all but some.
+// others lists all members except names.
 func (c *cluster) others(names ...string) []string {
 	var out []string
 	for _, name := range c.names {
@@ -279,7 +277,7 @@ func (c *cluster) describe() string {
 	return s
 }
 
-// faults are those of a random test, each of which name chooses a member for and wait follows.
+// faults returns the faults of a random test. name chooses the member of each, and wait follows it.
 func (c *cluster) faults(name func() string, wait func()) map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"isolate": func(rt *rapid.T) {

@@ -85,7 +85,7 @@ func (m *Machine) Reconfigure(now time.Time, e electorate.Electorate) error {
 	return nil
 }
 
-// SetOpen changes the rules by which members join and leave an open electorate.
+// SetOpen changes the rules of an open electorate.
 func (m *Machine) SetOpen(o Open) { m.open = &o }
 
 // agree performs due work on the committed electorate.

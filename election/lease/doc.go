@@ -19,7 +19,7 @@
 //     member. Votes count only between processes with the same committed electorate, and a grant outlasts the
 //     electorate that it was made under. With 1 and 2, one process holds the lease, whether it votes or not: only
 //     votes of the electorate count.
-//  4. A restarted process abstains for 2 % more than the longest Duration for which its predecessor may have voted.
+//  4. A restarted process abstains for 2 % more than the longest Duration that its predecessor may have voted for.
 //     The disk stores that Duration. Afterwards, all forgotten grants have expired.
 //  5. A process that releases a lease has stopped using it, and never again counts an answer for that ballot or a
 //     lesser one. From then on, acceptors refuse these ballots.
@@ -38,13 +38,13 @@
 // their own.
 //
 // In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
-// so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold whichever
-// electorate members desire.
+// so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any
+// desired electorate.
 //
 // Unlike in the paper, a greater ballot does not displace a grant, so 1 and 3 need no promises. Ballots remain for two
 // purposes: of candidates that start at the same time one wins, and released proposals stay released.
 //
-// # What the caller must do
+// # Duties of the caller
 //
 //   - Take a message first, then read the clock: a grant must not seem older than the proposal. A time from before a
 //     message was sent breaks 1.

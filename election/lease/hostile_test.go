@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// forge returns what member from might send to another.
+// forge returns a possible message between two members.
 func (c *cluster) forge(src, dst string, sequence uint64, items ...message.Item) message.Message {
 	f, t := c.nodes[src].Status(c.now), c.nodes[dst].Status(c.now)
 	return message.Message{
@@ -18,7 +18,7 @@ func (c *cluster) forge(src, dst string, sequence uint64, items ...message.Item)
 	}
 }
 
-// answers are the items that a member sends to another.
+// answers returns the items that a member sends to another.
 func answers(n *node, dst string) []message.Item {
 	var items []message.Item
 	out, _ := n.Take()
@@ -62,9 +62,9 @@ func TestForeignLeasesAreBounded(t *testing.T) {
 	if granted != 8192 {
 		t.Errorf("%d leases are voted on, want 8192", granted)
 	}
-	c.campaign(vip) // one's own is always possible
+	c.campaign(vip) // a member's own leases are always possible
 	c.awaitHolder(duration)
-	c.run(4 * duration) // idle ones are forgotten
+	c.run(4 * duration) // idle leases are forgotten
 	m.Receive(c.now, c.forge("m2", "m1", 19000, message.Item{Kind: message.Propose, Lease: 77, Counter: 1}))
 	if got := answers(m, "m2"); len(got) != 1 || got[0].Kind != message.Accept {
 		t.Errorf("after the idle leases were forgotten: %+v", got)
@@ -107,8 +107,7 @@ func TestStrangersAreIgnored(t *testing.T) {
 	}
 }
 
-// An answer counts for the round that it answers, which began before it was
-// given: one to an earlier round must not extend the lease.
+// TestAnswersToEarlierRounds checks that an answer to an earlier round does not extend the lease.
 func TestAnswersToEarlierRounds(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)
@@ -131,20 +130,20 @@ func TestAnswersToEarlierRounds(t *testing.T) {
 			if round == 0 || !g.Until.After(until) {
 				t.Fatalf("round %d: %+v", round, g)
 			}
-			return // the present round: the vote is as good as any
+			return // the present round: this vote is valid
 		}
 	}
 	t.Fatal("no round was granted")
 }
 
-// A candidate that was asked nothing else yet.
+// bidder is a candidate with one pending request.
 type bidder struct {
 	*cluster
 	*node
 	sequence uint64
 }
 
-// bids has m1 stand, and returns what it asks m2 for.
+// bids makes m1 a candidate and returns its request to m2.
 func bids(t *testing.T, c *cluster) (*bidder, message.Item) {
 	c.run(2 * duration)
 	b := &bidder{c, c.nodes["m1"], 1000}
@@ -159,7 +158,7 @@ func bids(t *testing.T, c *cluster) (*bidder, message.Item) {
 	return nil, message.Item{}
 }
 
-// asks is what it asks m2 for, if that is of a kind.
+// asks returns the candidate's request to m2 if it has that kind.
 func (b *bidder) asks(kind message.Kind) message.Item {
 	for _, it := range answers(b.node, "m2") {
 		if it.Kind == kind {
@@ -179,8 +178,8 @@ func (b *bidder) hears(src string, it message.Item) {
 	b.Receive(b.now, b.forge(src, "m1", b.sequence, it))
 }
 
-// TestAnswersThatDoNotCount gives a candidate answers for another ballot or to another question, twice from the same
-// voter, or too late: none of them moves it on.
+// TestAnswersThatDoNotCount gives a candidate answers for another ballot or request, repeated ones and late ones: none
+// of them has an effect.
 func TestAnswersThatDoNotCount(t *testing.T) {
 	for name, late := range map[string]bool{"in time": false, "too late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +224,7 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A refusal by one without a vote does not have a candidate ask again.
+// TestRefusalWithoutAVote checks that a refusal by a non-voter does not make a candidate ask again.
 func TestRefusalWithoutAVote(t *testing.T) {
 	b, it := bids(t, newMixed(t, "w1"))
 	b.hears("w1", message.Item{Kind: message.Refuse, Lease: it.Lease, Counter: it.Counter, Promised: it.Counter, Remaining: step})
@@ -236,8 +235,7 @@ func TestRefusalWithoutAVote(t *testing.T) {
 	}
 }
 
-// TestReplay records everything, and sends all of it again to everyone that runs:
-// nobody takes any notice.
+// TestReplay records all messages and resends them to all running members, without effect.
 func TestReplay(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)
@@ -268,7 +266,7 @@ func TestReplay(t *testing.T) {
 		}
 		arrived := slices.ContainsFunc(c.flying, func(f packet) bool { return f.src == p.src && f.dst == p.dst && string(f.bytes) == string(p.bytes) })
 		if arrived {
-			continue // has yet to arrive for the first time
+			continue // not received for the first time yet
 		}
 		before := n.Status(c.now).Ignored
 		n.Receive(c.now, msg)
@@ -299,12 +297,12 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// Two members that take each other for earlier processes find out.
+// TestMistakenIdentities checks that two members that take each other for earlier processes recover.
 func TestMistakenIdentities(t *testing.T) {
 	c := newCluster(t, "m1", "m2")
 	c.run(2 * duration)
 	early := map[string]packet{}
-	for _, name := range c.names { // what the first processes say to all that are there
+	for _, name := range c.names { // messages of the first processes to all others
 		c.start(name, c.electorate)
 		for _, o := range first(c.nodes[name].Take()) {
 			b, err := o.AppendBinary(nil)
@@ -329,8 +327,8 @@ func TestMistakenIdentities(t *testing.T) {
 
 func first(out []message.Outgoing, _ []lease.Event) []message.Outgoing { return out }
 
-// FuzzReceive: no message panics, none from a stranger or for another process
-// has an effect, and no one message grants a lease: that takes two promises.
+// FuzzReceive checks that no message causes a panic, that messages of unknown members or for another process have no
+// effect, and that no single message grants a lease: that takes two promises.
 func FuzzReceive(f *testing.F) {
 	list := voters("m1 m2 m3")
 	b, err := message.Message{From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Active: 7, Desired: 8,
@@ -400,8 +398,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// receiveAmongObservers has a voter or an observer receive a message while another observer holds
-// the lease, which no message alone changes.
+// receiveAmongObservers sends a message to a voter or an observer while another observer holds the lease. No single
+// message changes the holder.
 func receiveAmongObservers(t *testing.T, msg message.Message, how uint8, later time.Duration) {
 	c := newMixed(t, "w1", "w2")
 	c.campaign(vip)

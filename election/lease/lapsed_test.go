@@ -7,9 +7,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// A holder that does not hear the others is granted one renewal after the other, and
-// knows of none. When it resigns from the lease that has lapsed for it, nobody waits
-// for the last of them to end.
+// TestLapsedLeaseIsGivenBack: a holder that sends but does not receive is granted renewals without knowing it.
+// When it steps down from the lapsed lease, no other member waits for the last renewal to end.
 func TestLapsedLeaseIsGivenBack(t *testing.T) {
 	for resigns, most := range map[bool]time.Duration{true: duration, false: 2 * duration} {
 		c := newCluster(t, "m1", "m2", "m3")

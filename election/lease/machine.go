@@ -23,8 +23,8 @@ type Options struct {
 	Observers int   // maximum number of known observers; 0: none
 }
 
-// New starts a member. The member abstains for slightly longer than the longest lease for which its previous process
-// may have voted.
+// New starts a member. The member abstains for slightly longer than the longest lease that its previous process
+// may have voted for.
 func New(now time.Time, o Options) (*Machine, error) {
 	if o.Incarnation == 0 {
 		return nil, errors.New("incarnation 0: it must differ with every start")

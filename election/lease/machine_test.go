@@ -112,8 +112,8 @@ func TestPausedHolderLoses(t *testing.T) {
 	}
 }
 
-// The members see the same grant end at times that differ by what its proposal
-// took to each. Anyone who bids first must not wait long for the others to follow.
+// TestFailoverIsQuickAlthoughGrantsEndApart: acceptors see a grant end at different times, by the delay of its
+// proposal. The first candidate must not wait long for the others.
 func TestFailoverIsQuickAlthoughGrantsEndApart(t *testing.T) {
 	for _, slow := range []int{1, 2, 5} {
 		c := newCluster(t, "m1", "m2", "m3")
@@ -137,7 +137,7 @@ func TestFailoverIsQuickAlthoughGrantsEndApart(t *testing.T) {
 	}
 }
 
-// Why there is no holder is what an operator asks first.
+// TestWhy checks the reasons for a lease without a holder.
 func TestWhy(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	why := func(name string) string { return c.nodes[name].Status(c.now).Leases[0].Why }
@@ -171,8 +171,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// A lease is granted for less than any acceptor keeps it from others, and given
-// up before it ends.
+// TestMargins checks that a lease is held for less time than any acceptor reserves it, and given up before its end.
 func TestMargins(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)

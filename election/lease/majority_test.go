@@ -1,6 +1,6 @@
 package lease_test
 
-// Changes of the record leave a majority that is there.
+// Changes of the electorate leave a live majority.
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// m3 is dead. It is replaced, and m1 in the same file: while m3 has a vote m1 must not leave.
+// TestDeadLeaveFirst replaces the dead m3 and the live m1 at once: m1 must not leave while m3 has a vote.
 func TestDeadLeaveFirst(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.observers = 8
@@ -30,7 +30,7 @@ func TestDeadLeaveFirst(t *testing.T) {
 	c.awaitHolder(3 * duration)
 }
 
-// The same by shrinking.
+// TestDeadLeaveFirstAmongMany does the same while shrinking.
 func TestDeadLeaveFirstAmongMany(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3", "m4", "m5")
 	c.campaign(vip)
@@ -42,7 +42,7 @@ func TestDeadLeaveFirstAmongMany(t *testing.T) {
 	c.awaitHolder(3 * duration)
 }
 
-// The only voter goes on until there is another.
+// TestSoleVoterIsReplaced checks that the only voter continues until there is another.
 func TestSoleVoterIsReplaced(t *testing.T) {
 	c := newCluster(t, "m1")
 	c.observers = 8
@@ -57,7 +57,8 @@ func TestSoleVoterIsReplaced(t *testing.T) {
 	c.awaitActive(40*duration, two, "m1", "m2")
 }
 
-// Who belongs to another cluster never takes a record of this one: with its vote missing nobody would have a majority.
+// TestMembersOfAnotherClusterAreNotAdded checks that members of another cluster are not added: they never adopt this
+// cluster's electorate, so its majority could be lost.
 func TestMembersOfAnotherClusterAreNotAdded(t *testing.T) {
 	c := newCluster(t, "m1", "m2")
 	apart := voters("m3 m4")
@@ -75,7 +76,7 @@ func TestMembersOfAnotherClusterAreNotAdded(t *testing.T) {
 	}
 }
 
-// In a partition without a quorum both sides change. Those who come to have one overrule the others.
+// TestFromNoneToMajority changes both sides of a partition without a quorum. The side that gains a quorum prevails.
 func TestFromNoneToMajority(t *testing.T) {
 	c := newCluster(t, "m1", "m2")
 	c.electorate.Quorum = electorate.None
@@ -89,7 +90,7 @@ func TestFromNoneToMajority(t *testing.T) {
 	majority, short := voters("m1 m2"), voters("m1 m2")
 	short.Duration, short.Quorum = duration/2, electorate.None
 	c.reconfigure(majority, "m1")
-	c.reconfigure(short, "m2") // the operator has not seen to m2 yet
+	c.reconfigure(short, "m2") // the operator has not changed m2 yet
 	c.run(5 * duration)
 	clear(c.cut)
 	c.reconfigure(majority, "m1", "m2")
@@ -97,8 +98,8 @@ func TestFromNoneToMajority(t *testing.T) {
 	c.awaitHolder(3 * duration)
 }
 
-// m1 alone has accepted that m3 leaves, which was taken back. That is settled while m2 is there. If m2 dies before, it is left: made with
-// m2 dead, it would leave m1 without a majority.
+// TestTakenBackIsSettledAtOnce: only m1 has accepted the removal of m3, which was withdrawn. The change is settled
+// while m2 is up. If m2 dies first, it stays unsettled: made with m2 dead, it would leave m1 without a majority.
 func TestTakenBackIsSettledAtOnce(t *testing.T) {
 	for _, dies := range []time.Duration{duration, 3 * duration} {
 		c := newCluster(t, "m1", "m2", "m3")
@@ -127,7 +128,8 @@ func TestTakenBackIsSettledAtOnce(t *testing.T) {
 	}
 }
 
-// A member that forgot its record, and is not configured with a vote that others say it has, takes no part and says why.
+// TestForgottenVoteIsTold checks that a member without a committed electorate, but with, by others' messages, an
+// unconfigured vote, takes no part and reports the reason.
 func TestForgottenVoteIsTold(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.observers = 8

@@ -12,8 +12,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// newMixed returns a cluster of m1, m2 and m3, which vote, and of observers that have
-// been told of each other.
+// newMixed returns a cluster of the voters m1, m2 and m3, and of observers that know each other.
 func newMixed(t *testing.T, observers ...string) *cluster {
 	c := newCluster(t)
 	c.observers, c.electorate = 8, voters("m1 m2 m3")
@@ -27,7 +26,7 @@ func newMixed(t *testing.T, observers ...string) *cluster {
 	return c
 }
 
-// candidates has members stand, the first with the highest priority.
+// candidates makes members candidates with falling priorities.
 func (c *cluster) candidates(names ...string) {
 	for i, name := range names {
 		c.nodes[name].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: len(names) - i})
@@ -73,7 +72,7 @@ func TestObserversHoldLeases(t *testing.T) {
 	}
 }
 
-// Observers that stand for nothing that others hold wait, and ask nobody.
+// TestObserversDoNotBidForWhatIsHeld checks that observers wait for held leases and send no requests.
 func TestObserversDoNotBidForWhatIsHeld(t *testing.T) {
 	c := newMixed(t, "w1", "w2")
 	c.candidates("w1", "w2")
@@ -144,7 +143,7 @@ func TestObserversFollowTheVoters(t *testing.T) {
 	if s := c.nodes["w2"].Status(c.now); s.Lag != "" {
 		t.Errorf("configured alike, it says %q", s.Lag)
 	}
-	c.start("w2", c.electorate) // with the old configuration, of which two are left
+	c.start("w2", c.electorate) // with the old configuration; two of its members are left
 	c.awaitActive(2*duration, last, "w2")
 }
 
@@ -158,7 +157,7 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	if s := c.nodes["w1"].Status(c.now); s.Desired == nil || s.Problem == "" {
 		t.Errorf("it waits for the others, and says %+v", s)
 	}
-	c.reconfigure(c.electorate, "w1") // taken back
+	c.reconfigure(c.electorate, "w1") // withdrawn
 	c.run(duration)
 	if s := c.nodes["w1"].Status(c.now); s.Desired != nil || s.Problem != "" {
 		t.Errorf("taken back, it says %+v", s)
@@ -181,9 +180,9 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	}
 }
 
-// The voters are to grant shorter leases, and w1, which holds one, does not hear of
-// it: they stop to vote for it in time, so that m1 and m2, which are started with the
-// shorter duration when it is in force, give the lease to nobody else too early.
+// TestObserverThatDoesNotHearOfShorterLeases: the voters change to shorter leases, of which the holder w1 learns
+// nothing. They stop voting for it in time, so that m1 and m2, restarted with the shorter Duration, do not grant the
+// lease to another member too early.
 func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
 	c := newMixed(t, "w1")
 	c.candidates("w1")
@@ -251,7 +250,7 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 	}
 }
 
-// Those who have nothing to tell each other do so seldom.
+// TestIdleObserversAreQuiet checks that peers that need little of each other send seldom.
 func TestIdleObserversAreQuiet(t *testing.T) {
 	c := newMixed(t, "w1", "w2", "w3")
 	sent := map[string]int{}
@@ -269,8 +268,8 @@ func TestIdleObserversAreQuiet(t *testing.T) {
 	}
 }
 
-// m3 was removed and runs on with its old list, which gives m2, which was removed
-// after it, a vote: m2 does not take it for one that is in force.
+// TestRemovedVoterFollowsNoListThatItIsOn: the removed m3 runs on with its old list, which contains m2, removed later.
+// m2 does not take that list for the electorate in force.
 func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 	c := newMixed(t)
 	pair, single := voters("m1 m2"), voters("m1")
@@ -289,7 +288,8 @@ func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
 	}
 }
 
-// A member that has no vote gives none, and where no quorum is asked for a voter gives its own to voters alone.
+// TestVotesOfAndForVotersOnly checks that a member without a vote grants nothing, and that without a quorum voters vote
+// for voters only.
 func TestVotesOfAndForVotersOnly(t *testing.T) {
 	others, alone := voters("m1 m3"), voters("m1 m2 m3")
 	alone.Quorum = electorate.None

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// Open configures an open electorate, whose members join and leave by themselves. A member requests a vote by desiring
+// Open configures an open electorate: members join and leave by themselves. A member requests a vote by desiring
 // an electorate of itself alone. Voters that see the same members desire the same electorate, and change it like any
 // other. A temporary difference of their views costs time, not safety.
 type Open struct {

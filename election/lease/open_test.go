@@ -10,10 +10,10 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// forget is short beside four hours; spare is that of the package.
+// forget is shorter than the default of four hours; spare equals replaceAfter.
 const forget, spare = 2 * time.Minute, time.Minute
 
-// newOpenCluster has one member begin a cluster, which others join.
+// newOpenCluster starts a member that begins a cluster, and others that join.
 func newOpenCluster(t *testing.T, first string, others ...string) *cluster {
 	t.Helper()
 	c := newCluster(t)
@@ -28,12 +28,12 @@ func newOpenCluster(t *testing.T, first string, others ...string) *cluster {
 	return c
 }
 
-// join starts a member that asks for a vote, and stands.
+// join starts a member that requests a vote and campaigns.
 func (c *cluster) join(name string) {
 	c.t.Helper()
 	n := c.start(name, electorate.Electorate{Members: []string{name}, Duration: duration})
 	n.Campaign(c.now, lease.Candidacy{Lease: vip})
-	for _, other := range c.others(name) { // memberlist tells
+	for _, other := range c.others(name) { // reported by memberlist
 		n.AddObservers(c.now, other)
 		c.nodes[other].AddObservers(c.now, name)
 	}
@@ -65,14 +65,14 @@ func TestMembersComeAndGo(t *testing.T) {
 	c.run(spare - 5*time.Second)
 	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3") // m1 may come back
 	c.awaitVoters(10*time.Second, "m2@#2", "m3@#3", "m4@#4")
-	c.join("m1@#1") // and does, with its disk
+	c.join("m1@#1") // it returns, with its disk
 	c.run(5 * time.Second)
 	c.awaitVoters(0, "m2@#2", "m3@#3", "m4@#4")
 	c.join("m5@#5")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5")
 }
 
-// Who only joins waits until there is somebody to join.
+// TestJoiningBeginsNothing checks that a member that only joins waits for a cluster.
 func TestJoiningBeginsNothing(t *testing.T) {
 	c := newCluster(t)
 	c.observers = 8
@@ -87,8 +87,8 @@ func TestJoiningBeginsNothing(t *testing.T) {
 	}
 }
 
-// Whatever another cluster says, a member without a vote follows its voters as long as it hears any, a voter its record even
-// if it hears nobody, and one that is alone its own if that is not the one that it began with.
+// TestStaysInItsCluster checks who ignores another cluster: an observer while it reaches any voter of its own, a voter
+// always, and a sole voter unless it is the one that began its cluster.
 func TestStaysInItsCluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		members []string
@@ -125,7 +125,7 @@ func TestStaysInItsCluster(t *testing.T) {
 	}
 }
 
-// A namesake does not replace a voter that is there.
+// TestNamesake checks that a member of the same name does not replace a live voter.
 func TestNamesake(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
@@ -151,7 +151,7 @@ func TestDeadAreForgottenWhileAMajorityIsThere(t *testing.T) {
 	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // four would need three, too
 	c.kill("m5@#5")
 	c.run(spare + 10*time.Second)
-	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // there is none to join in their place
+	c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5") // no member can take their place
 	c.awaitVoters(2*forget, "m1@#1", "m2@#2", "m3@#3")
 	c.kill("m3@#3")
 	c.kill("m2@#2")
@@ -161,7 +161,8 @@ func TestDeadAreForgottenWhileAMajorityIsThere(t *testing.T) {
 	}
 }
 
-// After a power cut that all of them had, voters wait for the others as long as at any other time.
+// TestRestartedVotersWait checks that after a power cut of all, voters wait as long for each other as at any other
+// time.
 func TestRestartedVotersWait(t *testing.T) {
 	all := []string{"m1@#1", "m2@#2", "m3@#3", "m4@#4", "m5@#5"}
 	c := newOpenCluster(t, all[0], all[1:]...)
@@ -177,8 +178,8 @@ func TestRestartedVotersWait(t *testing.T) {
 	c.awaitVoters(time.Minute, all[:3]...)
 }
 
-// Members that stand for nothing, as their checks fail, want other rules, or ask for nothing get no vote. They are two, as one
-// would have to wait for another anyway.
+// TestWhoCannotServeGetsNoVote checks that members without candidacies, with other rules or without a request get no
+// vote. There are two of them, as one alone would have to wait for another anyway.
 func TestWhoCannotServeGetsNoVote(t *testing.T) {
 	longer := func(name string) electorate.Electorate {
 		return electorate.Electorate{Members: []string{name}, Duration: 2 * duration}
@@ -217,7 +218,7 @@ func TestWhoCannotServeGetsNoVote(t *testing.T) {
 	}
 }
 
-// As many voters as fit one message, and no more.
+// TestLongNames checks that the number of voters is limited by the size of a message.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	c := newOpenCluster(t, "m1"+long+"@#1", "m2"+long+"@#2", "m3"+long+"@#3", "m4@#4", "m5@#5")
@@ -252,7 +253,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Members that their files named come and go by themselves once their files say so, without a move.
+// TestFilesGiveWay migrates listed members to an open electorate without moving the lease.
 func TestFilesGiveWay(t *testing.T) {
 	c := newCluster(t, "m1@", "m2@", "m3@")
 	c.observers = 8
@@ -277,7 +278,7 @@ func TestFilesGiveWay(t *testing.T) {
 	c.awaitVoters(5*time.Second, "m1@", "m2@", "m3@", "m4@#4", "m5@#5")
 }
 
-// Masters are replaced one after the other by nodes of other names, as Cluster API does: one comes, one goes.
+// TestMembersAreReplacedInTurn replaces masters one by one with nodes of other names, as Cluster API does.
 func TestMembersAreReplacedInTurn(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
@@ -291,7 +292,8 @@ func TestMembersAreReplacedInTurn(t *testing.T) {
 	c.awaitVoters(0, "m4@#4", "m5@#5", "m6@#6")
 }
 
-// The only voter is installed anew while a second master stands by: it begins again, and the other follows.
+// TestFirstMemberIsInstalledAnew reinstalls the only voter while a second master stands by: it begins a new cluster,
+// and the other follows.
 func TestFirstMemberIsInstalledAnew(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2")
 	c.run(5 * time.Second)
@@ -304,8 +306,8 @@ func TestFirstMemberIsInstalledAnew(t *testing.T) {
 	c.awaitVoters(10*time.Second, "m1@#9", "m2@#2", "m3@#3")
 }
 
-// A member that bootstraps, has lost its disk and reaches nobody for a while begins a second cluster. It leaves that as soon
-// as it hears of the first.
+// TestSecondClusterEnds: a bootstrapping member that lost its disk and reaches no other begins a second cluster. It
+// leaves that as soon as it receives a member of the first.
 func TestSecondClusterEnds(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")

@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// priorities makes m1, m2 … candidates.
+// priorities makes m1, m2 … candidates with these priorities.
 func (c *cluster) priorities(preempt bool, priorities ...int) {
 	for i, p := range priorities {
 		c.nodes[c.names[i]].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: p, Preempt: preempt})
@@ -98,7 +98,7 @@ func TestWithoutPreemptTheHolderStays(t *testing.T) {
 	}
 }
 
-// Equal members share many leases about equally, and agree on who gets which.
+// TestSpreads checks that equal members share many leases about equally, and agree on the distribution.
 func TestSpreads(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
@@ -119,8 +119,8 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// Without a quorum both sides of a partition have a holder, and one of them goes
-// as soon as they hear of each other.
+// TestQuorumNone checks that both sides of a partition have a holder without a quorum, and one of them steps down once
+// they receive each other.
 func TestQuorumNone(t *testing.T) {
 	c := newCluster(t)
 	c.electorate = electorate.Electorate{Members: []string{"m1", "m2"}, Duration: duration, Quorum: electorate.None}

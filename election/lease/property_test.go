@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// TestOneHolder breaks what can break, in any order: at no time have two members
-// the same lease, and there is a holder soon after all is well again.
+// TestOneHolder causes random faults in any order: no lease has two holders at any time, and there is a holder soon
+// after the last fault.
 func TestOneHolder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		names := []string{"m1", "m2", "m3", "m4", "m5"}[:rapid.SampledFrom([]int{2, 3, 3, 4, 5}).Draw(rt, "members")]

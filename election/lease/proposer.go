@@ -63,7 +63,7 @@ type refusal struct {
 
 func (c *candidate) holds() bool { return !c.until.IsZero() }
 
-// bid starts a ballot with its first phase. A holder whose ballot was outbid keeps its lease meanwhile; its own grant
+// bid starts a ballot with its first phase. An outbid holder keeps its lease meanwhile; its own grant
 // does not count against it at acceptors ("Extending leases").
 func (m *Machine) bid(l *lease) {
 	m.highest++

@@ -6,7 +6,7 @@ func (m *Machine) elected(votes []string) bool {
 	return m.active().Elects(votes, m.participants())
 }
 
-// participants lists the members whose votes quorum None requires: reachable members that do not abstain. It returns
+// participants lists the required voters for quorum None: reachable members that do not abstain. It returns
 // nil for other quorums.
 func (m *Machine) participants() []string {
 	if m.current().Quorum != electorate.None {

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// send queues an item for a peer whose process is known.
+// send queues an item for a peer with a known process.
 func (m *Machine) send(p *peer, it message.Item) {
 	if p.incarnation != 0 {
 		p.queue = append(p.queue, it)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// full has one of everything.
+// full sets every field and kind.
 var full = Message{
 	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Desired: 8, Abstaining: true,
 	Electorate: &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second},
@@ -88,8 +88,7 @@ func TestCodecRefuses(t *testing.T) {
 	}
 }
 
-// A remaining time is rounded up: a candidate that came back too early would be
-// refused again.
+// TestRemainingIsRoundedUp checks that a candidate that returns after the remaining time is not refused again.
 func TestRemainingIsRoundedUp(t *testing.T) {
 	b, err := Message{Items: []Item{{Kind: Refuse, Remaining: 1001}}}.AppendBinary(nil)
 	if err != nil {
@@ -104,8 +103,7 @@ func TestRemainingIsRoundedUp(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing received panics, and what is understood survives
-// another trip.
+// FuzzParse checks that no input causes a panic, and that parsed messages survive encoding.
 func FuzzParse(f *testing.F) {
 	b, err := full.AppendBinary(nil)
 	if err != nil {

@@ -9,16 +9,15 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// An admin keeps the config files. She changes her mind at any time, waits for nothing, reloads the nodes in any
-// order, late or never, and lets those that she removed run on or switches them off at once. One rule only is
-// hers to keep: new nodes, which have no record, are a minority of the members of their list, as they could
-// begin a cluster of their own otherwise.
+// admin maintains the configuration files. She changes them at any time, waits for nothing, reloads nodes in any order,
+// late or never, and lets removed nodes run on or switches them off. She keeps one rule: new nodes without a committed
+// electorate are a minority of their list, as they could begin a cluster of their own otherwise.
 type admin struct {
 	target  electorate.Electorate
-	removed instant // when she last had a vote taken
+	removed instant // time of the last removed vote
 }
 
-// install puts the first electorate on its members and boots them in any order.
+// install gives the first electorate to its members and boots them in any order.
 func (a *admin) install(w *world) {
 	a.target = electorate.Electorate{Members: slices.Clone(pool[:w.set.voters]), Duration: w.set.lease, Quorum: w.variant.quorum}
 	if w.variant.noQuorum {
@@ -34,15 +33,15 @@ func (a *admin) install(w *world) {
 }
 
 const (
-	// begun is when the first member of an open electorate has begun it, and forget after how many leases a silent one is
-	// forgotten.
+	// begun is when the first member has begun an open electorate. forget is the time after which a timed-out voter
+	// loses its vote, in leases.
 	begun  = 4 * time.Second
 	forget = 6
 )
 
-// changeNodes is what an admin does where members come and go by themselves: she installs nodes, moves them, switches them
-// off, and has votes taken. Her rules are that a majority of the voters keep their disks, and that she does one thing at a
-// time: no disk goes within two leases of a removal.
+// changeNodes plays the admin of an open electorate: she installs, moves and switches off nodes, and removes votes. She
+// keeps two rules: a majority of the voters keep their disks, and she does one thing at a time, with no disk lost
+// within two leases of a removal.
 func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 	if w.calm {
 		return
@@ -81,7 +80,7 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 	w.after(between(rng, 0, 3*w.set.lease), n.start)
 }
 
-// spared tells whether every electorate that may be in force has a majority without a node.
+// spared reports whether every electorate that may be in force has a majority without a node.
 func (w *world) spared(without *node) bool {
 	for _, n := range w.nodes {
 		for _, e := range []*electorate.Electorate{&n.disk.Committed.Electorate, n.disk.Value} {
@@ -102,7 +101,7 @@ func (w *world) spared(without *node) bool {
 	return true
 }
 
-// latest is the latest record that any node knows of.
+// latest returns the latest committed electorate that any node knows.
 func (w *world) latest() (r electorate.Committed) {
 	for _, n := range w.nodes {
 		if n.disk.Committed.Number > r.Number {
@@ -112,7 +111,7 @@ func (w *world) latest() (r electorate.Committed) {
 	return r
 }
 
-// change adds or removes a member, changes the Duration, or both at once.
+// change adds or removes a member, changes the Duration, or both.
 func (a *admin) change(w *world, rng *rand.Rand) {
 	if w.calm || w.variant.quorum == electorate.None {
 		return
@@ -143,15 +142,15 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	w.figures.changes++
 	for _, n := range w.nodes {
 		switch before, after := slices.Contains(old, n.name), slices.Contains(e.Members, n.name); {
-		case after, n.installed && rng.IntN(2) == 0: // or it lags behind
+		case after, n.installed && rng.IntN(2) == 0: // or its reload lags behind
 			w.after(between(rng, 0, 2*w.set.lease), n.reload)
-		case before && rng.IntN(2) == 0: // it is switched off, sooner or later
+		case before && rng.IntN(2) == 0: // switched off, sooner or later
 			w.after(between(rng, 0, 6*w.set.lease), n.remove)
 		}
 	}
 }
 
-// toggle adds a member, or removes it.
+// toggle adds or removes a member.
 func toggle(members []string, name string) []string {
 	i, found := slices.BinarySearch(members, name)
 	if members = slices.Clone(members); found {
@@ -160,7 +159,7 @@ func toggle(members []string, name string) []string {
 	return slices.Insert(members, i, name)
 }
 
-// reload has a node run with the electorate wanted by now.
+// reload applies the currently wanted electorate to a node.
 func (n *node) reload() {
 	if n.w.variant.open {
 		n.start()
@@ -182,7 +181,7 @@ func (n *node) reload() {
 	}
 }
 
-// remove switches a node off unless it is to be a member or is a worker.
+// remove switches a node off unless it is a future member or a worker.
 func (n *node) remove() {
 	if !n.w.calm && n.installed && !n.worker() && !slices.Contains(n.w.admin.target.Members, n.name) {
 		n.powerLoss()
@@ -190,7 +189,7 @@ func (n *node) remove() {
 	}
 }
 
-// done tells whether all nodes have the electorate wanted or, where nobody says which, one of members that are there.
+// done reports whether all nodes have the wanted electorate or, if it is open, one of present members.
 func (a *admin) done(w *world) bool {
 	if w.variant.open {
 		a.target = w.latest().Electorate
@@ -204,7 +203,7 @@ func (a *admin) done(w *world) bool {
 	})
 }
 
-// membersOf are the nodes that vote by an electorate.
+// membersOf returns the nodes that vote in an electorate.
 func (a *admin) membersOf(w *world, e electorate.Electorate) []*node {
 	var nodes []*node
 	for _, name := range e.Members {

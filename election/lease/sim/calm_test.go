@@ -8,19 +8,16 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 )
 
-// After the chaos comes a calm in which every member runs, stands and reaches
-// every other. It has its own rules: a holder is found soon, nothing moves
-// without a cause, and single faults take no longer than stated.
+// After the chaos comes a calm: every member runs, campaigns and reaches every other. It has its own rules: a
+// holder is found soon, nothing moves without a cause, and single faults last no longer than stated.
 
-// The bounds, with D for the lease's Duration and r for a round trip with the
-// steps of the processes on the way.
+// The bounds, with D for the lease's Duration and r for a round trip including the steps of the processes:
 //
-//	recovery  3 D           from the calm to a holder that keeps the VIP. What the chaos left may
-//	                        demand: members agree on the electorate, started ones
-//	                        abstain, an orphaned lease ends
-//	takeover  1.5 D + 4 r   from a holder's end to the next answer. The lease ends, the clocks
-//	                        differ, candidates wait their turn
-//	handover  0.1 D + 4 r   within which nobody answers when the holder hands over
+//	recovery  3 D           from the calm to a holder that keeps the VIP. Depending on the chaos, members
+//	                        agree on the electorate, restarted ones abstain, and orphaned leases end
+//	takeover  1.5 D + 4 r   from a holder's end to the next answer. The lease ends, clocks
+//	                        differ, candidates wait for their turn
+//	handover  0.1 D + 4 r   without an answer when the holder hands over
 const (
 	recovery = 3.0
 	takeover = 1.5
@@ -29,13 +26,12 @@ const (
 
 func (w *world) leases(n float64) time.Duration { return time.Duration(n * float64(w.set.lease)) }
 
-// round is how long a message and its answer take at most, and the steps of the
-// processes on the way.
+// round returns the maximum time for a message, its answer, and the steps of the processes.
 func (w *world) round() time.Duration {
 	return 2*(w.set.delay+w.set.jitter) + 8*w.set.latency
 }
 
-// bound is so many leases and four round trips.
+// bound returns so many leases plus four round trips.
 func (w *world) bound(leases float64) time.Duration { return w.leases(leases) + 4*w.round() }
 
 // soothe ends the chaos.
@@ -47,7 +43,7 @@ func (w *world) soothe() {
 	w.net.seen = seen
 	for _, n := range w.nodes {
 		if n.disk.Committed.Number > 0 || n.installs > 0 {
-			n.installed = true // its vote may be needed once more
+			n.installed = true // its vote may be needed again
 		}
 		n.reload()
 		clear(n.unsound)
@@ -59,7 +55,7 @@ func (w *world) soothe() {
 	}
 }
 
-// settle waits for the calm to have its effect.
+// settle waits for the calm to take effect.
 func (w *world) settle() {
 	began := w.now
 	w.run(began + w.leases(recovery))
@@ -71,7 +67,7 @@ func (w *world) settle() {
 			w.fail("no holder", "nobody answers for vip%d, or not for long, within %v of the calm", v, w.now-began)
 		}
 	}
-	for range 40 { // up to twelve members change places, one at a time
+	for range 40 { // up to twelve members change, one at a time
 		if w.admin.done(w) {
 			break
 		}
@@ -81,7 +77,7 @@ func (w *world) settle() {
 		w.fail("no change", "the members are not %v after %v of calm", w.admin.target, w.now-began)
 	}
 	if w.set.preempt {
-		w.run(w.now + w.leases(3)) // who preempts must have stood for a while
+		w.run(w.now + w.leases(3)) // a preempting candidate must have campaigned for a while
 	}
 	began = w.now
 	w.run(w.now + w.leases(2))
@@ -91,8 +87,7 @@ func (w *world) settle() {
 	}
 }
 
-// recovered is how long after an instant somebody answered without more than the
-// gap of a handover.
+// recovered returns the time from began until a node answered with no gap longer than a handover.
 func (w *world) recovered(l *history, began instant) (took time.Duration, yes bool) {
 	until := began
 	for _, e := range l.within(began, w.now) {
@@ -104,7 +99,7 @@ func (w *world) recovered(l *history, began instant) (took time.Duration, yes bo
 	return took, until+w.bound(handover) >= w.now
 }
 
-// preferred demands that no candidate should have preempted the holder.
+// preferred requires that no candidate should have preempted the holder.
 func (w *world) preferred(v int) {
 	holder := w.check.answers[v].at(w.now)
 	for _, n := range w.running() {
@@ -114,7 +109,7 @@ func (w *world) preferred(v int) {
 	}
 }
 
-// undisturbed demands that one node answers for a VIP throughout.
+// undisturbed requires that one node answers for a VIP throughout.
 func (w *world) undisturbed(v int, start, end instant) {
 	if l := &w.check.answers[v]; w.broken == nil && !l.steady(start, end) {
 		w.fail("moved", "vip%d moved without a cause: %v", v, l.within(start, end))
@@ -124,7 +119,7 @@ func (w *world) undisturbed(v int, start, end instant) {
 	}
 }
 
-// bystander has something happen to a node that holds nothing.
+// bystander applies a fault to a node that holds nothing.
 func (w *world) bystander(rng *rand.Rand) {
 	n := w.idle()
 	if n == nil || w.broken != nil {
@@ -149,12 +144,12 @@ func (w *world) bystander(rng *rand.Rand) {
 	}
 }
 
-// running are the nodes that stand, with or without a vote.
+// running returns the nodes that campaign, with or without a vote.
 func (w *world) running() []*node {
 	return slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
 }
 
-// idle is a member that holds nothing and is not needed for a majority.
+// idle returns a member that holds nothing and is not needed for a majority.
 func (w *world) idle() *node {
 	if len(w.admin.membersOf(w, w.admin.target)) < 3 {
 		return nil
@@ -173,7 +168,7 @@ func (w *world) idle() *node {
 	return nil
 }
 
-// vanish takes the holder of the first VIP away and brings it back.
+// vanish removes the holder of the first VIP and brings it back.
 func (w *world) vanish(rng *rand.Rand) {
 	alone := w.variant.quorum == electorate.None
 	if w.broken != nil || len(w.admin.membersOf(w, w.admin.target)) < 3 && !alone {
@@ -183,7 +178,7 @@ func (w *world) vanish(rng *rand.Rand) {
 	w.log(n.name, "VANISHES")
 	mend, kinds := func() {}, 4
 	if alone {
-		kinds = 2 // a pause or a cut may make for two holders
+		kinds = 2 // a pause or a cut may cause two holders
 	}
 	switch rng.IntN(kinds) {
 	case 0:
@@ -203,9 +198,9 @@ func (w *world) vanish(rng *rand.Rand) {
 	w.figures.takeover.note(took, w.set.lease, w.seed)
 }
 
-// yield has the holder of the first VIP fail its checks for a moment.
+// yield makes the checks of the first VIP's holder fail for a moment.
 func (w *world) yield() {
-	w.run(w.now + w.leases(2)) // those that yielded stand again
+	w.run(w.now + w.leases(2)) // the nodes that stepped down campaign again
 	holder := w.check.answers[0].at(w.now)
 	if w.broken != nil || holder < 0 {
 		return
@@ -219,9 +214,8 @@ func (w *world) yield() {
 	w.figures.handover.note(gap, w.set.lease, w.seed)
 }
 
-// moved demands that the first VIP moved away from a node soon, and stayed there
-// unless candidates preempt. It returns how long the move took, or how long nobody
-// answered later on.
+// moved requires that the first VIP moved away from a node soon, and stayed unless candidates preempt. It returns the
+// duration of the move, or the longest later gap.
 func (w *world) moved(rule string, start *node, began instant, bound time.Duration) time.Duration {
 	if w.broken != nil {
 		return 0

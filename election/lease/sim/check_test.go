@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// A checker knows, to the instant, who holds each lease and who answers for each
-// VIP.
+// checker records the exact holders of each lease and the nodes that answer for each VIP.
 type checker struct {
 	holds   []history
 	answers []history
 }
 
-// A history is who had a thing and when; entries of one node do not overlap.
+// history records which node had something at which times. Entries of one node do not overlap.
 type history struct {
 	entries []entry
-	last    []int // each node's last entry, -1: none
+	last    []int // last entry of each node; -1: none
 }
 
 type entry struct {
@@ -39,9 +38,8 @@ func newHistory(nodes int) history {
 	return l
 }
 
-// claim notes that a node was granted a lease until the instant given and returns who
-// else holds it, -1 for nobody. Only a release ends it earlier: a node that lost its
-// majority, or crashed, may answer up to the end.
+// claim records a grant until end and returns another current holder, or -1. Only a release ends it earlier: a node
+// that lost its majority, or crashed, may answer until the end.
 func (c *checker) claim(v, node int, now, end instant) (other int) {
 	if l := &c.holds[v]; l.last[node] >= 0 {
 		end = max(end, l.entries[l.last[node]].end)
@@ -54,13 +52,12 @@ func (c *checker) claim(v, node int, now, end instant) (other int) {
 
 func (c *checker) release(v, node int, now instant) { c.holds[v].end(node, now) }
 
-// answer notes that a kernel answers until the instant given, at most, and returns who
-// else does.
+// answer records that a kernel answers until end at most, and returns another node that does, or -1.
 func (c *checker) answer(v, node int, now, end instant) (other int) {
 	return c.answers[v].put(node, now, end)
 }
 
-// silence notes that a kernel answers no more, and whether it did.
+// silence records that a kernel stops answering, and reports whether it did answer.
 func (c *checker) silence(v, node int, now instant) bool { return c.answers[v].end(node, now) }
 
 func (l *history) put(node int, now, end instant) (other int) {
@@ -88,7 +85,7 @@ func (l *history) end(node int, now instant) bool {
 	return true
 }
 
-// at is who has the thing at an instant, -1: nobody.
+// at returns the node at an instant; -1: none.
 func (l *history) at(t instant) int {
 	for _, e := range l.entries {
 		if e.start <= t && t < e.end {
@@ -98,7 +95,7 @@ func (l *history) at(t instant) int {
 	return -1
 }
 
-// next is when somebody has it for the first time at or after an instant, and who.
+// next returns the first instant at or after t with a node, and that node.
 func (l *history) next(t instant) (instant, int) {
 	first, node := never, -1
 	for _, e := range l.entries {
@@ -109,7 +106,7 @@ func (l *history) next(t instant) (instant, int) {
 	return first, node
 }
 
-// steady tells whether one node has it throughout.
+// steady reports whether one node covers the whole time.
 func (l *history) steady(start, end instant) bool {
 	for _, e := range l.entries {
 		if e.start <= start && e.end >= end {
@@ -119,7 +116,7 @@ func (l *history) steady(start, end instant) bool {
 	return false
 }
 
-// gap is the longest time within which nobody has it.
+// gap returns the longest time without a node.
 func (l *history) gap(start, end instant) time.Duration {
 	var longest time.Duration
 	for t := start; t < end; {
@@ -138,7 +135,7 @@ func (l *history) gap(start, end instant) time.Duration {
 	return longest
 }
 
-// within are the entries of a time.
+// within returns the entries that overlap a time.
 func (l *history) within(start, end instant) (entries []entry) {
 	for _, e := range l.entries {
 		if e.start < end && e.end > start {

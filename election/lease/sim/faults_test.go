@@ -10,47 +10,47 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// pool is every node there may be; the first three or five vote at the start. The
-// workers, which are the last, have no vote unless the admin gives them one.
+// pool lists all nodes. The first three or five vote at the start. The last ones are workers, without a vote unless the
+// admin gives them one.
 var pool = []string{"m1", "m2", "m3", "m4", "m5", "m6", "m7", "w1", "w2", "w3"}
 
-// firstWorker is where the workers begin.
+// firstWorker is the index of the first worker.
 const firstWorker = 7
 
-// A setting is what does not change within a schedule.
+// setting holds the constants of a schedule.
 type setting struct {
 	voters        int
 	workers       int
 	lease         time.Duration
 	vips          []string
-	candidacies   [][]lease.Candidacy // per node, per VIP
+	candidacies   [][]lease.Candidacy // by node, by VIP
 	preempt       bool
 	delay, jitter time.Duration // of the network
-	latency       time.Duration // of the process, from step to step, at most
+	latency       time.Duration // maximum time between two steps of the process
 	arm, jiffy    time.Duration // of the fence
-	drift         int64         // parts per million by which clocks may be off
-	strike        float64       // chance per step of the speaker that a fault strikes right there
-	chaos         time.Duration // how long faults are injected
+	drift         int64         // maximum error of clocks in parts per million
+	strike        float64       // probability of a fault at each step of the speaker
+	chaos         time.Duration // duration of the faults
 	faults        int
-	weather       weather // of the network during the chaos, except storms
-	restless      bool    // the admin makes one change of the members after the other
+	weather       weather // of the network during the chaos, except in storms
+	restless      bool    // the admin changes members without pause
 }
 
-// A variant is what a test does otherwise than a site with a majority does. Most
-// take away something that safety rests on.
+// variant describes how a test differs from a site with a majority. Most variants remove a rule that safety
+// needs.
 type variant struct {
-	noQuorum     bool              // the votes of those who hear each other are enough
-	noAbstain    bool              // a started machine votes at once
-	noFence      bool              // the kernel lets nothing expire
+	noQuorum     bool              // votes of reachable members suffice
+	noAbstain    bool              // a restarted machine votes at once
+	noFence      bool              // the kernel expires nothing
 	noArming     bool              // openings need no arming
-	earlyRelease bool              // the lease is steppedDown a round trip before the fence is closed
-	extraDrift   int64             // clocks are off by more than leases allow for, in parts per million
+	earlyRelease bool              // the lease is released a round trip before the fence closes
+	extraDrift   int64             // excess error of clocks, in parts per million
 	quorum       electorate.Quorum // None: a site of two
-	open         bool              // members come and go by themselves
+	open         bool              // the electorate is open
 }
 
-// watchesHolds tells whether the checker looks at leases too: a test of the test is
-// to see two nodes answer, unless the margins of the fence hide that.
+// watchesHolds reports whether the checker also checks leases. A test of the test must show two answering nodes, unless
+// the fence's margins hide them.
 func (v variant) watchesHolds() bool {
 	return v == variant{quorum: v.quorum, open: v.open} || v.extraDrift > 0
 }
@@ -76,7 +76,7 @@ func newSetting(rng *rand.Rand, v variant) setting {
 	s.jitter = between(rng, 0, s.lease/100)
 	s.latency = between(rng, 20*time.Microsecond, s.lease/400)
 	s.arm, s.jiffy = 20*time.Millisecond, jiffy
-	if rng.IntN(2) == 0 { // as tight as can be, so that no margin hides a fault
+	if rng.IntN(2) == 0 { // no slack, so that no margin hides a fault
 		s.arm, s.jiffy = 2*s.latency, 0
 	}
 	s.chaos = between(rng, 6*s.lease, 16*s.lease)
@@ -95,8 +95,8 @@ func newSetting(rng *rand.Rand, v variant) setting {
 
 func vipOf(name string) int { return int(name[len(name)-1] - '0') }
 
-// A fault befalls a world. What is random about it comes from rng, which is its
-// own, so that leaving out one fault does not change the others.
+// fault happens to a world. Its randomness comes from its own rng, so that omitting one fault does not change the
+// others.
 type fault struct {
 	name   string
 	weight int
@@ -149,7 +149,7 @@ var faults = []fault{
 	{"no gossip", 2, func(w *world, rng *rand.Rand) {
 		w.net.silent++
 		w.after(between(rng, w.set.lease, 6*w.set.lease), func() {
-			if !w.calm { // which has a network of its own
+			if !w.calm { // the calm has a network of its own
 				w.net.silent--
 			}
 		})
@@ -163,7 +163,7 @@ var faults = []fault{
 	}},
 }
 
-// plan schedules a world's faults, except those to skip.
+// plan schedules a world's faults, except those in skip.
 func (w *world) plan(skip map[int]bool) {
 	weights := 0
 	for _, f := range faults {
@@ -189,7 +189,7 @@ func (w *world) plan(skip map[int]bool) {
 	}
 }
 
-// victim picks an installed node, every other time the holder of a VIP.
+// victim picks an installed node; with probability one half, the holder of a VIP.
 func (w *world) victim(rng *rand.Rand) *node {
 	installed := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
 	n := installed[rng.IntN(len(installed))]
@@ -200,7 +200,7 @@ func (w *world) victim(rng *rand.Rand) *node {
 	return n
 }
 
-// restart starts every process that does not run, after a while.
+// restart starts all stopped processes after a while.
 func (w *world) restart(rng *rand.Rand) {
 	w.after(between(rng, 0, 3*w.set.lease), func() {
 		for _, n := range w.nodes {
@@ -209,7 +209,7 @@ func (w *world) restart(rng *rand.Rand) {
 	})
 }
 
-// restartMany starts most processes anew, half of the times within a moment.
+// restartMany restarts most processes, half of the time within a moment.
 func restartMany(w *world, rng *rand.Rand) {
 	longest := []time.Duration{w.set.lease / 100, w.set.lease / 4}[rng.IntN(2)]
 	for _, n := range w.nodes {
@@ -220,13 +220,13 @@ func restartMany(w *world, rng *rand.Rand) {
 	}
 }
 
-// cut severs the directions chosen, for a while.
+// cut severs the chosen directions for a while.
 func (w *world) cut(rng *rand.Rand, chosen func(src, dst int) bool) {
 	mend := w.net.sever(chosen)
 	w.after(between(rng, w.set.lease/5, 4*w.set.lease), mend)
 }
 
-// storm makes the network as bad as networks get, for a while.
+// storm makes the network as bad as possible for a while.
 func storm(w *world, rng *rand.Rand) {
 	w.net.weather = badWeather(rng, 1)
 	w.after(between(rng, w.set.lease/2, 4*w.set.lease), func() {
@@ -243,7 +243,7 @@ func badWeather(rng *rand.Rand, much float64) weather {
 	}
 }
 
-// judge is the verdict of a node's checks on a VIP.
+// judge sets the verdict of a node's checks on a VIP.
 func (n *node) judge(v int, sound bool) {
 	n.w.log(n.name, "checks of vip%d pass: %t", v, sound)
 	n.unsound[v] = !sound

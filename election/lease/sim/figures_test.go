@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Figures are what schedules came to.
+// figures sums up the results of schedules.
 type figures struct {
 	incarnations, messages, lost, replays, strikes, changes,
 	grants, observers, losses, transferTo, opens, disarmed uint64
 	events                       int
-	faults                       [20]int // as in the list of faults
+	faults                       [20]int // by index in the list of faults
 	recovery, takeover, handover worst
 }
 
-// A worst is the longest of many durations, measured in leases.
+// worst is the maximum of many durations, in leases.
 type worst struct {
 	leases float64
 	took   time.Duration

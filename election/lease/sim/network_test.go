@@ -7,16 +7,16 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// A network carries messages between nodes, or does not.
+// network carries messages between nodes, or loses them.
 type network struct {
-	cuts [][]int  // [from][to]: how many faults sever that direction
-	seen []packet // all that was ever sent: what an attacker has recorded
-	// silent is how many faults keep nodes from learning by gossip who is there.
+	cuts [][]int  // [source][destination]: number of faults that sever that direction
+	seen []packet // all messages ever sent, as an attacker has recorded them
+	// silent is the number of faults that suppress gossip about nodes.
 	silent int
 	weather
 }
 
-// A weather is the chances that befall each message.
+// weather holds the probabilities of faults per message.
 type weather struct {
 	loss, duplicate, slow, replay float64
 }
@@ -34,7 +34,7 @@ func newNetwork(n int) network {
 	return net
 }
 
-// sever cuts the directions chosen until mend is called.
+// sever cuts the chosen directions until mend is called.
 func (n *network) sever(chosen func(src, dst int) bool) (mend func()) {
 	var mends []*int
 	for src, row := range n.cuts {
@@ -53,11 +53,11 @@ func (n *network) sever(chosen func(src, dst int) bool) (mend func()) {
 	}
 }
 
-// send puts a machine's message on the wire: it may get lost, arrive late,
-// twice, after later ones, and be recorded by an attacker who replays it.
+// send puts a machine's message on the wire. It may be lost, delayed, duplicated, reordered, and recorded by an
+// attacker for replay.
 func (w *world) send(src int, out message.Outgoing) {
 	dst := indexOf(out.To)
-	if dst == src && out.To != w.nodes[src].member() { // the member that it was before
+	if dst == src && out.To != w.nodes[src].member() { // an earlier member on the same node
 		return
 	}
 	if dst < 0 || dst == src {
@@ -87,7 +87,7 @@ func (w *world) send(src int, out message.Outgoing) {
 	}
 }
 
-// gossip tells a process, again and again, which nodes are there, or were.
+// gossip repeatedly informs a process of present and former nodes.
 func (p *process) gossip() {
 	w := p.w
 	p.after(w.between(0, 2*w.set.lease), func() {
@@ -102,7 +102,7 @@ func (p *process) gossip() {
 	})
 }
 
-// transit draws how long a message takes.
+// transit draws the time of a message.
 func (w *world) transit() time.Duration {
 	d := w.between(w.set.delay, w.set.delay+w.set.jitter)
 	if w.chance(w.net.slow) {
@@ -111,15 +111,14 @@ func (w *world) transit() time.Duration {
 	return d
 }
 
-// replay sends an old message again, to whom it was sent or to anyone else, past
-// every cut: the attacker may be anywhere.
+// replay resends an old message to any node, past every cut: the attacker may be anywhere.
 func (w *world) replay(rng *rand.Rand) {
 	recorded := w.net.seen
 	if len(recorded) == 0 {
 		return
 	}
 	if rng.IntN(3) > 0 {
-		recorded = recorded[max(0, len(recorded)-256):] // the last ones are the most dangerous
+		recorded = recorded[max(0, len(recorded)-256):] // recent ones are the most dangerous
 	}
 	p := recorded[rng.IntN(len(recorded))]
 	if rng.IntN(4) == 0 {

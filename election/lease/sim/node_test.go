@@ -9,27 +9,27 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// A node is a machine of the cluster: a clock, a kernel with the fence, a config
-// file and, most of the time, the process.
+// node is a machine of the cluster: a clock, a kernel with the fence, a configuration file and, most of the time, the
+// process.
 type node struct {
 	w         *world
 	index     int
 	name      string
 	clock     clock
 	file      electorate.Electorate
-	want      []lease.Candidacy // what the config file says of each VIP
-	unsound   []bool            // per VIP: its checks fail
+	want      []lease.Candidacy // candidacies in the configuration file, by VIP
+	unsound   []bool            // by VIP: its checks fail
 	disk      lease.State
-	installs  int      // how often it was installed anew, in an open electorate
-	armed     instant  // the kernel's arming element ends
+	installs  int      // number of reinstallations, in an open electorate
+	armed     instant  // end of the kernel's arming element
 	proc      *process // nil: not running
-	installed bool     // it is to run
+	installed bool     // should run
 }
 
-// worker tells whether the node is one of those that run without a vote, too.
+// worker reports whether the node may run without a vote.
 func (n *node) worker() bool { return n.index >= firstWorker }
 
-// member is the node as an electorate has it.
+// member returns the node in the form of an electorate.
 func (n *node) member() string {
 	if !n.w.variant.open {
 		return n.name
@@ -37,12 +37,12 @@ func (n *node) member() string {
 	return fmt.Sprintf("%s@#%d", n.name, n.installs)
 }
 
-// indexOf is which node a member is, or was; -1: none.
+// indexOf returns the node of a present or former member; -1: none.
 func indexOf(member string) int { return slices.Index(pool, electorate.Name(member)) }
 
 func (n *node) now() time.Time { return n.clock.read(n.w.now) }
 
-// start runs the process anew, with an incarnation of its own.
+// start runs a new process with its own incarnation.
 func (n *node) start() {
 	w := n.w
 	if n.proc != nil || !n.installed {
@@ -80,7 +80,7 @@ func (n *node) start() {
 	p.speaker.work()
 }
 
-// crash ends the process. The kernel keeps what it holds.
+// crash ends the process. The kernel keeps its state.
 func (n *node) crash() {
 	if n.proc != nil {
 		n.w.log(n.name, "crashes")
@@ -95,17 +95,17 @@ func (n *node) powerLoss() {
 	n.armed = 0
 }
 
-// The kernel's fence: what it holds open ends by itself.
+// The kernel's fence: open elements end by themselves.
 
-// jiffy is by how much the kernel may be late to end an element: HZ=250.
+// jiffy is the maximum delay of the kernel in ending an element: HZ=250.
 const jiffy = 4 * time.Millisecond
 
-// arm adds the element whose presence an opening demands.
+// arm adds the element that an opening requires.
 func (n *node) arm() {
 	n.armed = n.w.now + n.clock.span(n.w.set.arm) + n.w.between(0, n.w.set.jiffy)
 }
 
-// open lets the kernel answer for a VIP for d, if it is armed still.
+// open lets the kernel answer for a VIP for d if it is still armed.
 func (n *node) open(v int, d time.Duration) bool {
 	w := n.w
 	if w.now >= n.armed && !w.variant.noArming {

@@ -8,20 +8,20 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// A process runs the machine, as package election does, and a speaker that acts on it. While it is paused
-// all that is to happen in it waits; its kernel does not.
+// process runs the machine, as package election does, and a speaker that acts on it. While it is paused, its events
+// wait; its kernel continues.
 type process struct {
 	*node
 	machine *lease.Machine
 	paused  bool
-	until   instant // the pause ends
+	until   instant // end of the pause
 	stalled []func()
-	wake    instant // when Tick is scheduled; never: it is not
-	spins   int     // Ticks in a row after which Next was in the past
+	wake    instant // scheduled Tick; never: none
+	spins   int     // consecutive Ticks with Next in the past
 	speaker speaker
 }
 
-// do lets something happen in the process: now, when it resumes, or never.
+// do runs what in the process: now, when it resumes, or never.
 func (p *process) do(what func()) {
 	switch {
 	case p.node.proc != p || p.w.broken != nil:
@@ -44,8 +44,7 @@ func (p *process) pause(d time.Duration) {
 	p.w.after(d, p.resume)
 }
 
-// resume delivers what waited, in any order except what the process was in the
-// midst of, which is first.
+// resume delivers waiting events in any order, except that the interrupted one comes first.
 func (p *process) resume() {
 	if !p.paused || p.w.now < p.until || p.node.proc != p {
 		return
@@ -63,13 +62,12 @@ func (p *process) resume() {
 	}
 }
 
-// latency draws how long the process takes from one step to the next.
+// latency draws the time between two steps of the process.
 func (p *process) latency() time.Duration {
 	return p.w.between(p.w.set.latency/4, p.w.set.latency)
 }
 
-// strike may, during the chaos, crash or pause the process in the midst of what
-// it does.
+// strike may crash or pause the process in the middle of its work, during the chaos.
 func (p *process) strike(chance float64) {
 	w := p.w
 	if w.calm || !w.chance(chance) {
@@ -84,7 +82,7 @@ func (p *process) strike(chance float64) {
 	}
 }
 
-// receive is what the network delivers to the node.
+// receive handles a message from the network.
 func (n *node) receive(data []byte) {
 	if p := n.proc; p != nil {
 		p.do(func() { p.handle(data) })
@@ -105,7 +103,7 @@ func (p *process) handle(data []byte) {
 		p.machine.Receive(now, msg)
 		p.flush()
 	}
-	p.strike(p.w.set.strike / 20) // after it has read the clock
+	p.strike(p.w.set.strike / 20) // after reading the clock
 	p.do(deliver)
 }
 
@@ -120,11 +118,10 @@ func (p *process) tick() {
 	p.flush()
 }
 
-// exclusive tells whether one node only may hold a lease: without a quorum, once
-// the calm has had its effect.
+// exclusive reports whether a lease may have one holder only: without a quorum, once the calm has taken effect.
 func (w *world) exclusive() bool { return w.variant.quorum != electorate.None || w.settled }
 
-// flush does what the machine asks for and sees to its timer.
+// flush processes the machine's output and sets its timer.
 func (p *process) flush() {
 	w := p.w
 	if s, changed := p.machine.Unsaved(); changed {
@@ -149,7 +146,7 @@ func (p *process) flush() {
 		p.spins = 0
 	}
 	if at >= p.wake {
-		return // woken before that anyway
+		return // it wakes up before that anyway
 	}
 	p.wake = at
 	w.after(at-w.now+w.between(0, w.set.latency), func() {

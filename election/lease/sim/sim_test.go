@@ -20,9 +20,8 @@ var (
 	seed      = flag.Uint64("seed", 0, "simulate the schedule of this seed only, and print all that happens")
 )
 
-// TestSchedules runs the machine, with models of what is around it, through random
-// schedules of faults and checks that nobody ever answers beside another, and that
-// somebody answers where somebody can.
+// TestSchedules runs the machine with models of its surroundings through random schedules of faults. It checks that no
+// two nodes ever answer at once, and that a node answers when one can.
 func TestSchedules(t *testing.T) {
 	if *seed > 0 {
 		w := simulate(*seed, variant{}, nil, &trace{})
@@ -38,8 +37,8 @@ func TestSchedules(t *testing.T) {
 	report(t, failed)
 }
 
-// TestSchedulesWithoutQuorum does the same for sites of two that have no quorum:
-// there may be two holders, but not for long once they reach each other.
+// TestSchedulesWithoutQuorum does the same for sites of two without a quorum: there may be two holders, but not for
+// long once they reach each other.
 func TestSchedulesWithoutQuorum(t *testing.T) {
 	v := variant{quorum: electorate.None}
 	all, failed := simulateMany(*schedules/10, v)
@@ -47,7 +46,7 @@ func TestSchedulesWithoutQuorum(t *testing.T) {
 	report(t, failed)
 }
 
-// TestSchedulesOfOpenElectorates does the same where members come and go by themselves, and lose their disks.
+// TestSchedulesOfOpenElectorates does the same for open electorates: members also lose their disks.
 func TestSchedulesOfOpenElectorates(t *testing.T) {
 	v := variant{open: true}
 	if *seed > 0 {
@@ -63,8 +62,7 @@ func TestSchedulesOfOpenElectorates(t *testing.T) {
 	report(t, failed)
 }
 
-// TestFindsBreaks takes away, one at a time, what keeps two nodes from
-// answering at once: the checker must see it.
+// TestFindsBreaks removes one safety rule at a time: the checker must detect that.
 func TestFindsBreaks(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -91,8 +89,7 @@ func TestFindsBreaks(t *testing.T) {
 	}
 }
 
-// TestDeterministic runs one schedule twice: what a seed shows, it
-// must show again.
+// TestDeterministic runs one schedule twice: a seed must reproduce its result.
 func TestDeterministic(t *testing.T) {
 	for s := uint64(1); s <= 5; s++ {
 		first, second := simulate(s, variant{}, nil, &trace{}).trace.lines, simulate(s, variant{}, nil, &trace{}).trace.lines
@@ -107,7 +104,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// simulate runs the schedule of a seed, except the faults to skip.
+// simulate runs the schedule of a seed, except the faults in skip.
 func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 	w := newWorld(seed, v, tr)
 	w.log("", "%d voters, %d workers, lease %v, %d VIPs, delay %v to %v, latency %v", w.set.voters, w.set.workers, w.set.lease, len(w.set.vips),
@@ -126,8 +123,8 @@ func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 	return w
 }
 
-// simulateMany runs the schedules of the first n seeds on all cores, and returns
-// what they came to and the worlds that broke, by seed.
+// simulateMany runs the schedules of the first n seeds on all cores, and returns their figures and the broken worlds,
+// by seed.
 func simulateMany(n int, v variant) (all figures, failed []*world) {
 	var (
 		next  atomic.Uint64
@@ -152,7 +149,7 @@ func simulateMany(n int, v variant) (all figures, failed []*world) {
 	return all, failed
 }
 
-// report tells which schedules failed, and explains the first of each kind.
+// report lists failed schedules and explains the first of each kind.
 func report(t *testing.T, failed []*world) {
 	explained := map[string]bool{}
 	for _, w := range failed {
@@ -164,8 +161,7 @@ func report(t *testing.T, failed []*world) {
 	}
 }
 
-// explain runs a schedule that failed again, without the faults that do not
-// matter, and tells what happened last.
+// explain reruns a failed schedule without irrelevant faults, and returns its last events.
 func explain(failed *world) string {
 	skip := map[int]bool{}
 	for i := range failed.set.faults {

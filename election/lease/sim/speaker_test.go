@@ -7,26 +7,25 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// A speaker models what acts on the machine in Herald: one worker that opens and closes
-// the fence, step by step, and stands for leases or resigns them.
+// speaker models Herald's user of the machine: a worker that opens and closes the fence step by step, campaigns for
+// leases and steps down.
 type speaker struct {
 	*process
 	vips []vip
 	busy bool
 }
 
-// A vip is what the speaker knows of one VIP and has yet to do for it.
+// vip is the speaker's state of one VIP.
 type vip struct {
-	campaigning bool      // it told the machine to stand
-	stale       bool      // the config file has another candidacy by now
-	until       time.Time // a grant to act on; zero: none
-	lost        bool      // the lease was lost: close, and give back what others may have granted since
+	campaigning bool      // it has told the machine to campaign
+	stale       bool      // the configuration file has changed
+	until       time.Time // end of a grant to act on; zero: none
+	lost        bool      // the lease was lost: close the fence, and release later grants
 	yield       bool      // hand over
-	rest        bool      // after a handover it does not stand for a while
+	rest        bool      // do not campaign for a while after a handover
 }
 
-// observe takes in what the machine tells, on the machine's goroutine. Only the
-// last word on a lease counts.
+// observe records the machine's events, on the machine's goroutine. Only the last event of a lease counts.
 func (s *speaker) observe(e lease.Event) {
 	w := s.w
 	switch e := e.(type) {
@@ -57,7 +56,7 @@ func (s *speaker) observe(e lease.Event) {
 	s.work()
 }
 
-// work starts the next thing to do, if it is not at one already.
+// work starts the next task unless one is in progress.
 func (s *speaker) work() {
 	if s.busy {
 		return
@@ -84,7 +83,7 @@ func (s *speaker) work() {
 	}
 }
 
-// step does one thing after the time it takes to get there.
+// step runs one step after its latency.
 func (s *speaker) step(what func()) {
 	s.busy = true
 	s.strike(s.w.set.strike)
@@ -106,10 +105,10 @@ func (s *speaker) open(v int, until time.Time) {
 			d := until.Sub(s.now()) - s.w.set.arm - 2*s.w.set.jiffy
 			s.step(func() {
 				if s.vips[v].until.Equal(until) {
-					s.vips[v].until = time.Time{} // nothing newer came meanwhile
+					s.vips[v].until = time.Time{} // unless a newer grant arrived meanwhile
 				}
 				if d > 0 && !s.node.open(v, d) && s.vips[v].until.IsZero() && !s.vips[v].lost {
-					s.vips[v].until = until // once more
+					s.vips[v].until = until // again
 				}
 				s.done()
 			})
@@ -117,7 +116,7 @@ func (s *speaker) open(v int, until time.Time) {
 	})
 }
 
-// resign hands a VIP over, or gives back what was lost: the fence is closed before the lease is released.
+// stepDown hands a VIP over, or releases a lost lease: it closes the fence before it releases the lease.
 func (s *speaker) stepDown(v int) {
 	handover := s.vips[v].yield
 	s.step(func() {
@@ -126,7 +125,7 @@ func (s *speaker) stepDown(v int) {
 		}
 		s.step(func() {
 			s.log("resigns vip%d", v)
-			// Whatever the machine said before this is void.
+			// Earlier events of the machine are void.
 			s.vips[v] = vip{rest: handover}
 			s.w.check.release(v, s.index, s.w.now)
 			s.machine.StepDown(s.now(), s.want[v].Lease)

@@ -7,13 +7,13 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// A trace keeps what happened, to be read by a person.
+// trace records events for a reader.
 type trace struct {
 	lines []string
 	at    []instant // of each line
 }
 
-// describe puts a message into few words.
+// describe summarises a message.
 func describe(m message.Message) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#%d", m.Sequence)
@@ -45,7 +45,7 @@ func describe(m message.Message) string {
 	return b.String()
 }
 
-// log notes what happened at a node; node may be empty.
+// log records an event at a node; node may be empty.
 func (w *world) log(node, format string, args ...any) {
 	if w.trace == nil {
 		return

@@ -7,16 +7,14 @@ import (
 	"time"
 )
 
-// An instant is true time since the schedule began. Only the simulator knows
-// it: a node sees its own clock.
+// instant is true time since the schedule began. Only the simulator knows it: a node sees its own clock.
 type instant = time.Duration
 
-// never is later than any schedule ends.
+// never is after the end of any schedule.
 const never instant = 1 << 62
 
-// A world is one schedule: nodes, the network between them, the faults that
-// befall them and the checker. Whatever happens in it is an event on the
-// agenda, and follows from the seed alone.
+// world is one schedule: nodes, their network, the faults and the checker. Everything in it is an event on the agenda
+// and follows from the seed alone.
 type world struct {
 	seed    uint64
 	rng     *rand.Rand
@@ -29,13 +27,13 @@ type world struct {
 	net     network
 	check   checker
 	figures figures
-	trace   *trace     // nil: not wanted
+	trace   *trace     // nil: none
 	broken  *violation // ends the schedule
-	calm    bool       // the chaos is over: nothing random strikes any more
-	settled bool       // and has had its effect
+	calm    bool       // the chaos is over: no more random faults
+	settled bool       // the calm has taken effect
 }
 
-// newWorld returns the world of a seed before anything happened in it.
+// newWorld returns the initial world of a seed.
 func newWorld(seed uint64, v variant, tr *trace) *world {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), variant: v, trace: tr}
 	w.set = newSetting(w.rng, v)
@@ -51,14 +49,13 @@ func newWorld(seed uint64, v variant, tr *trace) *world {
 	return w
 }
 
-// after schedules what is to happen d from now.
+// after schedules do for d from now.
 func (w *world) after(d time.Duration, do func()) { w.agenda.add(w.now+max(d, 0), do) }
 
-// maxEvents bounds a schedule: more means that the machines keep each other or
-// themselves busy without end.
+// maxEvents limits a schedule: more events mean that machines keep each other or themselves busy endlessly.
 const maxEvents = 400_000
 
-// run lets time pass until the instant given or a violation.
+// run lets time pass until the given instant or a violation.
 func (w *world) run(until instant) {
 	for w.broken == nil && len(w.agenda.events) > 0 && w.agenda.events[0].at <= until {
 		e := w.agenda.next()
@@ -71,7 +68,7 @@ func (w *world) run(until instant) {
 	w.now = max(w.now, until)
 }
 
-// fail ends the schedule: an invariant does not hold.
+// fail ends the schedule with a violated invariant.
 func (w *world) fail(rule, format string, args ...any) {
 	if w.broken == nil {
 		w.broken = &violation{at: w.now, rule: rule, text: fmt.Sprintf(format, args...)}
@@ -81,7 +78,7 @@ func (w *world) fail(rule, format string, args ...any) {
 
 func (w *world) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
 
-// between draws a duration, evenly.
+// between draws a duration uniformly.
 func (w *world) between(low, high time.Duration) time.Duration { return between(w.rng, low, high) }
 
 func between(rng *rand.Rand, low, high time.Duration) time.Duration {
@@ -91,17 +88,16 @@ func between(rng *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(rng.Int64N(int64(high-low)+1))
 }
 
-// A violation is an invariant that did not hold.
+// violation is a violated invariant.
 type violation struct {
 	at   instant
-	rule string // its short name
+	rule string // short name
 	text string
 }
 
 func (v *violation) String() string { return fmt.Sprintf("%s: %s", v.rule, v.text) }
 
-// An agenda is a heap of events, the earliest first; those of one instant come
-// in the order in which they were added.
+// agenda is a heap of events, the earliest first. Events of one instant keep their order of addition.
 type agenda struct {
 	events []event
 	count  uint64
@@ -148,15 +144,14 @@ func (a *agenda) next() event {
 	}
 }
 
-// A clock runs fast or slow by a constant rate and shows an arbitrary time. A
-// node's processes and its kernel share one.
+// clock runs fast or slow at a constant rate, with an arbitrary origin. A node's processes and its kernel share one.
 type clock struct {
 	start time.Time
 	ppm   int64 // parts per million too fast
 }
 
-// newClock returns a clock off by at most drift parts per million; half of them
-// by exactly that, as the extremes are where leases break.
+// newClock returns a clock with an error of at most drift parts per million; half of them have exactly that, because
+// leases break at the extremes.
 func newClock(rng *rand.Rand, drift int64) clock {
 	ppm := rng.Int64N(2*drift+1) - drift
 	switch rng.IntN(4) {
@@ -168,15 +163,15 @@ func newClock(rng *rand.Rand, drift int64) clock {
 	return clock{start: time.Unix(1_700_000_000+rng.Int64N(1_000_000), rng.Int64N(1e9)), ppm: ppm}
 }
 
-// read is what the clock shows at an instant.
+// read returns the clock's time at an instant.
 func (c clock) read(t instant) time.Time {
 	return c.start.Add(t + time.Duration(int64(t)/1000*c.ppm/1000))
 }
 
-// when is the first instant, up to a microsecond late, at which the clock shows at least that time.
+// when returns the first instant, up to a microsecond late, at which the clock shows at least that time.
 func (c clock) when(shown time.Time) instant { return c.span(shown.Sub(c.start)) + time.Microsecond }
 
-// span is how long a duration by this clock takes in truth.
+// span returns the true length of a duration by this clock.
 func (c clock) span(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / (1 + float64(c.ppm)/1e6))
 }
