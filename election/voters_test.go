@@ -177,11 +177,11 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 	const good = `"Record": {"Number": 1, "Members": ["m1@192.0.2.1:7946"], "Duration": 1000000000}`
 	for text, want := range map[string]string{
 		"{":                               "unexpected end",
-		"{}":                              "no record",
-		"null":                            "no record",
+		"{}":                              "invalid number",
+		"null":                            "invalid number",
 		`{"Record": {"Number": 1}}`:       "no members",
 		`{"Record": {"Number": "first"}}`: "cannot unmarshal",
-		`{"Record": {"Number": 9223372036854775807, "Members": ["m1"], "Duration": 1000000000}}`: "no record",
+		`{"Record": {"Number": 9223372036854775807, "Members": ["m1"], "Duration": 1000000000}}`: "invalid number",
 		"{" + good + `, "Promised": {"Counter": 9223372036854775807}}`:                           "ballot",
 		"{" + good + `, "Value": {"Members": ["m1@192.0.2.1:7946"]}}`:                            "cannot follow",
 		"{" + good + `, "Value": {"Members": ["m2", "m3"], "Duration": 1000000000}}`:             "cannot follow",

@@ -3,6 +3,7 @@ package electorate
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -94,6 +95,30 @@ type Committed struct {
 	Cluster uint64
 	Number  uint64 // 1 is the first
 	Electorate
+}
+
+// UnmarshalJSON reads a stored electorate: there, the quorum is a number, not a name as in [Settings].
+func (e *Electorate) UnmarshalJSON(b []byte) error {
+	var stored struct {
+		Members  []string
+		Duration time.Duration
+		Quorum   int
+	}
+	if err := json.Unmarshal(b, &stored); err != nil {
+		return err
+	}
+	*e = Electorate{stored.Members, stored.Duration, Quorum(stored.Quorum)}
+	return nil
+}
+
+// UnmarshalJSON reads a stored electorate with its cluster and number.
+func (r *Committed) UnmarshalJSON(b []byte) error {
+	var stored struct{ Cluster, Number uint64 }
+	if err := json.Unmarshal(b, &stored); err != nil {
+		return err
+	}
+	r.Cluster, r.Number = stored.Cluster, stored.Number
+	return r.Electorate.UnmarshalJSON(b)
 }
 
 // First returns the electorate that begins a cluster. Members with the same configuration derive the same one, so no

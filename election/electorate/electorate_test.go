@@ -1,7 +1,9 @@
 package electorate
 
 import (
+	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -108,5 +110,18 @@ func TestMember(t *testing.T) {
 	}
 	if got := Names([]string{"a@10.0.0.1:1", "b"}); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("names %v", got)
+	}
+}
+
+// TestStoredFormat keeps the format of the state file.
+func TestStoredFormat(t *testing.T) {
+	want := Committed{Cluster: 5, Number: 7, Electorate: Electorate{Members: []string{"m1"}, Duration: time.Second, Quorum: None}}
+	b, err := json.Marshal(want)
+	if err != nil || string(b) != `{"Cluster":5,"Number":7,"Members":["m1"],"Duration":1000000000,"Quorum":1}` {
+		t.Errorf("stored as %s: %v", b, err)
+	}
+	var got Committed
+	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read as %+v: %v", got, err)
 	}
 }

@@ -1,20 +1,18 @@
 /*
- * The electorate as a numbered record that changes while a lease is held: three voters at
- * most, two candidates, records 1 to 3. README.md says what is covered, what
- * is not, and why each shortcut loses nothing.
+ * The committed electorate changes while a lease is held: at most three voters, two candidates,
+ * electorates 1 to 3. README.md lists the scope and explains why each shortcut is sound.
  *
- * Nothing has to happen, except that time passes: any step may come at any time or never,
- * so processes freeze, and messages are late or lost. Each of the switches that verify
- * sets takes one rule away.
+ * No step is forced except the passage of time: any step may come at any time or never, so
+ * processes freeze, and messages are late or lost. Each switch in verify removes one rule.
  */
 
 #define VOTERS     3
 #define CANDIDATES 2
-#define NOBODY     CANDIDATES /* has a voter's grant */
+#define NOBODY     CANDIDATES /* no candidate has the voter's grant */
 #define RECORDS    3
 
-/* A record: its members, a bit for each; how many ticks a lease by it lasts, at most 3; and
- * who of the members of the one before has accepted it. */
+/* A committed electorate: its members as bits; the length of its leases in ticks, at most 3; and
+ * the members of the previous one that have accepted it, as bits. */
 typedef Record {
 	unsigned members  : 3;
 	unsigned duration : 2;
@@ -24,22 +22,22 @@ Record record[RECORDS + 1];
 
 typedef Voter {
 	/* on its disk */
-	unsigned number  : 2; /* of its record, 0: it has none yet */
-	unsigned longest : 2; /* lease that it may have voted for */
-	bool accepted;        /* the next record */
+	unsigned number  : 2; /* of its committed electorate, 0: none yet */
+	unsigned longest : 2; /* longest lease that it may have voted for */
+	bool accepted;        /* the next electorate */
 	/* in memory */
-	unsigned grant   : 2; /* whom it granted the lease, until expiry */
+	unsigned grant   : 2; /* the holder of its grant, until expiry */
 	unsigned expiry  : 2;
-	unsigned abstain : 2; /* it does not vote */
+	unsigned abstain : 2; /* it abstains */
 	unsigned settled : 2  /* it accepts nothing */
 }
 Voter voter[VOTERS];
 
 typedef Candidate {
-	unsigned number : 2; /* of its record */
-	unsigned round  : 2; /* what is left of its proposal, 0: there is none */
+	unsigned number : 2; /* of its electorate */
+	unsigned round  : 2; /* remaining time of its proposal, 0: none */
 	unsigned votes  : 3;
-	unsigned until  : 2  /* what is left of the lease, in the kernel */
+	unsigned until  : 2  /* remaining time of the lease, in the kernel */
 }
 Candidate candidate[CANDIDATES];
 
@@ -49,8 +47,8 @@ byte i, j; /* scratch, 0 between steps */
 #define count(set) ((set & 1) + ((set >> 1) & 1) + ((set >> 2) & 1))
 #define majority(set, of) (2 * count(((set) & (of))) > count((of)))
 
-/* Voters are identities: one that is installed anew is another voter. With BY_NAME the third
- * is the second, installed anew, and goes by its name. */
+/* Voters are identities: a reinstalled one is a different voter. With BY_NAME, the third is the
+ * second reinstalled, under the same name. */
 #ifdef BY_NAME
 #define bit(v) (1 << (v == 2 -> 1 : v))
 #else
@@ -58,7 +56,7 @@ byte i, j; /* scratch, 0 between steps */
 #endif
 #define votes(v) (voter[v].number > 0 && (record[voter[v].number].members & bit(v)))
 
-/* A candidate asks for the lease, or for its renewal. */
+/* A candidate requests the lease or its renewal. */
 #define can_ask(c) (candidate[c].number > 0 && candidate[c].round < record[candidate[c].number].duration)
 inline ask(c) {
 	candidate[c].round = record[candidate[c].number].duration;
@@ -97,7 +95,7 @@ inline accept(v) {
 	record[voter[v].number + 1].accepted = record[voter[v].number + 1].accepted | bit(v)
 }
 
-/* Who hears of a record that was chosen takes it. */
+/* Voters and candidates adopt a chosen electorate. */
 #define chosen(r) (r == 1 || majority(record[r].accepted, record[r - 1].members))
 #define can_learn(v, r) (voter[v].number < r && chosen(r))
 inline learn(v, r) {
@@ -120,11 +118,11 @@ inline follow(c, r) {
 #endif
 }
 
-/* The longer leases of earlier records are over. */
+/* The longer leases under earlier electorates are over. */
 #define can_shorten(v) (votes(v) && voter[v].settled == 0 && voter[v].longest != record[voter[v].number].duration)
 inline shorten(v) { voter[v].longest = record[voter[v].number].duration }
 
-/* A process dies and starts again. What is on its disk stays. */
+/* A process dies and restarts. Its disk remains. */
 inline restart_voter(v) {
 	voter[v].grant = NOBODY;
 	voter[v].expiry = 0;
@@ -155,7 +153,7 @@ proctype Vote() {
 }
 
 #define c (_pid - 1 - VOTERS)
-proctype Stand() {
+proctype Campaign() {
 	do
 	:: d_step { can_ask(c) -> ask(c) }
 	:: d_step { can_follow(c, 1) -> follow(c, 1) }
@@ -185,7 +183,7 @@ proctype Time() {
 	od
 }
 
-/* Members of the records, and the ticks of a lease by each. */
+/* Members of the electorates, and their lease lengths in ticks. */
 #ifndef M1
 #define M1 7
 #define M2 3
@@ -212,7 +210,7 @@ init {
 		candidate[0].number = 1;
 		candidate[1].number = 1;
 		for (j : 1 .. VOTERS) { run Vote() }
-		for (j : 1 .. CANDIDATES) { run Stand() }
+		for (j : 1 .. CANDIDATES) { run Campaign() }
 		j = 0;
 		run Time()
 	}

@@ -1,19 +1,19 @@
 /*
  * PaxosLease with the kernel fence: three voters, one lease, and with OBSERVER a
- * fourth node that stands for the lease and has no vote. README.md says
- * what is covered, what is not, and why each shortcut loses nothing.
+ * fourth node that campaigns for the lease without a vote. README.md lists the
+ * scope and explains why each shortcut is sound.
  *
- * Nothing has to happen, except that time passes: a process may stop between
- * any two steps for as long as it likes (a freeze), and a message be received
- * late, in any order, again and again, or never. Only the kernel's timers keep
- * time. Each of the switches that verify sets takes one rule away.
+ * No step is forced except the passage of time: a process may freeze between any
+ * two steps for any time, and a message may be received late, in any order,
+ * repeatedly, or never. Only the kernel's timers keep time. Each switch in verify
+ * removes one rule.
  */
 
 #ifndef BALLOTS
-#define BALLOTS 3 /* how many may be begun, in any order of their numbers; at most 4 */
+#define BALLOTS 3 /* maximum number of ballots, begun in any order of their numbers; at most 4 */
 #endif
 #ifndef LEASE
-#define LEASE 2 /* ticks for which acceptors keep what they accepted, or abstain; at most 6 */
+#define LEASE 2 /* ticks for which acceptors keep an accepted value, or abstain; at most 6 */
 #endif
 #ifndef ARMED
 #define ARMED 0 /* ticks for which an opening is armed; 0: the fence opens with the grant */
@@ -21,7 +21,7 @@
 #ifdef LONG_TIMER
 #define TERM (LEASE + 1)
 #else
-#define TERM LEASE /* ticks for which a proposer holds, from before it sent Propose */
+#define TERM LEASE /* ticks for which a proposer holds the lease, from before it sent Propose */
 #endif
 
 #define VOTERS 3
@@ -34,35 +34,35 @@
 #define NOBODY NODES
 #define NONE   0
 
-/* What was sent, and may arrive from then on: Prepare(b) once b has an owner,
- * Propose(b), Release(b). Answers take part in the step that sends them. */
+/* Sent messages, which may arrive from then on: Prepare(b) once b has an owner,
+ * Propose(b), Release(b). Answers are part of the step that sends them. */
 typedef Ballot {
 	unsigned owner : 3 = NOBODY;
-	unsigned life  : 3; /* tells the owner's starts apart: the first ballot since the start */
+	unsigned life  : 3; /* identifies the owner's incarnation: its first ballot */
 	bool proposed;
 	bool released
 }
 Ballot ballot[BALLOTS + 1];
-byte bidders; /* voters are numbered in the order in which they first bid */
+byte bidders; /* voters are numbered in the order of their first ballots */
 
 typedef Node {
 	/* the acceptor */
-	unsigned promised : 3; /* it refuses ballots below this one */
-	unsigned accepted : 3; /* the ballot it accepted, NONE when the timer has ended */
+	unsigned promised : 3; /* lesser ballots are refused */
+	unsigned accepted : 3; /* the accepted ballot, NONE once its timer has ended */
 	unsigned expiry   : 3; /* that timer */
-	unsigned abstains : 3; /* the timer since its start */
+	unsigned abstains : 3; /* timer since its start */
 	/* the proposer */
 	unsigned current  : 3; /* its ballot, or NONE */
-	unsigned life     : 3; /* its first ballot since its start, or NONE */
+	unsigned life     : 3; /* its first ballot of this incarnation, or NONE */
 	unsigned last     : 3; /* its last one, or NONE */
-	bool prepared;         /* a majority promised the ballot and was open */
-	unsigned votes    : 3; /* whose answers count: to Prepare, or to this round's Propose */
-	unsigned round    : 3; /* the timer of the round under way */
-	unsigned until    : 3; /* what is left of the lease it holds */
+	bool prepared;         /* an open majority has promised the ballot */
+	unsigned votes    : 3; /* voters that answered Prepare, or this round's Propose */
+	unsigned round    : 3; /* timer of the present round */
+	unsigned until    : 3; /* remaining time of its held lease */
 	/* the kernel */
-	unsigned fence    : 3; /* it answers while this timer runs */
-	unsigned opening  : 3; /* an opening on its way to the kernel: its timeout */
-	unsigned armed    : 3  /* the timer without which the kernel refuses the opening */
+	unsigned fence    : 3; /* the node answers while this timer runs */
+	unsigned opening  : 3; /* timeout of an opening on its way to the kernel */
+	unsigned armed    : 3  /* the kernel refuses openings unless this timer runs */
 }
 Node node[NODES];
 
@@ -84,19 +84,19 @@ byte p, n; /* scratch, 0 between steps */
 #else
 #define same_owner(b, c) (ballot[b].life == ballot[c].life)
 #endif
-/* Acceptor a is free for ballot b, or has a value of b's own owner. */
+/* Acceptor a has no value, or one of b's own owner. */
 #define open(a, b) (node[a].accepted == NONE || same_owner(node[a].accepted, b))
 
-/* Steps that only take moves away from others (another promise, the same lock
- * for longer) make nothing worse. EVERY_STEP has them nevertheless. */
+/* Steps that only restrict others (another promise, a longer lock) cannot break
+ * safety. EVERY_STEP includes them nevertheless. */
 #ifdef EVERY_STEP
 #define every_step true
 #else
 #define every_step false
 #endif
 
-/* A proposer begins a ballot above those it began since its start, at any
- * time, even as holder. */
+/* A proposer begins a ballot above its earlier ones of this incarnation, at any
+ * time, even as the holder. */
 #define can_bid(me, b) (ballot[b].owner == NOBODY && (me <= bidders || !votes(me)) && b > node[me].last)
 inline bid(me, b) {
 	bidders = (me == bidders -> me + 1 : bidders);
@@ -128,7 +128,7 @@ inline promise(a, b) {
 	fi
 }
 
-/* Propose; to renew, the same ballot in a new round, whose answers alone count. */
+/* Propose. A renewal is a new round of the same ballot; only its answers count. */
 #define can_propose(me) (node[me].prepared)
 inline propose(me) {
 	ballot[node[me].current].proposed = true;
@@ -186,7 +186,7 @@ inline arm(me) {
 	node[me].opening = node[me].until - (ARMED - 1)
 }
 
-/* ... and the kernel opens, unless the opening comes too late. */
+/* ... and the kernel opens unless the opening comes too late. */
 #define can_open(me) (node[me].opening > 0)
 inline open_fence(me) {
 	node[me].fence = node[me].opening;
@@ -199,7 +199,7 @@ inline open_fence(me) {
 #endif
 }
 
-/* The fence closes, and then the lease is let go. */
+/* The fence closes before the lease is released. */
 #define can_release(me) (node[me].prepared)
 inline release(me) {
 #ifndef EARLY_RELEASE
@@ -212,8 +212,8 @@ inline release(me) {
 	give_up(me)
 }
 
-/* The acceptor forgets what was released, or its owner's lesser ballots, and
- * refuses replays of these. */
+/* The acceptor forgets a released value of that ballot or a lesser one of its
+ * owner, and refuses replays of these. */
 #define released_by(a, b) (node[a].accepted != NONE && node[a].accepted <= b && same_owner(node[a].accepted, b))
 #define can_forget(a, b) (votes(a) && ballot[b].released && \
 	(released_by(a, b) || (every_step && node[a].promised <= b)))
@@ -234,7 +234,7 @@ inline give_up(me) {
 	node[me].until = 0
 }
 
-/* The process dies and starts again, knowing nothing; the kernel goes on. */
+/* The process dies and restarts without memory; the kernel continues. */
 inline restart(me) {
 	node[me].promised = 0;
 	node[me].accepted = NONE;
@@ -271,7 +271,7 @@ active [NODES] proctype Speaker() {
 	:: d_step { can_open(_pid) -> open_fence(_pid) }
 	:: d_step { can_release(_pid) -> release(_pid) }
 	:: d_step { restart(_pid) }
-#ifdef NO_FENCE /* the process itself is to stop answering when the lease ends */
+#ifdef NO_FENCE /* the process itself must stop answering when the lease ends */
 	:: d_step { node[_pid].until == 0 -> node[_pid].fence = 0 }
 #endif
 	od
