@@ -27,8 +27,10 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/config/watch"
+	"github.com/herald-vip/herald/daemon/advertise"
 	"github.com/herald-vip/herald/daemon/balance"
 	"github.com/herald-vip/herald/daemon/priority"
+	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
 	"github.com/herald-vip/herald/netutil/arrivals"
@@ -75,13 +77,14 @@ type Daemon struct {
 	speaker    *speaker.Speaker
 	monitor    *health.Monitor
 	flat       *flat.Flat
-	advertiser *advertiser
+	advertiser *advertise.Advertiser
 	arrivals   *arrivals.Counter
 	balancers  *balance.Node
 	kernel     *nft.DataPlane // the plane of balancers in the kernel
 	services   *services      // nil without a services section
-	draining   sync.Mutex     // for one Drain or Undrain to begin at a time
-	drained    drained
+
+	draining sync.Mutex // one Drain or Undrain begins at a time
+	drained  drained    // guarded by draining
 
 	fence    string // as in [admin.Election]
 	realtime string // as in [admin.Status]
@@ -168,15 +171,11 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	})
 	balance.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})
-	chance := secondchance.New(log, func(able bool) { d.advertiser.setPassing(able) })
-	d.balancers = balance.New(log, d.kernel, proxy.New(proxy.Options{Log: log, Seed: c.NodeName, Linger: proxyLinger}), d.kernel.Bridge(), chance)
 	d.services = newServices(log, c, d.bgp, func() { d.flat.Look() })
 	if err := d.newSpeaker(c); err != nil {
 		return err
 	}
-	d.monitor = health.NewMonitor(log, d.observe)
 	defer d.monitor.Close()
-	d.advertiser.verdicts = d.monitor.Verdicts
 	if reason := d.drained.resume(); reason != "" {
 		log.Warn("drained until undrain, as before the start", "reason", reason)
 		if err := d.Drain(ctx, reason, false, 0); err != nil { // of nothing yet, and the file is there
@@ -192,7 +191,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	return d.serve(ctx, c, servers, in)
 }
 
-// newSpeaker makes the speaker, and what it needs of a flat layer 2.
+// newSpeaker makes the speaker and its parts: flat, monitor, advertiser and balancers.
 func (d *Daemon) newSpeaker(c *config.Config) error {
 	guard, unfenced, err := newFence(d.log, c)
 	if err != nil {
@@ -203,12 +202,26 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 	if d.services != nil {
 		o.Services = d.services.flat
 	}
-	d.advertiser = &advertiser{}
-	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts) *speaker.Speaker {
+	d.flat, d.speaker = flat.New(o, func(parts speaker.FlatParts, e *election.Election) *speaker.Speaker {
+		d.monitor = health.NewMonitor(d.log, d.observe)
+		d.advertiser = advertise.New(e, d.monitor.Verdicts)
+		streams := proxy.New(proxy.Options{Log: d.log, Seed: c.NodeName, Linger: proxyLinger})
+		d.balancers = balance.New(d.log, d.kernel, streams, d.kernel.Bridge(), secondchance.New(d.log, d.advertiser.SetPassing))
 		return speaker.New(d.log, d.bgp, d.routes, d.addresses, parts, d.balancers, d.advertiser)
 	})
-	d.advertiser.advertise, d.advertiser.states = d.flat.Election().Advertise, d.flat.Election().MemberStates
 	return nil
+}
+
+// observe acts on a verdict before it returns: this node's own VIPs come first.
+func (d *Daemon) observe(v health.Verdict) {
+	d.speaker.Observe(v)
+	d.advertiser.Publish()
+}
+
+// takeMemberStates acts on the advertisements of members.
+func (d *Daemon) takeMemberStates(states []election.MemberState) {
+	d.balancers.SetMemberStates(states)
+	d.speaker.MembersChanged()
 }
 
 // prioritise puts the process before others, as far as the host permits.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/herald-vip/herald/internal/disk"
@@ -18,7 +17,6 @@ import (
 // is to outlast the process, and one that cannot be read counts as a drain: who drained the node may be
 // at work on it.
 type drained struct {
-	mu   sync.Mutex
 	told drainRecord
 	kept bool // in the file
 }
@@ -37,8 +35,6 @@ func drainFile() string { return filepath.Join(stateDir(), "drained") }
 
 // begin notes a drain, unless there is one, and remembers it if it is to last until undrain.
 func (d *drained) begin(reason string, untilUndrain bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	next := d.told
 	if next.Reason == "" {
 		next = drainRecord{reason, time.Now().Round(0)}
@@ -59,8 +55,6 @@ func (d *drained) begin(reason string, untilUndrain bool) error {
 
 // end forgets a drain.
 func (d *drained) end() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.told = drainRecord{}
 	if !d.kept {
 		return nil
@@ -74,8 +68,6 @@ func (d *drained) end() error {
 
 // resume takes up what an earlier process remembered, and returns the reason of the drain; empty if there is none.
 func (d *drained) resume() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	file := drainFile()
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +88,5 @@ func (d *drained) resume() string {
 
 // status tells since when the node is drained, and whether until undrain.
 func (d *drained) status() (since time.Time, untilUndrain bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	return d.told.Since, d.kept
 }

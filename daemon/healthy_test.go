@@ -12,6 +12,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
+	"github.com/herald-vip/herald/daemon/advertise"
 	"github.com/herald-vip/herald/daemon/balance"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
@@ -73,10 +74,10 @@ func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe fun
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, arrivals: arrivals.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
 	d.balancers = balance.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, func(bool) {}))
-	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts) *speaker.Speaker {
+	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts, _ *election.Election) *speaker.Speaker {
 		return speaker.New(log, d.bgp, route.New(), addresses, parts, nil, nil)
 	})
-	d.advertiser = &advertiser{advertise: func(election.Advertisement) {}, verdicts: func() []health.Verdict { return nil }}
+	d.advertiser = advertise.New(d.flat.Election(), func() []health.Verdict { return nil })
 	d.monitor = health.NewMonitor(log, observe)
 	tb.Cleanup(func() {
 		d.monitor.Close()

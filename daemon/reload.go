@@ -79,7 +79,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err := d.balancers.SetBalancers(c); err != nil {
 		return err
 	}
-	d.advertiser.publish()
+	d.advertiser.Publish()
 	if err := d.peering.Apply(ctx, peers); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/service/report"
 	"github.com/herald-vip/herald/speaker/flat"
+	"github.com/herald-vip/herald/status/page"
 )
 
 // reconnect is how soon a connection that cannot even be prepared, as a
@@ -38,17 +40,21 @@ type services struct {
 	namespace string // of the Lease, and of Secrets
 	announcer *announce.Announcer
 	secrets   *peering.Secrets
-	reports   reports
+	reports   page.Reports
 	changed   chan struct{}   // receives when peers may return something else
 	applied   announce.Config // guarded by the daemon's mutex
 
-	mu        sync.Mutex
-	trouble   error         // why there is no connection yet
-	cluster   *kube.Cluster // nil until there is one
+	trouble    atomic.Pointer[string]     // why there is no connection yet; nil once there is one
+	kubernetes atomic.Pointer[kubernetes] // nil before the connection
+	synced     atomic.Bool                // all objects are known
+	listed     atomic.Bool                // the peers in the API and this Node are known
+}
+
+// kubernetes is a connection to the API.
+type kubernetes struct {
+	cluster   *kube.Cluster
 	informers *kube.Informers
-	assigner  *assign.Assigner // nil also if it is not this node's task
-	synced    bool             // all is known
-	listed    bool             // the peers in the API are known, and this node is
+	assigner  *assign.Assigner // nil if this node never gives addresses
 }
 
 // newServices prepares what the services section of c asks for.
@@ -95,9 +101,7 @@ func (s *services) run(ctx context.Context, fingerprint func() any, reported fun
 		})
 		parts.Go(func() { assigner.Run(ctx) })
 	}
-	s.mu.Lock()
-	s.cluster, s.informers, s.assigner = cluster, informers, assigner
-	s.mu.Unlock()
+	s.kubernetes.Store(&kubernetes{cluster, informers, assigner})
 	parts.Go(func() { informers.Run(ctx) })
 	reporter := report.New(report.Options{
 		Node: s.node, Fingerprint: fingerprint, State: reported,
@@ -116,9 +120,7 @@ func (s *services) run(ctx context.Context, fingerprint func() any, reported fun
 	select {
 	case <-informers.Synced():
 		s.announcer.Synced()
-		s.mu.Lock()
-		s.synced = true
-		s.mu.Unlock()
+		s.synced.Store(true)
 	case <-ctx.Done():
 	}
 }
@@ -127,14 +129,11 @@ func (s *services) run(ctx context.Context, fingerprint func() any, reported fun
 func (s *services) connect(ctx context.Context) *kube.Cluster {
 	for {
 		cluster, err := kube.Connect(s.config.Kubeconfig, "herald/"+s.node)
-		s.mu.Lock()
-		known := s.trouble
-		s.trouble = err
-		s.mu.Unlock()
 		if err == nil {
+			s.trouble.Store(nil)
 			return cluster
 		}
-		if known == nil || known.Error() != err.Error() {
+		if known := s.trouble.Swap(new(err.Error())); known == nil || *known != err.Error() {
 			s.log.Warn("no Services are announced yet", "err", err)
 		}
 		if !wake.Pause(ctx, reconnect) {
@@ -177,10 +176,7 @@ func (s *services) nodeChanged(n *corev1.Node) {
 
 // peersChanged tells of a change of the peers in the API, once all are known.
 func (s *services) peersChanged() {
-	s.mu.Lock()
-	listed := s.listed
-	s.mu.Unlock()
-	if listed {
+	if s.listed.Load() {
 		wake.Up(s.changed)
 	}
 }
@@ -195,9 +191,7 @@ func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
 			return
 		}
 	}
-	s.mu.Lock()
-	s.listed = true
-	s.mu.Unlock()
+	s.listed.Store(true)
 	wake.Up(s.changed)
 }
 
@@ -206,12 +200,10 @@ func (s *services) peers() peering.Resources {
 	if s == nil {
 		return peering.Resources{}
 	}
-	s.mu.Lock()
-	informers, listed := s.informers, s.listed
-	s.mu.Unlock()
-	if !listed {
+	if !s.listed.Load() {
 		return peering.Resources{}
 	}
+	informers := s.kubernetes.Load().informers
 	out := peering.Resources{Peers: slices.Collect(informers.Peers.All()), Password: s.secrets.Password}
 	if node, ok := informers.Nodes.Get(s.node); ok {
 		out.Labels, out.Annotations = node.Labels, node.Annotations

@@ -24,19 +24,18 @@ func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []spea
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	cluster, informers, assigner, trouble, synced := s.cluster, s.informers, s.assigner, s.trouble, s.synced
-	s.mu.Unlock()
 	counts := s.announcer.Counts()
-	out := &admin.Services{Synced: synced, Counts: counts, LeftOut: leftOut, Unpeered: text(unpeered)}
-	if cluster != nil {
-		out.Kubernetes.Health = cluster.Health()
-		out.Pools = pools(counts.Pools, informers.Pools.All())
+	out := &admin.Services{Synced: s.synced.Load(), Counts: counts, LeftOut: leftOut, Unpeered: text(unpeered)}
+	if k := s.kubernetes.Load(); k != nil {
+		out.Kubernetes.Health = k.cluster.Health()
+		out.Pools = pools(counts.Pools, k.informers.Pools.All())
+		if k.assigner != nil {
+			out.Writer = new(k.assigner.Status())
+		}
 	}
-	if assigner != nil {
-		out.Writer = new(assigner.Status())
+	if trouble := s.trouble.Load(); trouble != nil {
+		out.Kubernetes.Unconnected = *trouble
 	}
-	out.Kubernetes.Unconnected = text(trouble)
 	out.Stands = len(flat)
 	for _, a := range flat {
 		if a.Stage == speaker.Announced {

@@ -31,7 +31,7 @@ func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool, de
 		d.draining.Unlock()
 		return err
 	}
-	d.advertiser.setDraining(true)
+	d.advertiser.SetDraining(true)
 	services, vips := d.services.drain(reason), d.speaker.Drain(reason, deadline)
 	d.draining.Unlock()
 	return errors.Join(vips(ctx), services(ctx))
@@ -44,7 +44,7 @@ func (d *Daemon) Undrain() error {
 	err := d.drained.end()
 	d.speaker.Undrain()
 	d.services.undrain()
-	d.advertiser.setDraining(false)
+	d.advertiser.SetDraining(false)
 	return err
 }
 
@@ -124,7 +124,9 @@ func (d *Daemon) Status() admin.Status {
 	s.Election = d.electionStatus(c, own)
 	s.Services = d.services.status(leftOut, unpeered, services, conflicts)
 	if s.Draining != "" {
+		d.draining.Lock()
 		s.DrainingSince, s.UntilUndrain = d.drained.status()
+		d.draining.Unlock()
 	}
 	s.Balancers, s.Passing = d.balancers.Status(c), d.balancers.Passing()
 	for i := range s.VIPs {

@@ -126,8 +126,8 @@ type Flat struct {
 	asksAsVIP  bool
 }
 
-// New returns a Flat that has yet to run, and the speaker that newSpeaker makes of its parts.
-func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts) S) (*Flat, S) {
+// New returns a Flat that has yet to run, and the speaker that newSpeaker makes of its parts and of its election.
+func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts, *election.Election) S) (*Flat, S) {
 	f := &Flat{
 		Options: o, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
 		found: make(map[netip.Addr]arp.Finding), untold: make(map[string]bool),
@@ -140,7 +140,7 @@ func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts) S) (*Flat, S) 
 	if o.Fence != nil {
 		parts.Fence = o.Fence
 	}
-	s := newSpeaker(parts)
+	s := newSpeaker(parts, f.election)
 	f.speaker, leases.Speaker = s, s
 	return f, s
 }

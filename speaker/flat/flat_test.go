@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/speaker"
@@ -20,7 +21,7 @@ func (nobody) FenceClosed()           {}
 // newFlat is that of a node with the subnets 10.4.0.0/16 and 10.5.0.0/16.
 func newFlat(t *testing.T, node string) *Flat {
 	t.Helper()
-	f, _ := New(Options{Log: slog.New(slog.DiscardHandler), Node: node}, func(speaker.FlatParts) nobody { return nobody{} })
+	f, _ := New(Options{Log: slog.New(slog.DiscardHandler), Node: node}, func(speaker.FlatParts, *election.Election) nobody { return nobody{} })
 	f.links = make(map[string]link.Link)
 	for name, prefix := range map[string]string{"nolink0": "10.4.0.0/16", "nolink1": "10.5.0.0/16"} {
 		f.links[name] = link.Link{Name: name, Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}

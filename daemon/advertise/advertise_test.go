@@ -1,4 +1,4 @@
-package daemon
+package advertise
 
 import (
 	"testing"
@@ -10,11 +10,20 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// What there is to say is offered; what is no verdict is not.
+// fake is an election with these states of members.
+type fake struct {
+	advertise func(election.Advertisement)
+	states    []election.MemberState
+}
+
+func (f fake) Advertise(a election.Advertisement)   { f.advertise(a) }
+func (f fake) MemberStates() []election.MemberState { return f.states }
+
+// Each change is advertised; a check without a verdict is left out.
 func TestAdvertiser(t *testing.T) {
 	var verdicts []health.Verdict
 	var told []election.Advertisement
-	o := &advertiser{advertise: func(a election.Advertisement) { told = append(told, a) }, verdicts: func() []health.Verdict { return verdicts }}
+	o := New(fake{advertise: func(a election.Advertisement) { told = append(told, a) }}, func() []health.Verdict { return verdicts })
 	type checks = map[string]bool
 	for _, step := range []struct {
 		what     string
@@ -22,19 +31,19 @@ func TestAdvertiser(t *testing.T) {
 		act      func()
 		want     []election.Advertisement
 	}{
-		{"no checks", nil, o.publish, nil},
-		{"a worker drains", nil, func() { o.setDraining(true); o.setDraining(false) }, nil},
-		{"no verdicts", []health.Verdict{{Name: "a"}, {Name: "b"}}, o.publish, []election.Advertisement{{Checks: checks{}}}},
-		{"the first", []health.Verdict{{Name: "a", State: health.Healthy}, {Name: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": true}}}},
-		{"again, slower", []health.Verdict{{Name: "a", State: health.Healthy, Latency: 1}, {Name: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": true}}}},
-		{"unhealthy", []health.Verdict{{Name: "a", State: health.Unhealthy}, {Name: "b"}}, o.publish, []election.Advertisement{{Checks: checks{"a": false}}}},
-		{"draining", []health.Verdict{{Name: "a", State: health.Healthy}}, func() { o.setDraining(true) }, []election.Advertisement{{Draining: true, Checks: checks{"a": true}}}},
-		{"stood still", []health.Verdict{{Name: "a", State: health.Unhealthy, Paused: true}}, o.publish, []election.Advertisement{{Draining: true, Checks: checks{}}}},
+		{"no checks", nil, o.Publish, nil},
+		{"a worker drains", nil, func() { o.SetDraining(true); o.SetDraining(false) }, nil},
+		{"no verdicts", []health.Verdict{{Name: "a"}, {Name: "b"}}, o.Publish, []election.Advertisement{{Checks: checks{}}}},
+		{"the first", []health.Verdict{{Name: "a", State: health.Healthy}, {Name: "b"}}, o.Publish, []election.Advertisement{{Checks: checks{"a": true}}}},
+		{"again, slower", []health.Verdict{{Name: "a", State: health.Healthy, Latency: 1}, {Name: "b"}}, o.Publish, []election.Advertisement{{Checks: checks{"a": true}}}},
+		{"unhealthy", []health.Verdict{{Name: "a", State: health.Unhealthy}, {Name: "b"}}, o.Publish, []election.Advertisement{{Checks: checks{"a": false}}}},
+		{"draining", []health.Verdict{{Name: "a", State: health.Healthy}}, func() { o.SetDraining(true) }, []election.Advertisement{{Draining: true, Checks: checks{"a": true}}}},
+		{"stood still", []health.Verdict{{Name: "a", State: health.Unhealthy, Paused: true}}, o.Publish, []election.Advertisement{{Draining: true, Checks: checks{}}}},
 		{"a VIP", nil, func() { o.Tell(checks{"cp": true}) }, []election.Advertisement{{Draining: true, Checks: checks{"vip:cp": true}}}},
 		{"which fails", nil, func() { o.Tell(checks{"cp": false}) }, []election.Advertisement{{Draining: true, Checks: checks{"vip:cp": false}}}},
 		{"no VIP any more", nil, func() { o.Tell(nil) }, []election.Advertisement{{Draining: true, Checks: checks{}}}},
-		{"no checks any more", nil, func() { o.setDraining(false) }, []election.Advertisement{{Checks: checks{}}}},
-		{"passes on", nil, func() { o.setPassing(true) }, []election.Advertisement{{Passing: true, Checks: checks{}}}},
+		{"no checks any more", nil, func() { o.SetDraining(false) }, []election.Advertisement{{Checks: checks{}}}},
+		{"passes on", nil, func() { o.SetPassing(true) }, []election.Advertisement{{Passing: true, Checks: checks{}}}},
 	} {
 		verdicts, told = step.verdicts, nil
 		step.act()
@@ -44,7 +53,7 @@ func TestAdvertiser(t *testing.T) {
 	}
 }
 
-// Another member serves a VIP that says so, is heard and does not drain; the last word counts.
+// Another member serves a VIP if it says so, has not timed out and does not drain; its last advertisement counts.
 func TestHeard(t *testing.T) {
 	at := time.Unix(1000, 0)
 	of := func(after time.Duration, change func(*election.MemberState)) election.MemberState {
@@ -83,9 +92,9 @@ func TestHeard(t *testing.T) {
 			of(4, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
 		}, time.Time{}},
 	} {
-		o := &advertiser{
-			states: func() []election.MemberState { return tt.offers },
-			last:   election.Advertisement{Checks: map[string]bool{"apiserver": false, "registry": true}},
+		o := &Advertiser{
+			election: fake{states: tt.offers},
+			last:     election.Advertisement{Checks: map[string]bool{"apiserver": false, "registry": true}},
 		}
 		if got := o.Heard("cp", []string{"apiserver", "registry", "link eth1"}); !got.Equal(tt.want) {
 			t.Errorf("%s: heard at %v, want %v", name, got, tt.want)

@@ -1,0 +1,111 @@
+// Package advertise tells the members of the election what this node serves.
+package advertise
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/health"
+)
+
+// Election carries advertisements. [election.Election] is one.
+type Election interface {
+	// Advertise sends this node's to all members.
+	Advertise(election.Advertisement)
+	// MemberStates returns those of all members.
+	MemberStates() []election.MemberState
+}
+
+// Advertiser advertises the results of this node's checks, on the goroutine of the verdict, whether the node drains, and which
+// VIPs with `whenAllFail: keep` it serves. Its methods may be called from any goroutine.
+type Advertiser struct {
+	election Election
+	verdicts func() []health.Verdict // of all checks
+
+	mu       sync.Mutex
+	draining bool
+	passing  bool
+	serves   map[string]bool
+	last     election.Advertisement // without a map before the first one
+}
+
+// New returns an advertiser of verdicts.
+func New(e Election, verdicts func() []health.Verdict) *Advertiser {
+	return &Advertiser{election: e, verdicts: verdicts}
+}
+
+// SetDraining advertises whether the node drains.
+func (a *Advertiser) SetDraining(draining bool) {
+	a.mu.Lock()
+	a.draining = draining
+	a.mu.Unlock()
+	a.Publish()
+}
+
+// SetPassing advertises whether this node can pass misrouted packets on.
+func (a *Advertiser) SetPassing(passing bool) {
+	a.mu.Lock()
+	a.passing = passing
+	a.mu.Unlock()
+	a.Publish()
+}
+
+// Tell implements [speaker.Members].
+func (a *Advertiser) Tell(serves map[string]bool) {
+	a.mu.Lock()
+	a.serves = serves
+	a.mu.Unlock()
+	a.Publish()
+}
+
+// Heard implements [speaker.Members].
+func (a *Advertiser) Heard(vip string, checks []string) (last time.Time) {
+	checks = a.advertised(checks)
+	for _, m := range a.election.MemberStates() {
+		if !m.Self && !m.TimedOut && !m.Advertisement.Draining && serves(m.Advertisement, vip, checks) && m.Received.After(last) {
+			last = m.Received
+		}
+	}
+	return last
+}
+
+// advertised returns the checks whose verdicts this node advertises. It advertises none of its links.
+func (a *Advertiser) advertised(checks []string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(checks), func(name string) bool { _, ok := a.last.Checks[name]; return !ok })
+}
+
+// serves reports whether a member serves a VIP. If its advertisement does not name the VIP, because its file or its version has no
+// whenAllFail, the member serves it if it advertises all of the VIP's checks and they pass: with only some of them it may be a
+// worker without the VIP.
+func serves(ad election.Advertisement, vip string, checks []string) bool {
+	if ok, told := ad.Checks[config.AdvertisedVIP+vip]; told {
+		return ok
+	}
+	return len(checks) > 0 && !slices.ContainsFunc(checks, func(name string) bool { return !ad.Checks[name] })
+}
+
+// Publish advertises the present state, which the election sends if it is new. A node that has never had a check advertises
+// nothing. A check that is unhealthy only because this process was suspended is left out.
+func (a *Advertiser) Publish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	verdicts := a.verdicts()
+	if len(verdicts) == 0 && a.last.Checks == nil {
+		return
+	}
+	a.last = election.Advertisement{Draining: a.draining, Passing: a.passing, Checks: make(map[string]bool)}
+	for _, v := range verdicts {
+		if v.State != health.Unknown && !v.Paused {
+			a.last.Checks[v.Name] = v.State == health.Healthy
+		}
+	}
+	for name, ok := range a.serves {
+		a.last.Checks[config.AdvertisedVIP+name] = ok
+	}
+	a.election.Advertise(a.last)
+}
