@@ -8,113 +8,113 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// LoadBalancerType says whose load balancer the nodes use.
+// LoadBalancerType selects the load balancer that the nodes use.
 type LoadBalancerType string
 
-// Whose it may be.
+// The types of load balancer.
 const (
-	// Internal is Herald's own.
+	// Internal uses Herald's balancers.
 	Internal LoadBalancerType = "internal"
-	// External is the user's.
+	// External uses a load balancer of the user.
 	External LoadBalancerType = "external"
 )
 
-// LoadBalancer is the switch between Herald's balancers and the user's own.
+// LoadBalancer switches between Herald's balancers and an external one.
 type LoadBalancer struct {
-	// Type is `internal`, the balancers are in force, or `external`: none takes connections, those that are established stay, and a load balancer of the user's own asks `GET /healthz/NAME` on the metrics listener, with the name of a VIP, balancer or check. Default: internal.
+	// Type is `internal` or `external`. With `internal` the balancers are in force. With `external` they accept no new connections and keep the established ones; an external load balancer probes `GET /healthz/NAME` on the metrics listener, with the name of a VIP, balancer or check. Default: internal.
 	Type LoadBalancerType `yaml:"type" default:"internal" want:"internal or external"`
 }
 
-// Method is how the backend of a new connection is chosen.
+// Method selects the backend of a new connection.
 type Method string
 
-// The methods there are.
+// The methods of selection.
 const (
-	// RoundRobin takes one after the other.
+	// RoundRobin uses the backends in turn.
 	RoundRobin Method = "round-robin"
-	// SourceHash takes one by the client's address.
+	// SourceHash selects by a hash of the client's address.
 	SourceHash Method = "source-hash"
 )
 
-// Mode is what carries the connections of a balancer.
+// Mode is the mechanism that forwards the connections of a balancer.
 type Mode string
 
-// The modes there are.
+// The modes of a balancer.
 const (
 	// Kernel rewrites packets by nftables.
 	Kernel Mode = "kernel"
-	// Proxy has Herald itself accept connections and splice them.
+	// Proxy makes Herald accept connections and splice them.
 	Proxy Mode = "proxy"
 )
 
-// Balancer spreads the TCP connections that arrive at this node over backends that are healthy.
+// Balancer spreads the TCP connections that arrive at this node over healthy backends.
 type Balancer struct {
 	// Name identifies the balancer in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
-	// Listen is where connections arrive, of this node's own clients and of others that reach the node by these addresses. Required.
+	// Listen lists the addresses for connections, from clients on this node and from remote clients. Required.
 	Listen []Listener `yaml:"listen"`
-	// Backends are who takes them: exactly one of `members`, `static` and `dns`. Required.
+	// Backends are the servers: exactly one of `members`, `static` and `dns`. Required.
 	Backends Backends `yaml:"backends"`
-	// Check tells which backends of `static` and `dns` are healthy; those of `members` tell by their own checks. Default: the backend accepts connections.
+	// Check decides which backends of `static` and `dns` are healthy; `members` advertise their own checks. Default: the backend accepts connections.
 	Check *Probe `yaml:"check"`
-	// Method is how the backend of a new connection is chosen: `round-robin`, one after the other; or `source-hash`, the same for all connections of a client while it is there. Default: round-robin.
+	// Method selects the backend of a new connection: `round-robin`, in turn; or `source-hash`, the same backend for all connections of a client while it is healthy. Default: round-robin.
 	Method Method `yaml:"method" default:"round-robin" want:"round-robin or source-hash"`
-	// Mode is what carries the connections: the `kernel`, by nftables, or a `proxy` in Herald itself, which costs more and whose connections end with Herald. Default: kernel.
+	// Mode is the mechanism that forwards connections: the `kernel`, by nftables, or a `proxy` in Herald, which costs more and drops its connections when Herald ends. Default: kernel.
 	Mode Mode `yaml:"mode" default:"kernel" want:"kernel or proxy"`
-	// Transparent shows backends the client's own address instead of this node's. They must then answer by way of this node. Not with `mode: proxy`. Default: false.
+	// Transparent shows backends the client's address instead of this node's. Their answers must then pass this node. Not with `mode: proxy`. Default: false.
 	Transparent bool `yaml:"transparent"`
-	// Forget is after how long a backend that is gone, as a member or from DNS, is no longer reported, 1s to 168h. Default: 4h.
+	// Forget is how long a backend that has left the members or DNS is still reported, 1s to 168h. Default: 4h.
 	Forget time.Duration `yaml:"forget" default:"4h" want:"1s to 168h"`
 }
 
-// Listener is where connections arrive: either `address`, or `vip` and `port`.
+// Listener is a place where connections are accepted: either `address`, or `vip` and `port`.
 type Listener struct {
-	// Address is one of this node's, with a port, such as `127.0.0.1:9443`; `[::1]` only with `mode: proxy`.
+	// Address is an address of this node with a port, such as `127.0.0.1:9443`; `[::1]` only with `mode: proxy`.
 	Address netip.AddrPort `yaml:"address"`
-	// VIP is the name of a VIP of this file, all of its addresses.
+	// VIP is the name of a VIP of this file; the balancer listens at all of its addresses.
 	VIP string `yaml:"vip"`
-	// Port is that of the VIP.
+	// Port is the port at the VIP.
 	Port uint16 `yaml:"port"`
 }
 
 // Backends are the servers of a balancer; exactly one of the fields is set.
 type Backends struct {
-	// Members are those of the election, with a vote or without, whose own checks pass.
+	// Members uses the members of the election, with or without a vote, while their own checks pass.
 	Members *Members `yaml:"members"`
-	// Static are listed here.
+	// Static lists the backends.
 	Static *Static `yaml:"static"`
-	// DNS are all addresses of a name.
+	// DNS uses all addresses of a name.
 	DNS *DNS `yaml:"dns"`
 }
 
-// Members are the members of the election that offer some checks, at the address by which the others know them. Who joins or leaves is learnt from the others; no list has to be edited.
+// Members are the members of the election that run the given checks, at their addresses in the election. Joining and leaving needs no change of the file.
 type Members struct {
-	// Port is where they serve. Required.
+	// Port is the port of the members' servers. Required.
 	Port uint16 `yaml:"port" want:"1 to 65535"`
 	// Checks are the names, in the members' own files, of the checks that must all pass. Required.
 	Checks []string `yaml:"checks"`
 }
 
-// Static are backends that are listed.
+// Static are backends with fixed addresses.
 type Static struct {
-	// Addresses are those of the backends, each with its port; none is where a balancer of this file listens. Required.
+	// Addresses are the backends' addresses, each with a port; a balancer of this file may not listen there. Required.
 	Addresses []netip.AddrPort `yaml:"addresses"`
 }
 
-// DNS are all addresses (A and AAAA) of a name.
+// DNS are backends at all addresses (A and AAAA) of a name.
 type DNS struct {
-	// Name is looked up by the node's resolver. Required.
+	// Name is the name to look up by the node's resolver. Required.
 	Name string `yaml:"name"`
-	// Port is where they serve. Required.
+	// Port is the port of the servers. Required.
 	Port uint16 `yaml:"port" want:"1 to 65535"`
 	// Interval is the time between two look-ups, 1s to 1h; while one fails, the addresses stay. Default: 30s.
 	Interval time.Duration `yaml:"interval" default:"30s" want:"1s to 1h"`
 }
 
-// BackendHost stands for the address of each backend in the check of a balancer.
+// BackendHost is the placeholder for a backend's address in the check of a balancer.
 const BackendHost = "backend"
 
-// Probe is a health check of each backend, as in `checks`, but without a name: the host `backend` stands for the backend's address, and without a port it is the backend's own.
+// Probe is a health check of each backend, as in `checks`, but without a name. The host `backend` is replaced by the backend's address; without a port the check uses the backend's port.
 type Probe struct {
 	// HTTP checks an HTTP or HTTPS endpoint, such as `https://backend/readyz`.
 	HTTP *health.HTTP `yaml:"http"`
@@ -138,13 +138,13 @@ func (p *Probe) HealthCheck() *health.Check {
 	return &health.Check{HTTP: p.HTTP, TCP: p.TCP, Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall}
 }
 
-// Place is where a balancer listens, and by which VIP if it is one's address.
+// Place is an address at which a balancer listens. VIP is the name of its VIP, if any.
 type Place struct {
 	netip.AddrPort
 	VIP string
 }
 
-// Places are all of a balancer's.
+// Places returns all places of a balancer.
 func (c *Config) Places(b Balancer) []Place {
 	var out []Place
 	for _, l := range b.Listen {

@@ -59,7 +59,7 @@ func TestBalancerDefaults(t *testing.T) {
 	}
 }
 
-// The bridge needs an election, by which it knows other masters.
+// The bridge needs an election to know other masters.
 func TestBridgeDefault(t *testing.T) {
 	for file, want := range map[string]bool{
 		base: false,
@@ -106,7 +106,7 @@ func TestBalancerMistakes(t *testing.T) {
 		members = "members: {port: 6443, checks: [apiserver]}"
 	)
 	checkMistakesIn(t, worker, []mistake{
-		{"keyFile: /etc/herald/gossip.key", "insecure: true", "5:13: election.insecure: a node that does not vote can join only with a key: set keyFile on all members"},
+		{"keyFile: /etc/herald/gossip.key", "insecure: true", "5:13: election.insecure: a node without a vote can join only with a key: set keyFile on all members"},
 		{"balancers:", "balancer:", "6:1: balancer: unknown field, did you mean balancers?"},
 		{"balancers:", "loadBalancer: {type: none}\nbalancers:", `6:22: loadBalancer.type: want internal or external, got "none"`},
 		{"name: apiserver", "name: API", `7:9: balancers[0].name: want at most 63 lower-case letters and digits, with '-' and '.' between, got "API"`},
@@ -121,19 +121,19 @@ func TestBalancerMistakes(t *testing.T) {
 		{listen, `[{address: "0.0.0.0:9443"}]`, "8:22: balancers[0].listen[0].address: want one address of this node, got 0.0.0.0"},
 		{listen, `[{address: "[fe80::1%eth0]:9443"}]`, "8:22: balancers[0].listen[0].address: want an address that is not link-local and has no zone, got fe80::1%eth0"},
 		{listen, `[{address: "[fd00::1%eth0]:9443"}]`, "8:22: balancers[0].listen[0].address: want an address that is not link-local and has no zone, got fd00::1%eth0"},
-		{listen, `[{address: "[::1]:9443"}]`, "8:22: balancers[0].listen[0].address: the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy"},
+		{listen, `[{address: "[::1]:9443"}]`, "8:22: balancers[0].listen[0].address: the kernel cannot forward connections to ::1: listen at 127.0.0.1, or set mode: proxy"},
 		{listen, `[{address: "10.0.1.2:6443"}]`, "8:22: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of balancers[0]: listen at another port"},
 		{"balancers:\n", "balancers:\n- {name: other, listen: [{address: \"10.0.1.2:6443\"}], backends: {dns: {name: masters, port: 1}}}\n", "7:36: balancers[0].listen[0].address: 10.0.1.2:6443 is a backend of balancers[1]: listen at another port"},
 		{listen, `[{address: "127.0.0.1:9474"}, {address: "10.0.1.2:7946"}]`, "8:22: balancers[0].listen[0].address: 127.0.0.1:9474 is where Herald itself listens, for metrics or members: listen at another port\n" +
 			"8:51: balancers[0].listen[1].address: 10.0.1.2:7946 is where Herald itself listens, for metrics or members: listen at another port"},
 		{"kind: Speaker", "kind: Speaker\nmetrics: {listen: \":9443\"}", "9:22: balancers[0].listen[0].address: 127.0.0.1:9443 is where Herald itself listens, for metrics or members: listen at another port"},
 		{listen, listen + "\n  transparent: true", "8:22: balancers[0].listen[0].address: no backend can answer a client whose address is 127.0.0.1: remove transparent"},
-		{listen, `[{address: "10.0.1.9:9443"}]` + "\n  transparent: true\n  mode: proxy", "9:16: balancers[0].transparent: the connections of a proxy are this node's own: remove it, or mode: proxy"},
+		{listen, `[{address: "10.0.1.9:9443"}]` + "\n  transparent: true\n  mode: proxy", "9:16: balancers[0].transparent: a proxy connects from this node's address: remove it, or mode: proxy"},
 		{listen, "[{vip: web, port: 9443}]", `8:18: balancers[0].listen[0].vip: no VIP has the name "web"`},
 		{listen, listen + "\n  method: fair", `9:11: balancers[0].method: want round-robin or source-hash, got "fair"`},
 		{listen, listen + "\n  mode: userspace", `9:9: balancers[0].mode: want kernel or proxy, got "userspace"`},
 		{listen, listen + "\n  forget: 0s", "9:11: balancers[0].forget: want 1s to 168h, got 0s"},
-		{listen, listen + "\n  check: {}", "9:10: balancers[0].check: members tell by checks of their own: remove it, and name those in backends.members.checks"},
+		{listen, listen + "\n  check: {}", "9:10: balancers[0].check: members advertise their own checks: remove it, and name those in backends.members.checks"},
 		{"\n    " + members, " {}", "9:13: balancers[0].backends: give it members, static or dns"},
 		{"  backends:\n    " + members + "\n", "", "7:3: balancers[0].backends: give it members, static or dns"},
 		{members, members + "\n    dns: {name: x, port: 1}", "10:5: balancers[0].backends: has members and dns: keep one"},
@@ -147,7 +147,7 @@ func TestBalancerMistakes(t *testing.T) {
 		{members, "dns: {name: masters}", "10:10: balancers[0].backends.dns.port: want 1 to 65535, got 0"},
 		{members, "dns: {name: masters, port: 1, interval: 0s}", "10:45: balancers[0].backends.dns.interval: want 1s to 1h, got 0s"},
 		{"kind: Speaker", "kind: Speaker\nvips: [{name: v, addresses: [10.0.1.100], announce: arp, checks: [c]}]\nchecks: [{name: c, tcp: {address: \"localhost:9443\"}}]",
-			"4:35: checks[0].tcp.address: 127.0.0.1:9443 is where balancers[0].listen[0] listens, and any backend may answer: check this node's own server\n6:12: election.members: lacks this node, w1: add it with its address, or give it a bind if it is not to vote"},
+			"4:35: checks[0].tcp.address: 127.0.0.1:9443 is where balancers[0].listen[0] listens, and any backend may answer: check this node's own server\n6:12: election.members: lacks this node, w1: add it with its address, or set bind if it should not vote"},
 	})
 }
 
@@ -162,7 +162,7 @@ func TestStaticBalancerMistakes(t *testing.T) {
 		{addresses, `["10.0.1.1:6443", "10.0.1.1:6443"]`, "20:52: balancers[0].backends.static.addresses[1]: 10.0.1.1:6443 is listed twice"},
 		{addresses, `["10.99.0.10:9443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10:9443 is where balancers[0].listen[0] listens: want the address of a server"},
 		{addresses, `["10.99.0.10:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: 10.99.0.10 is a VIP of this speaker: want the server's own address"},
-		{addresses, `["127.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: the kernel sends no connection on to 127.0.0.1: want an address that other hosts reach, or set mode: proxy"},
+		{addresses, `["127.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: the kernel cannot forward connections to 127.0.0.1: want an address that other hosts reach, or set mode: proxy"},
 		{addresses, `["224.0.0.1:6443"]`, "20:35: balancers[0].backends.static.addresses[0]: want the address of a server, got 224.0.0.1"},
 		{addresses, `["[fd00::1]:6443"]`, "20:34: balancers[0].backends.static.addresses: 10.99.0.10:9443 needs a backend with an ipv4 address, too: add one, or set mode: proxy"},
 		{"- name: api\n", "- name: api\n  check: {tcp: {address: backend}, http: {url: \"https://backend\"}}\n", "19:10: balancers[0].check: has both http and tcp: make them two checks"},

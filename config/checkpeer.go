@@ -7,9 +7,8 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-// CheckPeer validates a peer that comes from elsewhere by the rules of the file's own,
-// on a node whose ASN towards it is asn, after setting those of its defaults that
-// depend on its other fields. The error has a clause for each mistake, in one line.
+// CheckPeer sets the derived defaults of a peer from outside the file, and validates it by the rules of
+// the file; asn is this node's ASN towards it. The error has a clause for each mistake, in one line.
 func (c *Config) CheckPeer(asn uint32, p *Peer) error {
 	p.derive()
 	around := *c

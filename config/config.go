@@ -1,12 +1,11 @@
-// Package config is Herald's configuration file, and what drop-ins add to it: YAML, parsed
-// strictly, filled with defaults and validated as a whole. Every mistake in a
-// file is reported at once, each as one sentence with file, line, column and
-// field, so that a bad file can be mended in one go and never replaces a
-// running configuration.
+// Package config reads Herald's configuration file and its drop-ins: YAML, parsed
+// strictly, filled with defaults and validated as a whole. It reports all mistakes
+// at once, each as one sentence with file, line, column and field. A file with mistakes
+// never replaces a running configuration.
 //
-// [Load] reads a file, [Parse] is its pure part, and a [Watcher] tells when a
-// file has changed. The format is described in docs/config.md, which is
-// generated from this package.
+// [Load] reads a file, [Parse] reads only data, and package watch reports
+// changes of a file. docs/config.md describes the format and is generated from the
+// types of this package, health, election/electorate and others.
 package config
 
 //go:generate go test ./internal/reference -run TestPages -update
@@ -20,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// The only API version and kind this build reads.
+// The only API version and kind that this build reads.
 const (
 	APIVersion = "herald.dev/v1alpha1"
 	Kind       = "Speaker"
@@ -32,126 +31,126 @@ type Config struct {
 	APIVersion string `yaml:"apiVersion" want:"herald.dev/v1alpha1"`
 	// Kind must be `Speaker`. Required.
 	Kind string `yaml:"kind" want:"Speaker"`
-	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. With a `services` section it must be the Node's name in Kubernetes. `--node-name` and the environment's `NODE_NAME` go before it. Default: the host's name.
+	// NodeName names this node in logs, metrics and shutdown messages: lower-case letters and digits, with `-` and `.` between. With a `services` section it must be the Node's name in Kubernetes. `--node-name` and the environment variable `NODE_NAME` take precedence. Default: the host's name.
 	NodeName string `yaml:"nodeName"`
-	// VIPs are the virtual IPs this speaker announces while their checks pass; there is at least one, unless there are `balancers`, a `services` section, or an `election` with `checks` to tell the others of. Default: none.
+	// VIPs are the virtual IPs this speaker announces while their checks pass. At least one is required without `balancers`, a `services` section, or an `election` with `checks` that members advertise. Default: none.
 	VIPs []VIP `yaml:"vips"`
-	// Checks are the health checks that VIPs refer to by name. With an `election` section every member is told what they say. Default: none.
+	// Checks are the health checks that VIPs refer to by name. With an `election` section each member advertises its results to the others. Default: none.
 	Checks []health.Check `yaml:"checks"`
-	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it; what the host does not permit is reported in status. BFD intervals below 50ms need it. Default: false.
+	// Realtime runs the process under real-time scheduling (SCHED_RR) with its memory locked, so that a busy node does not delay it. Status reports which of this the host does not permit. BFD intervals below 50ms need it. Default: false.
 	Realtime bool `yaml:"realtime"`
-	// Services has the node announce the VIPs of Kubernetes Services of `type: LoadBalancer` from the address pools in Kubernetes; `services: {}` is enough in a pod. It cannot change while running. Default: none of them.
+	// Services makes the node announce the VIPs of Kubernetes Services of `type: LoadBalancer` from the address pools in Kubernetes; `services: {}` is enough in a pod. It cannot change while running. Default: no Services.
 	Services *Services `yaml:"services"`
 	// BGP configures the embedded BGP speaker. Required by a VIP with `announce: bgp`.
 	BGP *BGP `yaml:"bgp"`
-	// Election configures how nodes know each other, what each serves, and on a flat layer 2 who holds a VIP. Required by a VIP with `announce: arp` or `whenAllFail: keep` and by `balancers` with `members`.
+	// Election configures how nodes find each other, share their health, and elect the holder of a VIP on a flat layer 2. Required by a VIP with `announce: arp` or `whenAllFail: keep` and by `balancers` with `members`.
 	Election *electorate.Settings `yaml:"election"`
-	// ARP configures how a holder makes itself known on a flat layer 2, and what keeps it from answering for longer than it may.
+	// ARP configures how a holder announces itself on a flat layer 2, and how it is kept from answering after its lease.
 	ARP ARP `yaml:"arp"`
-	// LoadBalancer says whether the balancers are in force.
+	// LoadBalancer selects whether the balancers are in force.
 	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
 	// Balancers spread the connections that arrive at this node over healthy backends. Default: none.
 	Balancers []Balancer `yaml:"balancers"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
 	Admin Admin `yaml:"admin"`
-	// Metrics is the HTTP listener of /metrics, /healthz, /healthz/NAME and /readyz, and of a status page at /.
+	// Metrics is the HTTP listener for /metrics, /healthz, /healthz/NAME and /readyz, and for a status page at /.
 	Metrics Metrics `yaml:"metrics"`
 }
 
-// Announce is how a VIP reaches the network.
+// Announce is the way a VIP is announced.
 type Announce string
 
-// The ways a VIP may reach the network.
+// The ways to announce a VIP.
 const (
 	// AnnounceBGP advertises the VIP as a route to BGP peers.
 	AnnounceBGP Announce = "bgp"
-	// AnnounceARP has one elected node answer for the VIP on a flat layer 2, by ARP and neighbour discovery.
+	// AnnounceARP lets one elected node answer for the VIP on a flat layer 2, by ARP and neighbour discovery.
 	AnnounceARP Announce = "arp"
-	// AnnounceKernel keeps a route in a table of the kernel, which a routing daemon of the node redistributes.
+	// AnnounceKernel keeps a route in a table of the kernel, for a routing daemon on the node to redistribute.
 	AnnounceKernel Announce = "kernel"
 )
 
-// OnFailure is what a failing check does to an announced VIP.
+// OnFailure is the effect of a failing check on an announced VIP.
 type OnFailure string
 
-// What a failing check may do.
+// The effects of a failing check.
 const (
-	// Withdraw takes route and address away.
+	// Withdraw removes route and address.
 	Withdraw OnFailure = "withdraw"
 	// Demote keeps both, as a last resort.
 	Demote OnFailure = "demote"
 )
 
-// WhenAllFail is what becomes of a VIP that all members fail to serve in time.
+// WhenAllFail is the treatment of a VIP when its checks fail slowly on all members.
 type WhenAllFail string
 
-// Keep has the last ones keep it.
+// Keep makes the members that announced it keep it as the last resort.
 const Keep WhenAllFail = "keep"
 
-// AdvertisedVIP is what the name of a VIP has before it among what members offer: no name of a check does.
+// AdvertisedVIP is the prefix of a VIP's name in advertisements; no name of a check starts with it.
 const AdvertisedVIP = "vip:"
 
-// VIP is one virtual IP, or several (dual stack) that live and die together.
+// VIP is one virtual IP, or several (dual stack) that are announced and withdrawn together.
 type VIP struct {
 	// Name identifies the VIP in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
 	// Addresses are the VIP's addresses; /32 and /128 are implied. Required.
 	Addresses []netip.Addr `yaml:"addresses"`
-	// Announce is how the VIP reaches the network: `bgp`, as a route from every healthy node; `kernel`, likewise, as a route in a table of the kernel that FRR, BIRD or another routing daemon of the node redistributes; or `arp`, on a flat layer 2 from the one that holds its lease. Required.
+	// Announce is the way the VIP is announced. `bgp`: as a route from every healthy node. `kernel`: likewise, as a route in a table of the kernel that FRR, BIRD or another routing daemon on the node redistributes. `arp`: on a flat layer 2, from the node that holds its lease. Required.
 	Announce Announce `yaml:"announce" want:"bgp, kernel or arp"`
-	// Kernel is where the route is with `announce: kernel`.
+	// Kernel is the routing table and the metric with `announce: kernel`.
 	Kernel *Table `yaml:"kernel"`
-	// Prefixes are announced in place of those addresses that they cover, while these are healthy, as the Internet takes no route longer than /24 or /48. VIPs may share one. Default: none.
+	// Prefixes are aggregates that are announced in place of the addresses they contain, while these are healthy: the Internet accepts no route longer than /24 or /48. VIPs may share a prefix. Default: none.
 	Prefixes []netip.Prefix `yaml:"prefixes"`
-	// PrefixWhile is what has to be healthy for a prefix to be announced: `any` address behind it, of whichever VIP, or `all` of them. Default: any.
+	// PrefixWhile selects when a prefix is announced: while `any` address in it is healthy, of any VIP, or while `all` are. Default: any.
 	PrefixWhile PrefixWhile `yaml:"prefixWhile" default:"any" want:"any or all"`
-	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link whose subnet holds the address. With `announce: kernel` none does.
+	// Interface is the link that carries the address. Default: `lo` with `announce: bgp`; with `announce: arp` the link with the subnet of the address. Not with `announce: kernel`.
 	Interface string `yaml:"interface"`
 	// Checks name the checks that must all pass before the VIP is announced. Required.
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
-	// Peers name the BGP peers that hear of the VIP, by their address or interface, or as `default-ipv4` and `default-ipv6`. A VIP that moves is announced to the new ones half a second before it leaves the old ones; a peer that is new itself needs to be up before. Default: all.
+	// Peers name the BGP peers that the VIP is advertised to, by their address or interface, or as `default-ipv4` and `default-ipv6`. When the list changes, the VIP is advertised to the new peers half a second before it is withdrawn from the old ones; a newly configured peer must be up before. Default: all.
 	Peers []string `yaml:"peers"`
-	// HoldDown is the longest that a VIP whose checks flap stays withdrawn after they pass again, 0s to 1h: the first return is at once, each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
+	// HoldDown is the longest time that a VIP with flapping checks stays withdrawn after they pass again, 0s to 1h. The first return is immediate; each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
 	HoldDown time.Duration `yaml:"holdDown" default:"1m" want:"0s to 1h"`
-	// OnFailure is what a failing check does to an announced VIP: `withdraw` it or `demote` it to the worst route there is, which routers use only when no other node has a better one. Default: withdraw.
+	// OnFailure is the effect of a failing check on an announced VIP: `withdraw` it, or `demote` it to the worst possible route, which routers use only when no other node has a better one. Default: withdraw.
 	OnFailure OnFailure `yaml:"onFailure" default:"withdraw" want:"withdraw or demote"`
-	// WhenAllFail is what becomes of a VIP whose checks fail slowly (no answer in time, or one of 5xx or 429) on all members of the `election`: `withdraw` it, or `keep` it where it was announced until a member is well, with `announce: arp` by its lease, otherwise as the worst route there is. A refused connection is never kept. It is to be the same on all members. Default: withdraw.
+	// WhenAllFail is the treatment of a VIP when its checks fail slowly on all members of the `election`: no answer in time, or a status of 5xx or 429. `withdraw` withdraws it. `keep` keeps it as the last resort where it was announced, until a member is healthy: with `announce: arp` by its lease, otherwise as the worst possible route. A refused connection always withdraws. Use the same value on all members. Default: withdraw.
 	WhenAllFail WhenAllFail `yaml:"whenAllFail" default:"withdraw" want:"withdraw or keep"`
-	// Priority is the node's claim to the VIP with `announce: arp`, 0 to 1000: of the healthy nodes the one with the highest gets a VIP that is free. Default: 100.
+	// Priority ranks the node for the VIP with `announce: arp`, 0 to 1000: the healthy node with the highest priority gets a free VIP. Default: 100.
 	Priority int `yaml:"priority" default:"100" want:"0 to 1000"`
-	// Preempt has the VIP move to this node, without loss, once it has been healthy for a while and its priority is higher than the holder's. Default: false, the VIP stays where it is.
+	// Preempt moves the VIP to this node, without loss, once it has been healthy for a while and its priority is higher than the holder's. Default: false, the VIP stays where it is.
 	Preempt bool `yaml:"preempt"`
-	// OnConflict is what the holder does when a machine that is no member uses the VIP: `defend` it, by announcing it again, or `yield` and give it up until the other is gone. Either is reported. Default: defend.
+	// OnConflict is the holder's reaction to a machine outside the election that uses the VIP: `defend` it, by announcing it again, or `yield` it until the other machine is gone. Both are reported. Default: defend.
 	OnConflict OnConflict `yaml:"onConflict" default:"defend" want:"defend or yield"`
-	// Bridge has a node whose checks have failed, or that drains, send new connections for the VIP on to healthy masters while routers and neighbours still bring them here, and has packets of established connections passed on to the master that owns them, unless `announce` is `arp`. It needs an `election` section, by which the masters are known. Default: whether there is an `election` section.
+	// Bridge forwards new connections for the VIP to healthy masters while this node drains or its checks fail, as routers and neighbours may still send them here. Unless `announce` is `arp`, packets of established connections are forwarded to the master that owns them. It needs an `election` section to know the masters. Default: true with an `election` section, else false.
 	Bridge *bool `yaml:"bridge"`
-	// Attributes are added to those of the `bgp` section for this VIP's routes.
+	// Attributes are added to the attributes of the `bgp` section for this VIP's routes.
 	Attributes `yaml:",inline"`
 }
 
-// Table is where the routes to a VIP are in the kernel (`ip route show table N`).
+// Table is the kernel's routing table for the routes to a VIP (`ip route show table N`).
 type Table struct {
-	// Table is its number, 1 to 65535 but for 255, which is the kernel's own; 254 is the main table, which every routing daemon reads. Default: 201.
+	// Table is its number, 1 to 65535, except 255, which the kernel uses itself; 254 is the main table, which every routing daemon reads. Default: 201.
 	Table int `yaml:"table" default:"201" want:"1 to 65535"`
-	// Metric is the routes' priority, 1 to 16777214: lower is better. A route that is about to leave, or that is demoted, has 16777215. Default: 100.
+	// Metric is the routes' priority, 1 to 16777214: lower is better. A demoted route, or one about to be withdrawn, has 16777215. Default: 100.
 	Metric int `yaml:"metric" default:"100" want:"1 to 16777214"`
 }
 
-// PrefixWhile is what has to be healthy for a prefix to be announced.
+// PrefixWhile is the condition for a prefix to be announced.
 type PrefixWhile string
 
-// What may have to be healthy.
+// The conditions for a prefix.
 const (
 	WhileAny PrefixWhile = "any"
 	WhileAll PrefixWhile = "all"
 )
 
-// OnConflict is what the holder of a VIP does about a foreign machine that uses it.
+// OnConflict is the reaction of a VIP's holder to a foreign machine that uses it.
 type OnConflict string
 
-// What a holder may do.
+// The reactions of a holder.
 const (
 	// Defend announces the VIP again.
 	Defend OnConflict = "defend"
@@ -159,31 +158,31 @@ const (
 	Yield OnConflict = "yield"
 )
 
-// Services are the VIPs of Kubernetes Services. What announces them is in the API: address pools, and peers besides those of the file.
+// Services configures the VIPs of Kubernetes Services. Address pools and further peers are resources in Kubernetes.
 type Services struct {
-	// Kubeconfig is the file that says where the Kubernetes API is and how to log in. Default: the pod's service account.
+	// Kubeconfig is the file with the address of the Kubernetes API and the credentials for it. Default: the pod's service account.
 	Kubeconfig string `yaml:"kubeconfig"`
-	// LoadBalancerClass is the `spec.loadBalancerClass` of the Services that are Herald's. Default: herald.dev/vip.
+	// LoadBalancerClass is the `spec.loadBalancerClass` of the Services that Herald serves. Default: herald.dev/vip.
 	LoadBalancerClass string `yaml:"loadBalancerClass" default:"herald.dev/vip"`
-	// DefaultClass makes Services without a class Herald's, too. Default: true.
+	// DefaultClass makes Herald serve Services without a class, too. Default: true.
 	DefaultClass bool `yaml:"defaultClass" default:"true"`
-	// Assign has the node stand for being the one that gives Services their addresses. Default: true.
+	// Assign makes the node a candidate for the role that gives Services their addresses. Default: true.
 	Assign bool `yaml:"assign" default:"true"`
-	// Namespace is where those that stand for it have their Lease, and where Secrets with the passwords of BGP peers are. Default: the pod's own, else `kube-system`.
+	// Namespace contains the Lease of these candidates, and the Secrets with the passwords of BGP peers. Default: the pod's own, else `kube-system`.
 	Namespace string `yaml:"namespace"`
-	// Compatibility names the load balancers whose annotations of Services count where there is none of Herald's: `metallb`, `kube-vip`, `cilium`. It is the same on all nodes. Default: none.
+	// Compatibility names load balancers: `metallb`, `kube-vip`, `cilium`. Their annotations on Services apply if Herald's own are absent. Use the same list on all nodes. Default: none.
 	Compatibility []string `yaml:"compatibility" want:"metallb, kube-vip or cilium"`
-	// RequireEndpoints says where a Service with `externalTrafficPolicy: Cluster` has to have a ready endpoint for a node to announce it: on `any` node, on that `node` itself, or, with `none`, nowhere. Default: any.
+	// RequireEndpoints selects where a Service with `externalTrafficPolicy: Cluster` needs a ready endpoint before a node announces it: on `any` node, on that `node` itself, or, with `none`, nowhere. Default: any.
 	RequireEndpoints string `yaml:"requireEndpoints" default:"any" want:"none, any or node"`
-	// ExcludeCordoned has a node that is cordoned (`spec.unschedulable`) withdraw. Default: false.
+	// ExcludeCordoned makes a cordoned node (`spec.unschedulable`) withdraw. Default: false.
 	ExcludeCordoned bool `yaml:"excludeCordoned"`
-	// IgnoreExcludeLabel has nodes with the label `node.kubernetes.io/exclude-from-external-load-balancers` announce, too, for clusters whose every node is a master. Default: false.
+	// IgnoreExcludeLabel makes nodes with the label `node.kubernetes.io/exclude-from-external-load-balancers` announce, too, for clusters of masters only. Default: false.
 	IgnoreExcludeLabel bool `yaml:"ignoreExcludeLabel"`
-	// ExcludeTaints are the keys of taints that have a node withdraw, such as `node.kubernetes.io/out-of-service`. Default: none.
+	// ExcludeTaints are the keys of taints that make a node withdraw, such as `node.kubernetes.io/out-of-service`. Default: none.
 	ExcludeTaints []string `yaml:"excludeTaints"`
-	// Linger is how long a node on a flat layer 2 still answers for an address after it has withdrawn it on purpose, 0s to 5m. Default: 1s.
+	// Linger is how long a node on a flat layer 2 still answers for an address after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
-	// HostPorts lets clients that use a Service's address on a flat layer 2 reach what listens on the node that has it, at ports which no Service has there. Default: false, they are refused.
+	// HostPorts lets clients of a Service's address on a flat layer 2 reach other programs on its holder, at ports that no Service uses there. Default: false, such connections are refused.
 	HostPorts bool `yaml:"hostPorts"`
 }
 
@@ -205,19 +204,19 @@ type Attributes struct {
 type BGP struct {
 	// ASN is the own autonomous system number, 1 to 4294967294. Required.
 	ASN uint32 `yaml:"asn"`
-	// RouterID is the BGP identifier, an IPv4 address. Default: the first global IPv4 address of the node, or without one made of its name.
+	// RouterID is the BGP identifier, an IPv4 address. Default: the first global IPv4 address of the node; without one, a hash of its name.
 	RouterID netip.Addr `yaml:"routerID"`
-	// Listen accepts sessions that peers open. Default: none, sessions are only opened outbound.
+	// Listen accepts sessions that peers open. Default: none, Herald opens all sessions.
 	Listen *Listen `yaml:"listen"`
-	// ConnectRetry is the longest wait between two attempts to reach a peer, in whole seconds, 2s to 60s. Default: 2s.
+	// ConnectRetry is the longest wait between two attempts to connect to a peer, in whole seconds, 2s to 60s. Default: 2s.
 	ConnectRetry time.Duration `yaml:"connectRetry" default:"2s" want:"2s to 60s"`
-	// Peers are the routers that hear this speaker; without a `services` section, with which peers may be BGPPeer resources, there is at least one. Default: none.
+	// Peers are the routers that this speaker has sessions with. At least one is required unless a `services` section adds peers by BGPPeer resources. Default: none.
 	Peers []Peer `yaml:"peers"`
-	// Attributes are those of every route.
+	// Attributes are the path attributes of all routes.
 	Attributes `yaml:",inline"`
 }
 
-// Listen is where BGP sessions are accepted.
+// Listen configures where BGP sessions are accepted.
 type Listen struct {
 	// Addresses to listen on. Default: all.
 	Addresses []netip.Addr `yaml:"addresses"`
@@ -266,7 +265,7 @@ type Peer struct {
 	NextHop4 netip.Addr `yaml:"nextHop4"`
 	// NextHop6 is the next hop of IPv6 routes sent to this peer. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
 	NextHop6 netip.Addr `yaml:"nextHop6"`
-	// Attributes are those of the routes sent to this peer.
+	// Attributes are added to the path attributes of routes to this peer.
 	Attributes `yaml:",inline"`
 }
 
@@ -283,8 +282,8 @@ type BFD struct {
 	Multihop *bool `yaml:"multihop"`
 }
 
-// Name is how a VIP calls the peer, which no other shares: its address, its interface, or what gateway it is.
-// Logs, status and metrics call it so, too, except that they know gateways by their addresses.
+// Name returns the unique name of the peer that VIPs refer to: its address, its interface, or the name of the gateway.
+// Logs, status and metrics use it, too, but name gateways by their addresses.
 func (p *Peer) Name() string {
 	switch {
 	case p.Address.IsValid():
@@ -295,27 +294,27 @@ func (p *Peer) Name() string {
 	return p.Interface
 }
 
-// GatewayName is that of the peers that are the default gateways of a family.
+// GatewayName returns the name of the peers that are the default gateways of a family.
 func GatewayName(f Family) string { return "default-" + string(f) }
 
-// Fence says whether the kernel is to keep a node from answering for a VIP it does not hold.
+// Fence selects whether a kernel filter drops a node's answers for a VIP that it does not hold.
 type Fence string
 
-// The ways to treat the fence.
+// The uses of the filter.
 const (
-	// FenceAuto uses it where there is nftables, and reports where not.
+	// FenceAuto uses it if nftables is available, and reports if not.
 	FenceAuto Fence = "auto"
-	// FenceRequired starts only with it.
+	// FenceRequired refuses to start without it.
 	FenceRequired Fence = "required"
 	// FenceOff never uses it.
 	FenceOff Fence = "off"
 )
 
-// ARP is how a holder makes itself known on a flat layer 2.
+// ARP configures the holder of a VIP on a flat layer 2.
 type ARP struct {
-	// Refresh is the time between two announcements of a VIP that stays, for switches and hosts that forget, 1s to 1h. Default: 60s.
+	// Refresh is the time between repeated announcements of a VIP, so that entries in switches and hosts do not expire, 1s to 1h. Default: 60s.
 	Refresh time.Duration `yaml:"refresh" default:"1m" want:"1s to 1h"`
-	// Fence is the kernel's guard, by nftables, that drops what a node might answer for a VIP whose lease has ended, even if Herald is frozen: `auto` uses it where it can and reports where it cannot, `required` refuses to start without it, `off` does without. Default: auto.
+	// Fence is an nftables filter that drops a node's answers for a VIP after its lease has ended, even if Herald is frozen. `auto` uses it if possible and reports if not, `required` refuses to start without it, `off` never uses it. Default: auto.
 	Fence Fence `yaml:"fence" default:"auto" want:"auto, required or off"`
 }
 

@@ -31,7 +31,7 @@ func (c *Config) derive(o options) {
 		}
 		for i, name := range v.Peers {
 			if addr, err := netip.ParseAddr(name); err == nil {
-				v.Peers[i] = addr.String() // as the peer is named, however it is written
+				v.Peers[i] = addr.String() // in the canonical form, as in the name of the peer
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (c *Config) derive(o options) {
 	}
 }
 
-// derive sets the check of backends that have none, as far as there is to be one.
+// derive sets the default check of static and DNS backends.
 func (b *Balancer) derive() {
 	if b.Check == nil && b.Backends.Members == nil {
 		b.Check = new(Probe)

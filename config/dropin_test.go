@@ -34,7 +34,7 @@ checks:
   tcp: {address: "127.0.0.1:5001"}
 `
 
-// The items of drop-ins follow those of the file, in the order of file names. Each file may refer to names in any other.
+// The items of drop-ins follow the items of the file, in the order of file names. Each file may refer to names in any other.
 func TestDropIns(t *testing.T) {
 	file := withDropIns(t, map[string]string{
 		"20-checks.yaml": "checks: [{name: dns, dns: {server: \"127.0.0.1:53\", name: example.org}}]\n",

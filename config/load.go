@@ -150,8 +150,8 @@ func ParsePassword(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// ReadFile reads a file up to just over the maximum size of a configuration. For a folder, whose name
-// ends in /, it returns the paths of its drop-ins, for [Names].
+// ReadFile reads a file up to just over the maximum size of a configuration. If name ends in /, it
+// returns the paths of the drop-ins in that folder, for [Names].
 func ReadFile(name string) ([]byte, error) {
 	if strings.HasSuffix(name, "/") {
 		return list(name)

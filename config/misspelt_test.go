@@ -13,7 +13,7 @@ func TestMisspeltSections(t *testing.T) {
 		{"election:", "elections:", "3:1: elections: unknown field, did you mean election?"},
 		{"balancers:", "proxies:", "6:1: proxies: unknown field"},
 		{"balancers:", "loadBalancers:", "6:1: loadBalancers: unknown field, did you mean loadBalancer?"},
-		{"balancers:", "loadBalancer:", "1:1: vips: at least one is needed, or balancers, or a services section\n4:12: election.members: lacks this node, w1: add it with its address, or give it a bind if it is not to vote\n7:1: loadBalancer: want fields (name: value), got a list"},
+		{"balancers:", "loadBalancer:", "1:1: vips: at least one is needed, or balancers, or a services section\n4:12: election.members: lacks this node, w1: add it with its address, or set bind if it should not vote\n7:1: loadBalancer: want fields (name: value), got a list"},
 		{"  backends:", "  servers:", "9:3: balancers[0].servers: unknown field"},
 		{"    members:", "    masters:", "10:5: balancers[0].backends.masters: unknown field"},
 		{"  members: {m1", "  voters: {m1", "4:3: election.voters: unknown field"},

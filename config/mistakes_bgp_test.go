@@ -24,7 +24,7 @@ func TestBGPMistakes(t *testing.T) {
 		{"  asn: 64512\n", "  asn: 64512\n  connectRetry: 2500ms\n", "14:17: bgp.connectRetry: want whole seconds, got 2.5s"},
 		{"  asn: 64512\n", "  asn: 64512\n  listen: {port: 0, addresses: [224.0.0.1, 10.0.0.1, 10.0.0.1]}\n", "14:18: bgp.listen.port: want 1 to 65535, got 0\n14:33: bgp.listen.addresses[0]: want an address of this host, got 224.0.0.1\n14:54: bgp.listen.addresses[2]: 10.0.0.1 is listed twice"},
 		{"  asn: 64512\n", "  asn: 64512\n  listen: {port: 65536}\n", "14:18: bgp.listen.port: want a number from 0 to 65535, got 65536"},
-		{"  asn: 64512\n", "  asn: 64512\n  localPref: 1\n", "14:14: bgp.localPref: only an iBGP peer hears it: remove it"},
+		{"  asn: 64512\n", "  asn: 64512\n  localPref: 1\n", "14:14: bgp.localPref: only iBGP peers receive it: remove it"},
 		{"  asn: 64512\n", "  asn: 64512\n  prepend: -1\n", "14:12: bgp.prepend: want 0 to 10, got -1"},
 		{"  asn: 64512\n", "  asn: 64512\n  med: -1\n", "14:8: bgp.med: want a number from 0 to 4294967295, got -1"},
 		{"  asn: 64512\n", "  asn: 64512\n  communities: [64512, \"1:2:3\", \"65536:1\", \"x:1\", no-exprot, \"1:2\", \"1:2\"]\n", `14:17: bgp.communities[0]: want text, got the number 64512: put it in quotes
@@ -47,7 +47,7 @@ func TestPeersMistakes(t *testing.T) {
 		{"asn: 64500", `asn: "64500"`, `16:10: bgp.peers[0].asn: want a number from 1 to 4294967294, or external, got the text "64500"`},
 		{"asn: 64500", "asn: 010", "16:10: bgp.peers[0].asn: want a number from 1 to 4294967294, or external, got the number 010"},
 		{"asn: 64500", "asn: [64500]", "16:10: bgp.peers[0].asn: want a number from 1 to 4294967294, or external, got a list"},
-		{"asn: 64500", "asn: external\n    localPref: 1", "17:16: bgp.peers[0].localPref: only an iBGP peer hears it: remove it"},
+		{"asn: 64500", "asn: external\n    localPref: 1", "17:16: bgp.peers[0].localPref: only iBGP peers receive it: remove it"},
 		{"address: 10.0.1.254", "interface: eth0\n    address: 10.0.1.254", "15:5: bgp.peers[0]: has both address and interface: keep one"},
 		{"address: 10.0.1.254", "port: 179", "15:5: bgp.peers[0].address: missing: give the peer's address, its interface if unnumbered, or defaultGateway"},
 		{"address: 10.0.1.254", "address: 10.0.1.254\n    defaultGateway: ipv4", "16:21: bgp.peers[0].defaultGateway: excludes address and interface: keep one"},
@@ -89,9 +89,9 @@ func TestPeersMistakes(t *testing.T) {
 		{"asn: 64500", "asn: 64500\n    nextHop4: 224.0.0.1", "17:15: bgp.peers[0].nextHop4: want an ipv4 address of this host, got 224.0.0.1"},
 		{"asn: 64500", "asn: 64500\n    nextHop6: \"fd00::1\"", "17:15: bgp.peers[0].nextHop6: the session carries no ipv6 routes: add ipv6 to families or remove it"},
 		{"asn: 64500", "asn: 64500\n    families: [ipv4, ipv6]\n    nextHop6: \"fe80::1%eth0\"", "18:15: bgp.peers[0].nextHop6: want an ipv6 address of this host, got fe80::1%eth0"},
-		{"asn: 64500", "asn: 64500\n    localPref: 1", "17:16: bgp.peers[0].localPref: only an iBGP peer hears it: remove it"},
+		{"asn: 64500", "asn: 64500\n    localPref: 1", "17:16: bgp.peers[0].localPref: only iBGP peers receive it: remove it"},
 		{"asn: 64500", "asn: 64500\n    prepend: 11\n    communities: [x]", "17:14: bgp.peers[0].prepend: want 0 to 10, got 11\n18:19: bgp.peers[0].communities[0]: want a community such as 65000:100 or no-export, got \"x\""},
-		{"asn: 64500", "asn: 64500\n    bfd: {interval: 9ms, multiplier: 1}", "17:21: bgp.peers[0].bfd.interval: want 10ms to 10s, got 9ms\n17:21: bgp.peers[0].bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval\n17:38: bgp.peers[0].bfd.multiplier: want 2 to 50, got 1"},
+		{"asn: 64500", "asn: 64500\n    bfd: {interval: 9ms, multiplier: 1}", "17:21: bgp.peers[0].bfd.interval: want 10ms to 10s, got 9ms\n17:21: bgp.peers[0].bfd.interval: below 50ms a busy node looks dead: set realtime: true, or a longer interval\n17:38: bgp.peers[0].bfd.multiplier: want 2 to 50, got 1"},
 		{"asn: 64500", "asn: 64500\n    bfd: {interval: 11s, multiplier: 51}", "17:21: bgp.peers[0].bfd.interval: want 10ms to 10s, got 11s\n17:38: bgp.peers[0].bfd.multiplier: want 2 to 50, got 51"},
 		{"address: 10.0.1.254", "interface: eth1\n    bfd: {multihop: true}", "16:21: bgp.peers[0].bfd.multihop: a peer with a link-local address is always on the link: remove it"},
 		{"asn: 64500", "asn: 64500\n    ttlSecurity: 2\n    bfd: {multihop: false}", "18:21: bgp.peers[0].bfd.multihop: the peer may be several hops away: remove it"},
@@ -101,7 +101,7 @@ func TestPeersMistakes(t *testing.T) {
 		{"asn: 64500", "asn: 64500\n    largeCommunities: [\"4294967295:1:2\"]", "17:24: bgp.peers[0].largeCommunities[0]: the number 4294967295 is reserved, got \"4294967295:1:2\""},
 		{
 			"- name: web\n  addresses: [10.99.0.10]", "- name: web\n  addresses: [\"fd00:99::10\"]\n  peers: [10.0.1.254]",
-			"6:15: vips[0].addresses[0]: none of the VIP's peers carries ipv6 routes: add ipv6 to the families of one",
+			"6:15: vips[0].addresses[0]: no peer of the VIP carries ipv6 routes: add ipv6 to the families of one",
 		},
 		// A VIP is not reported as uncarried while the families of a session are unclear.
 		{"address: 10.0.1.254", "address: \"fd00::1\"\n    families: ipv4", `16:15: bgp.peers[0].families: want a list, got the text "ipv4"`},

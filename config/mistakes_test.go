@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// base is a valid file, to which tests add mistakes.
+// base is a valid file; tests add mistakes to it.
 const base = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 nodeName: m1
@@ -154,7 +154,7 @@ func TestVIPsMistakes(t *testing.T) {
 		{"announce: bgp", "announce: bgp\n  linger: 5", "8:11: vips[0].linger: want a duration such as 200ms, got the number 5"},
 		{"announce: bgp", "announce: bgp\n  linger: 5 s", `8:11: vips[0].linger: want a duration such as 200ms, got the text "5 s"`},
 		{"announce: bgp", "announce: bgp\n  linger: [5s]", "8:11: vips[0].linger: want a duration such as 200ms, got a list"},
-		{"announce: bgp", "announce: bgp\n  localPref: 10", "8:14: vips[0].localPref: only an iBGP peer hears it: remove it"},
+		{"announce: bgp", "announce: bgp\n  localPref: 10", "8:14: vips[0].localPref: only iBGP peers receive it: remove it"},
 		{"announce: bgp", "announce: bgp\n  prepend: 11", "8:12: vips[0].prepend: want 0 to 10, got 11"},
 		{"announce: bgp", "announce: bgp\n  peers: []", "8:10: vips[0].peers: list at least one peer, or remove it for all of them"},
 		{"announce: bgp", "announce: bgp\n  peers: [10.0.1.254, 10.0.1.254]", `8:23: vips[0].peers[1]: "10.0.1.254" is listed twice`},
@@ -164,7 +164,7 @@ func TestVIPsMistakes(t *testing.T) {
 		{"announce: bgp", "announce: bgp\n  holdDown: -1s", "8:13: vips[0].holdDown: want 0s to 1h, got -1s"},
 		{"announce: bgp", "announce: bgp\n  onFailure: demoted", `8:14: vips[0].onFailure: want withdraw or demote, got "demoted"`},
 		{"announce: bgp", "announce: bgp\n  whenAllFail: stay", `8:16: vips[0].whenAllFail: want withdraw or keep, got "stay"`},
-		{"announce: bgp", "announce: bgp\n  whenAllFail: keep", "8:16: vips[0].whenAllFail: keep needs an election section, by which members tell each other what they serve: add one"},
+		{"announce: bgp", "announce: bgp\n  whenAllFail: keep", "8:16: vips[0].whenAllFail: keep needs an election section, by which members learn what others serve: add one"},
 		{"announce: bgp", "announce: bgp\n  check: [apiserver]", "8:3: vips[0].check: unknown field, did you mean checks?"},
 		{"  checks: [apiserver]\n", "", "5:3: vips[0].checks: list at least one check: a VIP is announced only while its checks pass"},
 		{"  checks: [apiserver]\n", "  check: [apiserver]\n", "8:3: vips[0].check: unknown field, did you mean checks?"},

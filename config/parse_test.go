@@ -155,7 +155,7 @@ func TestParseNodeName(t *testing.T) {
 		t.Errorf("node name is %q, want the file's", c.NodeName)
 	}
 	_, err := config.Parse("herald.yaml", []byte(unnamed), config.Hostname("my_host"))
-	want := `herald.yaml:1:1: nodeName: missing, and the host's name "my_host" will not do: give one`
+	want := `herald.yaml:1:1: nodeName: missing, and the host's name "my_host" is not valid: give one`
 	if err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

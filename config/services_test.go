@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// served is the file of a pod, whose other settings are in the API.
+// served is the file of a pod; its other settings are in the API.
 const served = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
 services: {}
@@ -57,7 +57,7 @@ func TestNodeNameFromOutside(t *testing.T) {
 		}
 	}
 	_, err := config.Parse("herald.yaml", []byte(base), config.NodeName("Worker"))
-	const want = `herald.yaml:3:11: nodeName: the name "Worker", of --node-name or NODE_NAME, will not do: want lower-case letters and digits, with '-' and '.' between`
+	const want = `herald.yaml:3:11: nodeName: the name "Worker", from --node-name or NODE_NAME, is not valid: want lower-case letters and digits, with '-' and '.' between`
 	if err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

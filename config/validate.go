@@ -11,17 +11,17 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-// maxName is the longest name of a VIP or check, in bytes: a label of the DNS (RFC 1035).
+// maxName is the maximum length of a name of a VIP or check, in bytes: a DNS label (RFC 1035).
 const maxName = 63
 
-// What fits an offer, by which members tell each other: so many names, and so many bytes of these and of the node's name.
-const maxOffered, maxOfferedBytes = 32, 836
+// The limits of an advertisement: its number of names, and the bytes of these and of the node's name.
+const maxAdvertised, maxAdvertisedBytes = 32, 836
 
 // validator validates a decoded configuration. Each method reports the mistakes of one section.
 type validator struct {
 	*yaml.Report
 	config *Config
-	named  string // the node, from outside the file
+	named  string // the node name from outside the file
 
 	vipNames, checkNames, peerNames known
 }
@@ -65,9 +65,9 @@ func (v validator) nodeName() {
 	case c.NodeName == "":
 		v.Errorf("nodeName", "missing, and the host has no name: give one")
 	case !yaml.IsName(c.NodeName) && v.named != "":
-		v.Errorf("nodeName", "the name %s, of --node-name or NODE_NAME, will not do: want lower-case letters and digits, with '-' and '.' between", yaml.Quote(v.named))
+		v.Errorf("nodeName", "the name %s, from --node-name or NODE_NAME, is not valid: want lower-case letters and digits, with '-' and '.' between", yaml.Quote(v.named))
 	case !yaml.IsName(c.NodeName) && !v.Given("nodeName"):
-		v.Errorf("nodeName", "missing, and the host's name %s will not do: give one", yaml.Quote(c.NodeName))
+		v.Errorf("nodeName", "missing, and the host's name %s is not valid: give one", yaml.Quote(c.NodeName))
 	case !yaml.IsName(c.NodeName):
 		v.Errorf("nodeName", "want lower-case letters and digits, with '-' and '.' between, got %s", yaml.Quote(c.NodeName))
 	}
@@ -80,7 +80,7 @@ func (v validator) socket(p yaml.Path, socket string) {
 	}
 }
 
-// names are those of the list at p, of which it reports the missing, bad and repeated ones.
+// names returns the names of the list at p, and reports missing, invalid and repeated ones.
 func (v validator) names(kind string, p yaml.Path, count int, name func(int) string) known {
 	all := known{kind: kind, partly: !v.WasRead(p)}
 	first := map[string]int{}
@@ -108,33 +108,33 @@ func (v validator) names(kind string, p yaml.Path, count int, name func(int) str
 
 func (v validator) vips() {
 	c := v.config
-	offers := c.Election != nil && len(c.Checks) > 0
-	if len(c.VIPs) == 0 && !v.mayServe() && !v.mayBalance() && !offers {
+	advertises := c.Election != nil && len(c.Checks) > 0
+	if len(c.VIPs) == 0 && !v.mayServe() && !v.mayBalance() && !advertises {
 		v.Errorf("vips", "at least one is needed, or balancers, or a services section")
 	}
 	owner := map[netip.Addr]yaml.Path{}
 	for i := range c.VIPs {
 		v.vip(yaml.Path("vips").Item(i), &c.VIPs[i], owner)
 	}
-	v.offer()
+	v.advertisement()
 }
 
-// offer has all that members are to tell each other fit their offers, if they may have to keep a VIP by it.
-func (v validator) offer() {
+// advertisement reports too many names for the members' advertisements, if whenAllFail: keep depends on them.
+func (v validator) advertisement() {
 	names := slices.Clone(v.checkNames.names)
 	for _, vip := range v.config.VIPs {
 		if vip.WhenAllFail == Keep {
 			names = append(names, AdvertisedVIP+vip.Name)
 		}
 	}
-	count, bytes, most := len(names), len(strings.Join(names, " ")), maxOfferedBytes-len(v.config.NodeName)
-	if count > len(v.config.Checks) && (count > maxOffered || bytes > most) {
-		v.Errorf("vips", "members tell each other of all checks, and of VIPs with whenAllFail: keep: %d fit, with %d bytes of names, not %d with %d: have fewer, or shorter names",
-			maxOffered, most, count, bytes)
+	count, bytes, most := len(names), len(strings.Join(names, " ")), maxAdvertisedBytes-len(v.config.NodeName)
+	if count > len(v.config.Checks) && (count > maxAdvertised || bytes > most) {
+		v.Errorf("vips", "members advertise all checks and the VIPs with whenAllFail: keep: at most %d with %d bytes of names, got %d with %d: use fewer or shorter names",
+			maxAdvertised, most, count, bytes)
 	}
 }
 
-// vip validates one VIP; owner holds the VIP of each address so far.
+// vip validates one VIP; owner maps each address so far to its VIP.
 func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	if len(vip.Addresses) == 0 {
 		v.Errorf(p.Field("addresses"), "list at least one address")
@@ -180,40 +180,40 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	switch {
 	case vip.WhenAllFail != Keep:
 	case v.config.Election == nil && v.WasRead("election"):
-		v.Errorf(keep, "keep needs an election section, by which members tell each other what they serve: add one")
+		v.Errorf(keep, "keep needs an election section, by which members learn what others serve: add one")
 	case len(AdvertisedVIP+vip.Name) > maxName:
-		v.Errorf(keep, "members can tell each other only of a VIP whose name has at most %d characters: give it a shorter one", maxName-len(AdvertisedVIP))
+		v.Errorf(keep, "members can advertise only a VIP whose name has at most %d characters: give it a shorter one", maxName-len(AdvertisedVIP))
 	case vip.OnFailure == Demote:
-		v.Errorf(keep, "has no effect with onFailure: demote, which keeps every failure: remove one of the two")
+		v.Errorf(keep, "has no effect with onFailure: demote, which keeps the VIP after every failure: remove one of the two")
 	}
 	if vip.Kernel != nil && vip.Kernel.Table == unix.RT_TABLE_LOCAL {
-		v.Errorf(p.Field("kernel").Field("table"), "255 has the kernel's own routes to this host: take another, such as 201")
+		v.Errorf(p.Field("kernel").Field("table"), "255 holds the kernel's own routes to this host: use another table, such as 201")
 	}
 	v.prefixes(p.Field("prefixes"), vip)
 	v.idleFields(p, vip)
 }
 
-// prefixes validates what is announced in place of addresses.
+// prefixes validates the aggregates of a VIP.
 func (v validator) prefixes(p yaml.Path, vip *VIP) {
 	for i, prefix := range vip.Prefixes {
 		p := p.Item(i)
-		covers := func(addr netip.Addr) bool { return prefix.Contains(addr) }
-		twice := func(other netip.Prefix) bool { return other.Overlaps(prefix) }
+		contains := func(addr netip.Addr) bool { return prefix.Contains(addr) }
+		overlaps := func(other netip.Prefix) bool { return other.Overlaps(prefix) }
 		other := slices.IndexFunc(v.config.VIPs, func(other VIP) bool {
 			return slices.Contains(other.Prefixes, prefix) && !alike(other, *vip)
 		})
 		switch {
 		case !prefix.IsValid(): // could not be decoded
 		case vip.Kernel != nil && vip.Kernel.Table == unix.RT_TABLE_MAIN:
-			v.Errorf(p, "in the main table it would take this node's own packets for its other addresses: give kernel.table another number")
+			v.Errorf(p, "in the main table it would attract this node's own packets to its other addresses: give kernel.table another number")
 		case prefix.Bits() == 0:
-			v.Errorf(p, "a default route is not one to VIPs: give the prefix that covers them")
-		case !slices.ContainsFunc(vip.Addresses, covers):
-			v.Errorf(p, "covers none of the addresses: add one in %s, or remove it", prefix)
-		case slices.ContainsFunc(vip.Prefixes[:i], twice):
-			v.Errorf(p, "overlaps another of the prefixes: remove one")
+			v.Errorf(p, "a default route is too wide: give the prefix that contains the VIPs")
+		case !slices.ContainsFunc(vip.Addresses, contains):
+			v.Errorf(p, "contains no address of the VIP: add one in %s, or remove it", prefix)
+		case slices.ContainsFunc(vip.Prefixes[:i], overlaps):
+			v.Errorf(p, "overlaps another prefix: remove one")
 		case other >= 0:
-			v.Errorf(p, "%s announces it in another way: have them the same announce, kernel, peers, prefixWhile and attributes", v.config.VIPs[other].Name)
+			v.Errorf(p, "%s announces it differently: give both the same announce, kernel, peers, prefixWhile and attributes", v.config.VIPs[other].Name)
 		}
 	}
 }
@@ -226,28 +226,28 @@ func alike(a, b VIP) bool {
 	return reflect.DeepEqual(way(a), way(b))
 }
 
-// vipLink validates the link of a VIP, which may be left open only on a flat layer 2.
+// vipLink validates the link of a VIP, which may be absent only on a flat layer 2.
 func (v validator) vipLink(p yaml.Path, vip *VIP) {
 	switch {
 	case vip.Announce == AnnounceARP && vip.Interface == "lo":
-		v.Errorf(p, "nobody hears a VIP on lo: name the link of its network, or remove it")
+		v.Errorf(p, "no other host is on lo: name the link of the VIP's network, or remove it")
 	case vip.Interface != "" || vip.Announce == AnnounceBGP:
 		v.link(p, vip.Interface)
 	}
 }
 
-// idleFields refuses what a VIP asks for in vain, given its way of announcing.
+// idleFields refuses fields that have no effect with the VIP's way of announcement.
 func (v validator) idleFields(p yaml.Path, vip *VIP) {
-	ofLease := []string{"priority", "preempt", "onConflict"}
-	ofRoutes := []string{"peers", "communities", "largeCommunities", "med", "localPref", "prepend"}
+	leaseFields := []string{"priority", "preempt", "onConflict"}
+	routeFields := []string{"peers", "communities", "largeCommunities", "med", "localPref", "prepend"}
 	var idle []string
 	switch vip.Announce {
 	case AnnounceBGP:
-		idle = append(ofLease, "kernel")
+		idle = append(leaseFields, "kernel")
 	case AnnounceKernel:
-		idle = append(append(ofLease, ofRoutes...), "interface")
+		idle = append(append(leaseFields, routeFields...), "interface")
 	case AnnounceARP:
-		idle = append(ofRoutes, "kernel", "prefixes", "prefixWhile", "onFailure")
+		idle = append(routeFields, "kernel", "prefixes", "prefixWhile", "onFailure")
 	}
 	var plain VIP
 	yaml.SetDefaults(&plain)
@@ -260,18 +260,18 @@ func (v validator) idleFields(p yaml.Path, vip *VIP) {
 	}
 }
 
-// carried reports the VIP address at p if no BGP session that hears of it, out
-// of those with the given names or of all, is for its family.
+// carried reports the VIP address at p if no BGP session carries its family, of
+// the peers with the given names or of all.
 func (v validator) carried(p yaml.Path, addr netip.Addr, names []string) {
 	if v.config.BGP == nil || len(v.config.BGP.Peers) == 0 {
-		return // reported as such
+		return // reported elsewhere
 	}
-	family, heard := familyOf(addr), false
+	family, found := familyOf(addr), false
 	for i, peer := range v.config.BGP.Peers {
 		if names != nil && !slices.Contains(names, peer.Name()) {
 			continue
 		}
-		heard = true
+		found = true
 		p := yaml.Path("bgp.peers").Item(i).Field("families")
 		unclear := !v.WasRead(p) || len(peer.Families) == 0
 		if unclear || slices.ContainsFunc(peer.Families, func(f Family) bool { return f == family || !f.valid() }) {
@@ -281,19 +281,19 @@ func (v validator) carried(p yaml.Path, addr netip.Addr, names []string) {
 	switch {
 	case names == nil:
 		v.Errorf(p, "no peer carries %s routes: add %[1]s to the families of one", family)
-	case heard:
-		v.Errorf(p, "none of the VIP's peers carries %s routes: add %[1]s to the families of one", family)
+	case found:
+		v.Errorf(p, "no peer of the VIP carries %s routes: add %[1]s to the families of one", family)
 	}
 }
 
-// known are the names of what is configured of one kind.
+// known are the names of all configured items of one kind.
 type known struct {
 	kind   string
 	names  []string
-	partly bool // some are missing because of mistakes of their own
+	partly bool // some names are missing because of mistakes of their own
 }
 
-// refer validates a name, at p, of what is configured elsewhere.
+// refer validates a name at p that refers to a configured item.
 func (n known) refer(v validator, p yaml.Path, name string) {
 	if slices.Contains(n.names, name) || n.partly {
 		return
@@ -305,7 +305,7 @@ func (n known) refer(v validator, p yaml.Path, name string) {
 	v.Errorf(p, "no %s has the name %s%s", n.kind, yaml.Quote(name), hint)
 }
 
-// referAll validates a list of names.
+// referAll validates a list of names that refer to configured items.
 func (n known) referAll(v validator, p yaml.Path, list []string) {
 	for i, name := range list {
 		if slices.Contains(list[:i], name) {
@@ -323,7 +323,7 @@ func (v validator) link(p yaml.Path, name string) {
 	}
 }
 
-// isName reports whether s is the name of a VIP, check or the like.
+// isName reports whether s is a valid name of a VIP, check or the like.
 func isName(s string) bool { return len(s) <= maxName && yaml.IsName(s) }
 
 // isVIP reports whether addr is an address of a VIP.

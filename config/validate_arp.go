@@ -19,27 +19,27 @@ func (v validator) election(p yaml.Path, e *electorate.Settings) {
 	if e.Bind.IsValid() && (e.Bind.Addr().IsMulticast() || e.Bind.Addr().IsUnspecified()) {
 		v.Errorf(bind, "want an address of this host, got %s", e.Bind.Addr())
 	}
-	if v.Given(bind) && v.isVIP(e.Bind.Addr()) { // votes have to reach every node, no matter which holds the VIP
+	if v.Given(bind) && v.isVIP(e.Bind.Addr()) { // votes must reach every node, regardless of the holder of the VIP
 		v.Errorf(bind, "%s is a VIP of this speaker, want an address of this node's own", e.Bind.Addr())
 	}
 	keyFile := p.Field("keyFile")
 	switch {
 	case e.Insecure && e.KeyFile != "":
-		v.Errorf(p.Field("insecure"), "a key is given, with which nothing is sent in the clear: keep one of the two")
+		v.Errorf(p.Field("insecure"), "has no effect with keyFile, which encrypts all messages: remove one of the two")
 	case e.KeyFile != "":
 		v.File(keyFile, e.KeyFile)
 	case e.Insecure && !v.votes(e):
-		v.Errorf(p.Field("insecure"), "a node that does not vote can join only with a key: set keyFile on all members")
+		v.Errorf(p.Field("insecure"), "a node without a vote can join only with a key: set keyFile on all members")
 	case !e.Insecure && v.WasRead(keyFile) && v.WasRead(p.Field("insecure")):
 		v.Errorf(keyFile, "missing: write one with herald keygen and give the same to all members")
 	}
 	lease := p.Field("lease")
 	if e.Lease < calmLease && !v.config.Realtime && v.WasRead("realtime") {
-		v.Errorf(lease, "below %s a busy node loses it: set realtime: true, or a longer lease", calmLease)
+		v.Errorf(lease, "below %s a busy node may lose it: set realtime: true, or a longer lease", calmLease)
 	}
 }
 
-// votes reports whether this node is among those that vote, as far as can be told.
+// votes reports whether this node votes, or may vote if the file has mistakes.
 func (v validator) votes(e *electorate.Settings) bool {
 	_, votes := e.Members[v.config.NodeName]
 	return votes || len(e.Members) == 0 || v.config.NodeName == "" || !v.WasRead("election.members")
@@ -64,9 +64,9 @@ func (v validator) members(p yaml.Path, e *electorate.Settings) {
 	}
 	switch join, forget := p.Parent().Field("join"), p.Parent().Field("forget"); {
 	case len(e.Members) > 0 && e.Open():
-		v.Errorf(p, "join and bootstrap are for members that come and go by themselves: keep these or the list")
+		v.Errorf(p, "join and bootstrap exclude a list of members: keep one or the other")
 	case len(e.Members) > 0 && e.Forget != nil:
-		v.Errorf(forget, "no member of a list is forgotten: leave it out, or use join in place of members")
+		v.Errorf(forget, "has no effect on listed members: remove it, or use join in place of members")
 	case len(e.Members) == 0 && !e.Open() && v.WasRead(join):
 		v.Errorf(p, "list all nodes that vote, or use join or bootstrap")
 	case e.Open() && e.Quorum == electorate.None:
@@ -74,18 +74,18 @@ func (v validator) members(p yaml.Path, e *electorate.Settings) {
 	case e.Open() && e.Insecure:
 		v.Errorf(p.Parent().Field("insecure"), "join and bootstrap need a key: set keyFile, or list the members")
 	case len(e.Join) == 0 && e.Bootstrap && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")):
-		v.Errorf(p.Parent().Field("bind"), "missing: others are to find this node at an address and port of its own")
+		v.Errorf(p.Parent().Field("bind"), "missing: give the address and port at which others find this node")
 	}
 	v.join(p.Parent().Field("join"), e.Join)
 	if len(e.Members) == 0 {
 		return
 	}
 	if !v.votes(e) && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")) {
-		v.Errorf(p, "lacks this node, %s: add it with its address, or give it a bind if it is not to vote", v.config.NodeName)
+		v.Errorf(p, "lacks this node, %s: add it with its address, or set bind if it should not vote", v.config.NodeName)
 	}
-	const most = 9 // as many as a majority can still be heard of within a lease
+	const most = 9 // with more, a majority may not answer within a lease
 	if len(e.Members) > most {
-		v.Errorf(p, "want at most %d members, got %d: nodes that do not vote can still announce by bgp", most, len(e.Members))
+		v.Errorf(p, "want at most %d members, got %d: nodes without a vote can still announce by bgp", most, len(e.Members))
 	}
 	owner := map[netip.AddrPort]string{}
 	for _, name := range slices.Sorted(maps.Keys(e.Members)) {

@@ -18,7 +18,7 @@ import (
 func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.WasRead("balancers") }
 
 // onlyBalances reports whether this is the file of a worker: it has balancers and no VIP
-// to hold by a lease, so that it need not be among those that vote.
+// with a lease, so it needs no vote.
 func (v validator) onlyBalances() bool {
 	return v.mayBalance() && !v.config.Flat()
 }
@@ -42,19 +42,19 @@ func (v validator) balancers() {
 	v.checksPassBy(places)
 }
 
-// balancer validates one balancer except its listeners; places holds the listener of each address of
-// all balancers.
+// balancer validates one balancer except its listeners; places maps each address of
+// all balancers to its listener.
 func (v validator) balancer(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) {
 	v.backends(p.Field("backends"), b, places)
 	switch check := p.Field("check"); {
 	case b.Check == nil:
 	case b.Backends.Members != nil:
-		v.Errorf(check, "members tell by checks of their own: remove it, and name those in backends.members.checks")
+		v.Errorf(check, "members advertise their own checks: remove it, and name those in backends.members.checks")
 	default:
 		v.backendCheck(check, b.Check)
 	}
 	if b.Transparent && b.Mode == Proxy {
-		v.Errorf(p.Field("transparent"), "the connections of a proxy are this node's own: remove it, or mode: proxy")
+		v.Errorf(p.Field("transparent"), "a proxy connects from this node's address: remove it, or mode: proxy")
 	}
 }
 
@@ -91,21 +91,21 @@ func (v validator) listener(p yaml.Path, b *Balancer, l Listener, places map[net
 	}
 }
 
-// listenAddress reports whether b can listen at at.
+// listenAddress reports a mistake in an address of b and returns false, or returns true.
 func (v validator) listenAddress(p yaml.Path, b *Balancer, at netip.AddrPort) bool {
 	addr := at.Addr()
-	of := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
+	owner := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
 	switch {
 	case !yaml.IsUnicast(addr):
 		v.Errorf(p, "want one address of this node, got %s", addr)
 	case addr.Is6() && (addr.IsLinkLocalUnicast() || addr.Zone() != ""):
 		v.Errorf(p, "want an address that is not link-local and has no zone, got %s", addr)
 	case addr.Is6() && addr.IsLoopback() && b.Mode != Proxy:
-		v.Errorf(p, "the kernel takes no connection of ::1 elsewhere: listen at 127.0.0.1, or set mode: proxy")
+		v.Errorf(p, "the kernel cannot forward connections to ::1: listen at 127.0.0.1, or set mode: proxy")
 	case addr.IsLoopback() && b.Transparent:
 		v.Errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
-	case of >= 0:
-		v.Errorf(p, "%s is a backend of %s: listen at another port", at, yaml.Path("balancers").Item(of))
+	case owner >= 0:
+		v.Errorf(p, "%s is a backend of %s: listen at another port", at, yaml.Path("balancers").Item(owner))
 	case v.isOwn(at):
 		v.Errorf(p, "%s is where Herald itself listens, for metrics or members: listen at another port", at)
 	default:
@@ -114,8 +114,8 @@ func (v validator) listenAddress(p yaml.Path, b *Balancer, at netip.AddrPort) bo
 	return false
 }
 
-// isOwn reports whether at is where Herald serves metrics or members talk to each other: a balancer
-// would have their connections.
+// isOwn reports whether Herald listens at at, for metrics or for members: a balancer there
+// would take their connections.
 func (v validator) isOwn(at netip.AddrPort) bool {
 	if e := v.config.Election; e != nil && (e.Bind == at || slices.Contains(slices.Collect(maps.Values(e.Members)), at)) {
 		return true
@@ -135,7 +135,7 @@ func (v validator) isOwn(at netip.AddrPort) bool {
 	}
 }
 
-// isMember reports whether at is where a member serves as one of m.
+// isMember reports whether at is the address of a backend in m.
 func (v validator) isMember(at netip.AddrPort, m *Members) bool {
 	e := v.config.Election
 	if m == nil || e == nil || at.Port() != m.Port {
@@ -190,8 +190,8 @@ func (v validator) memberBackends(p yaml.Path, m *Members) {
 	}
 }
 
-// staticBackends refuses above all places where a balancer listens: a connection could be passed on
-// in a circle.
+// staticBackends validates listed backends. A balancer may not listen at one: a connection could
+// loop.
 func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places map[netip.AddrPort]yaml.Path) {
 	if len(s.Addresses) == 0 {
 		v.Errorf(p, "list at least one address")
@@ -213,7 +213,7 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places ma
 		case balanced:
 			v.Errorf(p, "%s is where %s listens: want the address of a server", at, listener)
 		case at.Addr().IsLoopback() && b.Mode != Proxy:
-			v.Errorf(p, "the kernel sends no connection on to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
+			v.Errorf(p, "the kernel cannot forward connections to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
 		case v.isVIP(at.Addr()):
 			v.Errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
 		}
@@ -243,7 +243,7 @@ func (v validator) dnsBackends(p yaml.Path, d *DNS) {
 	}
 }
 
-// backendCheck validates the check of a balancer's backends like any other, and that it is at the backend.
+// backendCheck validates the check of a balancer's backends, and that it probes the backend.
 func (v validator) backendCheck(p yaml.Path, c *Probe) {
 	if c.HTTP != nil && c.TCP != nil {
 		v.Errorf(p, "has both http and tcp: make them two checks")
@@ -268,7 +268,7 @@ func (v validator) backendCheck(p yaml.Path, c *Probe) {
 	}
 }
 
-// checksPassBy refuses a check at a place where a balancer listens: it would be answered by any backend.
+// checksPassBy refuses a check at an address where a balancer listens: any backend might answer it.
 func (v validator) checksPassBy(places map[netip.AddrPort]yaml.Path) {
 	for i := range v.config.Checks {
 		c := &v.config.Checks[i]

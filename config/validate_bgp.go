@@ -124,7 +124,7 @@ func (v validator) localAddress(p yaml.Path, peer *Peer) {
 	}
 }
 
-// distance validates how many hops away the peer may be.
+// distance validates the hops to a peer.
 func (v validator) distance(p yaml.Path, peer *Peer) {
 	multihop, security := p.Field("multihop"), p.Field("ttlSecurity")
 	if peer.Interface != "" {
@@ -148,7 +148,7 @@ func (v validator) distance(p yaml.Path, peer *Peer) {
 func (v validator) bfd(p yaml.Path, peer *Peer) {
 	b, interval := peer.BFD, p.Field("interval")
 	if b.Interval < CalmInterval && !v.config.Realtime && v.WasRead("realtime") {
-		v.Errorf(interval, "below %s a busy node looks like a dead one: set realtime: true, or a longer interval", CalmInterval)
+		v.Errorf(interval, "below %s a busy node looks dead: set realtime: true, or a longer interval", CalmInterval)
 	}
 	if b.Interval%time.Microsecond != 0 {
 		v.Errorf(interval, "want whole microseconds, got %s", b.Interval)
@@ -161,7 +161,7 @@ func (v validator) bfd(p yaml.Path, peer *Peer) {
 	}
 }
 
-// isInternal and isExternal report whether the session with peer is iBGP or eBGP; neither if an ASN is missing.
+// isInternal reports whether the session with peer is iBGP; false if an ASN is missing.
 func (v validator) isInternal(peer *Peer) bool {
 	return uint32(peer.ASN) == v.config.BGP.ASN && peer.ASN != 0
 }
@@ -191,7 +191,7 @@ func (v validator) nextHop(p yaml.Path, addr netip.Addr, family Family, peer *Pe
 	}
 }
 
-// attributes validates those of the bgp section, a peer or a VIP at p; internal tells whether iBGP peers hear them.
+// attributes validates the path attributes of the bgp section, a peer or a VIP at p; internal reports whether an iBGP peer receives them.
 func (v validator) attributes(p yaml.Path, a *Attributes, internal bool) {
 	for i, s := range a.Communities {
 		_, err := community.Parse(s)
@@ -202,7 +202,7 @@ func (v validator) attributes(p yaml.Path, a *Attributes, internal bool) {
 		v.checkCommunity(p.Field("largeCommunities"), a.LargeCommunities, i, err)
 	}
 	if a.LocalPref != nil && !internal {
-		v.Errorf(p.Field("localPref"), "only an iBGP peer hears it: remove it")
+		v.Errorf(p.Field("localPref"), "only iBGP peers receive it: remove it")
 	}
 }
 
@@ -215,8 +215,8 @@ func (v validator) checkCommunity(p yaml.Path, list []string, i int, err error) 
 	}
 }
 
-// hasInternalPeer reports whether a session, out of those with the given names or
-// of all, is iBGP, or may be once its ASN is given.
+// hasInternalPeer reports whether a session, with a peer of the given names or
+// with any peer, is iBGP, or may be once its ASN is given.
 func (v validator) hasInternalPeer(names []string) bool {
 	b := v.config.BGP
 	return b == nil || len(b.Peers) == 0 || v.mayServe() && names == nil || slices.ContainsFunc(b.Peers, func(peer Peer) bool {

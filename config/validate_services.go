@@ -6,7 +6,7 @@ import (
 	"github.com/herald-vip/herald/config/yaml"
 )
 
-// mayServe reports whether there is a services section, or one with mistakes.
+// mayServe reports whether there is a services section, with or without mistakes.
 func (v validator) mayServe() bool { return v.config.Services != nil || !v.WasRead("services") }
 
 func (v validator) services(p yaml.Path, s *Services) {
@@ -24,8 +24,8 @@ func (v validator) services(p yaml.Path, s *Services) {
 	}
 }
 
-// isClass reports whether s can be the class of a Service: a label key of
-// Kubernetes, which is a name with or without the name of a domain before it.
+// isClass reports whether s can be the class of a Service: a Kubernetes label key,
+// which is a name with an optional domain as its prefix.
 func isClass(s string) bool {
 	domain, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// VIPs are the VIPs of c. Links of those on a flat layer 2 may be yet to be found.
+// VIPs returns the VIPs of c. On a flat layer 2 the link may still be empty.
 func VIPs(c *config.Config) []speaker.VIP {
 	var base bgp.Attributes
 	if c.BGP != nil {
@@ -42,16 +42,17 @@ func VIPs(c *config.Config) []speaker.VIP {
 	return out
 }
 
-// Lifetime is how long addresses on a flat layer 2 outlive a process that was killed,
-// or stands still: a lease, and no less than the kernel, which counts in seconds and may
-// be early, can be relied upon to be reminded in.
+// Lifetime returns how long addresses on a flat layer 2 outlive a killed or suspended
+// process: the lease in whole seconds, and at least 2 s, because the kernel counts in
+// seconds and may expire an address early.
 func Lifetime(lease time.Duration) time.Duration {
 	const least = 2 * time.Second
 	return max(least, (lease + time.Second - 1).Truncate(time.Second))
 }
 
-// Bindings are the addresses that a predecessor may have left for this process to
-// adopt: not those on a flat layer 2, whose leases have ended with it, nor those of the kernel's tables, which went with it.
+// Bindings returns the addresses that a predecessor may have left for this process to
+// adopt. It excludes VIPs by ARP, as their leases ended with the predecessor, and VIPs by
+// kernel routes, which need no address.
 func Bindings(c *config.Config) []address.Binding {
 	var out []address.Binding
 	for _, v := range c.VIPs {

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// An address lives a lease at least, in whole seconds, and is not left behind for long.
+// An address lives for the lease, rounded up to whole seconds, and for 2 s at least.
 func TestLifetime(t *testing.T) {
 	for lease, want := range map[time.Duration]time.Duration{
 		100 * time.Millisecond:  2 * time.Second,
@@ -23,7 +23,7 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// What a predecessor held by a lease it holds no more: its address is not to be adopted.
+// An address that a predecessor held by a lease is not adopted.
 func TestBindingsToAdopt(t *testing.T) {
 	routed, flat := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("10.4.0.10")
 	got := Bindings(&config.Config{VIPs: []config.VIP{
@@ -31,6 +31,6 @@ func TestBindingsToAdopt(t *testing.T) {
 		{Name: "flat", Interface: "eth0", Announce: config.AnnounceARP, Addresses: []netip.Addr{flat}},
 	}})
 	if len(got) != 1 || got[0].Addr != routed || got[0].Interface != "lo" {
-		t.Errorf("to be adopted: %v, want %v on lo only", got, routed)
+		t.Errorf("bindings are %v, want %v on lo only", got, routed)
 	}
 }

@@ -164,7 +164,7 @@ func (w *Watcher) changed() bool {
 // trail watches all paths on the way to some files, including symbolic links.
 type trail struct {
 	paths  map[string]bool
-	all    map[string]bool // folders in which every entry counts
+	all    map[string]bool // folders; every entry in them counts
 	events <-chan fsnotify.Event
 	errors <-chan error
 	close  func()

@@ -186,8 +186,8 @@ func holdsSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Slice
 }
 
-// unknownField reports a field whose name is not in names. It returns the name that was probably meant,
-// preferably a missing one; empty without a guess.
+// unknownField reports a field with a name that is not in names. It returns the name that was probably meant,
+// preferably a missing name; empty without a guess.
 func (d *decoder) unknownField(p Path, key *ast.StringNode, names, missing []string) (meant string) {
 	shown := key.Value
 	if strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) || len(shown) > 40 {
@@ -203,7 +203,7 @@ func (d *decoder) unknownField(p Path, key *ast.StringNode, names, missing []str
 	return meant
 }
 
-// table fills a map whose keys are names that the user chose.
+// table fills a map; its keys are names that the user chose.
 func (d *decoder) table(p Path, n ast.Node, v reflect.Value) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {

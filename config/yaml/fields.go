@@ -90,7 +90,7 @@ type Field struct {
 	Default, Want string
 }
 
-// FieldsOf lists the fields of struct type t in order, including those of inlined structs.
+// FieldsOf lists the fields of struct type t in order, including the fields of inlined structs.
 // Their names come from the tag with the given key.
 func FieldsOf(t reflect.Type, key string) []Field {
 	var fields []Field

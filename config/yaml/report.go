@@ -70,7 +70,8 @@ func NewReport(file string) *Report {
 	return &Report{file: file, positions: map[Path]Position{}, unread: map[Path]bool{}, origins: map[Path]origin{}}
 }
 
-// Append adds the report of another file, whose lists have been appended to the lists of this one. For each list, at holds the index of the first appended item.
+// Append adds the report of another file, after its lists have been appended to the lists of this file. For each list, at holds the
+// index of the first appended item.
 func (r *Report) Append(other *Report, at map[Path]int) {
 	r.errs = append(r.errs, other.errs...)
 	for p, pos := range other.positions {

@@ -156,7 +156,7 @@ func TestSet(t *testing.T) {
 		{
 			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
 			want: []string{"10.0.1.2"}, names: map[string]string{"other": "10.0.1.2"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "bfd.interval: below 50ms a busy node looks like a dead one: set realtime: true, or a longer interval"}},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "bfd.interval: below 50ms a busy node looks dead: set realtime: true, or a longer interval"}},
 		},
 		{
 			name: "BFD in real time", realtime: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, fast)},

@@ -80,13 +80,13 @@ func filePage(example []byte, source ...[]byte) ([]byte, error) {
 	return p.end(example)
 }
 
-// kind is one of a page of resources: the type of its objects, and its schema.
+// kind is a kind of resource on a page: the type of its objects, and its schema.
 type kind struct {
 	t      reflect.Type
 	schema *schema
 }
 
-// resourcesPage is a page of kinds, with an example.
+// resourcesPage makes the page of some kinds, with an example.
 func resourcesPage(introduction string, example []byte, kinds ...kind) ([]byte, error) {
 	p := page{tag: "json", spell: func(text string) string { return text }, attributes: "Path attributes", last: map[reflect.Type]section{
 		reflect.TypeFor[v1alpha1.Attributes]():    {title: "Path attributes", text: "A pool's and a peer's are laid over those of the node's own file: lists and `prepend` add up, the other numbers replace."},
@@ -102,14 +102,14 @@ func resourcesPage(introduction string, example []byte, kinds ...kind) ([]byte, 
 	return p.end(example)
 }
 
-// page is what has been written so far.
+// page collects the text of a page.
 type page struct {
 	bytes.Buffer
 	tag        string              // the key of the tags that name fields
-	spell      func(string) string // the names of fields in a text
-	attributes string              // how a table calls path attributes
-	// last are the titles and texts of the sections that come last, of types that many
-	// fields are of; shared are those of them that were asked for.
+	spell      func(string) string // rewrites the names of fields in a text
+	attributes string              // the name of path attributes in a table
+	// last holds titles and texts of the final sections, for types that many fields
+	// have; shared are the sections among them that the page links to.
 	last   map[reflect.Type]section
 	shared []section
 }
@@ -117,7 +117,7 @@ type page struct {
 // section describes the fields of a struct.
 type section struct {
 	title, text string
-	// kind and path are where the struct is; empty if it is in many places.
+	// kind and path locate the struct; empty if it is in many places.
 	kind, path string
 	t          reflect.Type
 	schema     *schema
@@ -129,7 +129,7 @@ func (p *page) kind(k kind) error {
 	for _, name := range []string{"spec", "nodes", "status"} {
 		f, _ := k.t.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
 		field := k.schema.Properties[name]
-		if field == nil { // no kind has all
+		if field == nil { // no kind has all three
 			continue
 		}
 		about := field.Description
@@ -143,9 +143,9 @@ func (p *page) kind(k kind) error {
 	return nil
 }
 
-// end writes the sections that come last, and the example if there is one.
+// end writes the final sections, and the example unless it is empty.
 func (p *page) end(example []byte) ([]byte, error) {
-	for i := 0; i < len(p.shared); i++ { // each may ask for more
+	for i := 0; i < len(p.shared); i++ { // each may link to more
 		if err := p.section(p.shared[i]); err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (p *page) section(s section) error {
 			continue
 		}
 		field := s.schema.Properties[name]
-		if f.Anonymous && field == nil { // a CRD has its fields among the others
+		if f.Anonymous && field == nil { // a CRD inlines its fields
 			field = &schema{Description: "BGP path attributes.", Properties: s.schema.Properties, Required: s.schema.Required}
 		}
 		if field == nil || field.Description == "" {
@@ -214,7 +214,7 @@ func (p *page) section(s section) error {
 	return nil
 }
 
-// share asks once for the section of a type that many fields are of, and links to it.
+// share returns a link to the shared section of a type, and adds the section once.
 func (p *page) share(t reflect.Type, s *schema) string {
 	shared := p.last[t]
 	if !slices.ContainsFunc(p.shared, func(other section) bool { return other.t == t }) {
@@ -235,7 +235,7 @@ func structOf(t reflect.Type) reflect.Type {
 	return t
 }
 
-// scalar names what t is, points to or lists.
+// scalar returns the name of the scalar type that t is, points to or lists.
 func scalar(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
@@ -270,7 +270,7 @@ func plural(name string) string {
 	return name + map[string]string{"address": "es", "prefix": "es", "number": "s"}[name]
 }
 
-// fieldName is how a file spells a field; Go's name of one whose fields are among the others.
+// fieldName returns the name of a field in the file; the Go name for an inlined struct.
 func fieldName(f reflect.StructField, tag string) string {
 	name, _, _ := strings.Cut(f.Tag.Get(tag), ",")
 	return cmp.Or(name, f.Name)
@@ -284,7 +284,7 @@ func (p *page) fieldNames(t reflect.Type) string {
 	return strings.Join(names, ", ")
 }
 
-// link leads to the section of that title.
+// link returns a link to the section with this title.
 func link(title string) string {
 	anchor := strings.NewReplacer("`", "", ".", "", "[", "", "]", "", " ", "-").Replace(title)
 	return fmt.Sprintf("[%s](#%s)", title, strings.ToLower(anchor))
@@ -292,7 +292,7 @@ func link(title string) string {
 
 const required = "**required**"
 
-// split makes one line of a description, and takes from it what it says of the default, or of being required.
+// split splits a description into its text, on one line, and its default or "required".
 func split(description string) (text, fallback string) {
 	description = oneLine(description)
 	if text, ok := strings.CutSuffix(description, " Required."); ok {

@@ -23,7 +23,7 @@ const root = "../../.."
 
 var update = flag.Bool("update", false, "write docs/config.md and docs/resources.md")
 
-// Both pages are as what they are made of; -update writes them anew.
+// All pages match their sources; -update regenerates them.
 func TestPages(t *testing.T) {
 	made, err := pages()
 	if err != nil {
@@ -113,7 +113,7 @@ func readAll(names ...string) ([][]byte, error) {
 	return out, nil
 }
 
-// A default that a comment gives as a value must be the one the code sets.
+// A default value in a comment must be the value that the code sets.
 func TestDocumentedDefaults(t *testing.T) {
 	const least = `
 apiVersion: herald.dev/v1alpha1
@@ -181,7 +181,7 @@ func TestUndocumentedFieldIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a field of a CRD must be described, and its default as it is.
+// TestRefused checks that each field of a CRD needs a description, with its actual default.
 func TestRefused(t *testing.T) {
 	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// schema is what a CRD says of a value, or the comments of package config.
+// schema describes a value, from a CRD or from the comments of the file's types.
 type schema struct {
 	Description string             `yaml:"description"`
 	Properties  map[string]*schema `yaml:"properties"`
@@ -14,10 +14,10 @@ type schema struct {
 	Required    []string           `yaml:"required"`
 	Default     any                `yaml:"default"`
 
-	about string // what its type is, where that is not the description
+	about string // the description of its type, if that differs
 }
 
-// readSchema reads that of the only version of a CRD.
+// readSchema reads the schema of the only version of a CRD.
 func readSchema(crd []byte) (*schema, error) {
 	var definition struct {
 		Spec struct {

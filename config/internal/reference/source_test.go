@@ -47,7 +47,7 @@ func collect(comments map[string]string, pkg string, group *ast.GenDecl) {
 	}
 }
 
-// schemaOf is what comments say of a value of type t.
+// schemaOf returns the schema of type t by its doc comments.
 func schemaOf(t reflect.Type, comments map[string]string) *schema {
 	s := &schema{about: comments[t.String()]}
 	switch {
@@ -68,8 +68,8 @@ func schemaOf(t reflect.Type, comments map[string]string) *schema {
 
 var goName = regexp.MustCompile(`\b[A-Z]+[a-z]+([A-Z][a-z]+)+\b`)
 
-// spell writes the Go names of fields in text as the file spells them; what is in
-// backquotes is spelled so already.
+// spell replaces the Go names of fields in text by their names in the file. It leaves text in
+// backquotes unchanged.
 func spell(text string) string {
 	parts := strings.Split(text, "`")
 	for i := 0; i < len(parts); i += 2 {
