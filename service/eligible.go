@@ -151,7 +151,7 @@ const (
 
 // Backed returns whether the endpoints of a Service let a node announce its addresses of a family. Proxies fall back to
 // terminating endpoints while no endpoint is ready (KEP-1669); with the traffic policy Local, this holds per node. So a
-// node whose last endpoint terminates, while others are ready elsewhere, still serves traffic until the routers have
+// node with only terminating endpoints, while others are ready elsewhere, still serves traffic until the routers have
 // acted on the planned withdrawal.
 func (r Rule) Backed(node string, family pool.Family, endpoints iter.Seq[Endpoints]) Eligibility {
 	if r != Any && r != OnNode {

@@ -310,7 +310,7 @@ func (a *Announcer) DeleteNode(name string) {
 	})
 }
 
-// nodeChanged decides the addresses of pools for which the node's eligibility has changed. If its labels have changed, it
+// nodeChanged decides the addresses of pools if the node's eligibility for them has changed. If its labels have changed, it
 // includes the pools that rank nodes by labels.
 func (a *Announcer) nodeChanged(name string, labels bool) {
 	for _, p := range a.pools {

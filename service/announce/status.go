@@ -22,8 +22,8 @@ type ServiceStatus struct {
 	Addresses []AddressStatus
 }
 
-// AddressStatus is the state of an address of a Service on this node. Its JSON is part of what
-// `herald status --services -o json` prints.
+// AddressStatus is the state of an address of a Service on this node. Its JSON is part of the
+// output of `herald status --services -o json`.
 type AddressStatus struct {
 	Address netip.Addr `json:"address"`
 	// Pool is the pool that contains it; empty if none does.
@@ -43,7 +43,7 @@ type AddressStatus struct {
 	Error string `json:"error,omitempty"`
 }
 
-// PoolStatus is the state of a pool on this node. Its JSON is part of what `herald status -o json` prints.
+// PoolStatus is the state of a pool on this node. Its JSON is part of the output of `herald status -o json`.
 type PoolStatus struct {
 	// Name is the pool's name; empty for the addresses outside all pools.
 	Name string `json:"name"`
@@ -57,7 +57,7 @@ type PoolStatus struct {
 	Flat int `json:"flat"`
 }
 
-// Counts is a summary of the announcer's state. Its JSON is part of what `herald status -o json` prints.
+// Counts is a summary of the announcer's state. Its JSON is part of the output of `herald status -o json`.
 type Counts struct {
 	// Total counts Herald's Services of type LoadBalancer.
 	Total int `json:"total"`

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestForeign has another controller use an address of a pool.
+// TestForeign lets another controller use an address of a pool.
 func TestForeign(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("theirs", func(o *corev1.Service) {
@@ -36,7 +36,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestUninteresting has Services change in what the writer does not hear of.
+// TestUninteresting changes Services in fields that the writer does not receive.
 func TestUninteresting(t *testing.T) {
 	world(t, func(s *server) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -58,7 +58,7 @@ func TestUninteresting(t *testing.T) {
 	})
 }
 
-// TestMode has somebody else write another ipMode.
+// TestMode lets another client write another ipMode.
 func TestMode(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
@@ -72,18 +72,18 @@ func TestMode(t *testing.T) {
 	})
 }
 
-// TestRecreated has a Service deleted and made anew while nobody looked.
+// TestRecreated deletes and recreates a Service between two events.
 func TestRecreated(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
 		s.wait()
 		s.create("a", func(o *corev1.Service) { o.UID, o.Status = "", corev1.ServiceStatus{} })
-		s.sleep(spoiledFirst / 2) // nobody spoiled anything
+		s.sleep(spoiledFirst / 2) // no other client edited it
 		s.want("a", "10.0.0.1 Assigned")
 	})
 }
 
-// TestAdopt has a new writer find all kinds of things.
+// TestAdopt starts a new writer with all kinds of Services.
 func TestAdopt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -116,17 +116,17 @@ func TestAdopt(t *testing.T) {
 		}
 		stop := s.start()
 		s.wait()
-		s.doubles = nil // until now, as made
+		s.doubles = nil // forget the initial ones
 		s.want("old", "10.0.0.1 Assigned")
 		s.want("foreign", "10.0.0.2")
 		s.want("mistaken", "10.0.0.3 InvalidClaim")
 		s.want("two", "10.0.0.4 Assigned")
 		s.want("stray", "10.9.9.9 AddressNotInPool")
 		s.want("leaving", "10.0.0.6")
-		s.want("waiting", "10.0.0.7 Assigned") // 10.0.0.5 is still written down
+		s.want("waiting", "10.0.0.7 Assigned") // 10.0.0.5 is still in a status
 		s.want("young", "10.0.0.8 Assigned")
 		s.want("name", "10.0.0.9 Assigned")
-		want := []string{"Service default/foreign, which is not Herald's, has 10.0.0.2: nobody else is given it"}
+		want := []string{"Service default/foreign of another controller has 10.0.0.2: no other Service gets it"}
 		if diff := cmp.Diff(want, s.pool("a").Status.Conflicts); diff != "" {
 			t.Errorf("conflicts (-want +got):\n%s", diff)
 		}
@@ -140,7 +140,7 @@ func TestAdopt(t *testing.T) {
 		s.wait()
 		s.want("late", "10.0.0.6 Assigned")
 
-		// The next writer finds all in order, and writes nothing.
+		// The next writer finds nothing to do and writes nothing.
 		stop()
 		before := s.total()
 		stop = s.start()
@@ -152,7 +152,7 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// TestRival has somebody else write the status again and again.
+// TestRival lets another client write the status again and again.
 func TestRival(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
@@ -165,7 +165,7 @@ func TestRival(t *testing.T) {
 			s.sleep(time.Second)
 		}
 		if n := s.written("default/a") - before; n < 10 || n > 150 {
-			t.Errorf("%d writes in an hour of quarrel", n)
+			t.Errorf("%d writes in an hour of edits", n)
 		}
 		s.sleep(2 * time.Minute)
 		s.want("a", "10.0.0.1 Assigned")

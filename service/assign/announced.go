@@ -18,35 +18,35 @@ import (
 	"github.com/herald-vip/herald/service/report"
 )
 
-// Reasons of the condition that tells who announces a Service, and of events about it.
+// Reasons of the condition and of the events about the nodes that announce a Service.
 const (
 	ReasonAnnounced    = "Announced"
 	ReasonNotAnnounced = "NotAnnounced"
 	reasonUnreported   = "NotReported" // by any node
-	// ReasonAnnouncersMoved is that of an event: other nodes announce it than before.
+	// ReasonAnnouncersMoved is the reason of the event that other nodes announce a Service.
 	ReasonAnnouncersMoved = "AnnouncersMoved"
 )
 
 const (
-	// gatherFor is how long what nodes report is gathered before it is acted on.
+	// gatherFor delays the evaluation of reports, so that several are evaluated together.
 	gatherFor = time.Second
-	// mostEvents is how many events of who announces there are at once, and eventsAgain how many a second after these.
+	// mostEvents is the burst of events about announcing nodes, eventsAgain their rate per second.
 	mostEvents, eventsAgain = 100, 1
-	// mostNamed is how many nodes a sentence names.
+	// mostNamed limits the nodes named in a sentence.
 	mostNamed = 5
 )
 
-// nodes is what nodes report.
+// nodes is the reports of nodes.
 type nodes struct {
 	reports map[string]*report.Report // by the name of the node
-	ready   map[string]bool           // the nodes there are, and whether they are heard
-	// inForce is what was reported, of the nodes that are ready, and names are these in order.
+	ready   map[string]bool           // readiness of the existing Nodes
+	// inForce is the evaluated reports of ready nodes, and names their names, sorted.
 	inForce map[string]*report.Report
 	names   []string
-	after   time.Time // when what was reported since is put in force; zero if nothing was
+	after   time.Time // when newer reports are evaluated; zero if there are none
 
-	waiting []string  // whose status is to be written because of that
-	next    time.Time // when the next of them are
+	waiting []string  // Services with a status to write because of reports
+	next    time.Time // when the next portion of them is written
 }
 
 func newNodes() *nodes {
@@ -57,7 +57,7 @@ func (st *state) setNode(n *corev1.Node, now time.Time) {
 	ready := !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
-	if was, known := st.nodes.ready[n.Name]; !known || was != ready {
+	if prev, known := st.nodes.ready[n.Name]; !known || prev != ready {
 		st.nodes.ready[n.Name] = ready
 		st.nodes.changed(now)
 	}
@@ -84,22 +84,22 @@ func (n *nodes) changed(now time.Time) {
 	}
 }
 
-// hear puts in force what nodes have reported, once that is gathered, and returns when to look again. A node that is not
-// ready, or gone, is believed nothing: nobody withdraws what it reported.
-func (st *state) hear(now time.Time) time.Time {
+// applyReports evaluates the gathered reports and returns when to call it again. It ignores reports of nodes that are
+// NotReady or deleted: nothing else retracts them.
+func (st *state) applyReports(now time.Time) time.Time {
 	n := st.nodes
 	if n.after.IsZero() || st.open && now.Before(n.after) {
 		return n.after
 	}
 	n.after = time.Time{}
-	was := n.inForce
+	prev := n.inForce
 	n.inForce = maps.Clone(n.reports)
 	maps.DeleteFunc(n.inForce, func(name string, _ *report.Report) bool { return !n.ready[name] })
 	n.names = slices.Sorted(maps.Keys(n.inForce))
-	known := maps.Clone(was)
+	known := maps.Clone(prev)
 	maps.Copy(known, n.inForce)
 	for name := range known {
-		before, after := was[name], n.inForce[name]
+		before, after := prev[name], n.inForce[name]
 		if before == after {
 			continue
 		}
@@ -109,7 +109,7 @@ func (st *state) hear(now time.Time) time.Time {
 			}
 		}
 	}
-	if len(was) == 0 || len(n.inForce) == 0 { // there is a condition now, or none any more
+	if len(prev) == 0 || len(n.inForce) == 0 { // the condition appears or disappears
 		for key := range st.entries {
 			st.changed[key] = true
 		}
@@ -117,7 +117,7 @@ func (st *state) hear(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// announced tells who announces a Service; nil if there is nothing to tell: it has no address, or no node tells of any.
+// announced returns the condition about the nodes that announce a Service; nil if it has no address, or no node reports.
 func (st *state) announced(key string) *metav1.Condition {
 	addrs := st.addresses.Addresses(key)
 	if len(addrs) == 0 || len(st.nodes.reports) == 0 {
@@ -126,7 +126,7 @@ func (st *state) announced(key string) *metav1.Condition {
 	c := &metav1.Condition{Type: service.ConditionAnnounced, Status: metav1.ConditionTrue, Reason: ReasonAnnounced}
 	var sentences []string
 	for _, a := range addrs {
-		status, reason, sentence := st.nodes.say(a)
+		status, reason, sentence := st.nodes.describe(a)
 		if status != metav1.ConditionTrue && c.Status == metav1.ConditionTrue {
 			c.Status, c.Reason = status, reason
 		}
@@ -143,8 +143,8 @@ func (st *state) announced(key string) *metav1.Condition {
 	return c
 }
 
-// say is who announces an address, or why nobody does.
-func (n *nodes) say(a netip.Addr) (status metav1.ConditionStatus, reason, sentence string) {
+// describe returns which nodes announce an address, or why none does.
+func (n *nodes) describe(a netip.Addr) (status metav1.ConditionStatus, reason, sentence string) {
 	var announcing, holding, unknown []string
 	withdrawn := make(map[string][]string) // nodes by the reason
 	for _, name := range n.names {
@@ -177,16 +177,16 @@ func (n *nodes) say(a netip.Addr) (status metav1.ConditionStatus, reason, senten
 	case len(withdrawn) == 0:
 		return metav1.ConditionFalse, reasonUnreported, "no node reports it"
 	}
-	why := slices.MinFunc(slices.Collect(maps.Keys(withdrawn)), func(a, b string) int {
+	reason = slices.MinFunc(slices.Collect(maps.Keys(withdrawn)), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(withdrawn[b]), len(withdrawn[a])), cmp.Compare(a, b))
 	})
-	return metav1.ConditionFalse, ReasonNotAnnounced, fmt.Sprintf("announced by no node: %s (%s)", why, enumerateNodes(withdrawn[why]))
+	return metav1.ConditionFalse, ReasonNotAnnounced, fmt.Sprintf("announced by no node: %s (%s)", reason, enumerateNodes(withdrawn[reason]))
 }
 
-// enumerateNodes lists nodes as prose, the first of them if they are many.
+// enumerateNodes lists nodes in a phrase, at most mostNamed + 1.
 func enumerateNodes(names []string) string {
 	if more := len(names) - mostNamed; more > 1 {
-		return strings.Join(names[:mostNamed], ", ") + " and more" // a number would have it written anew for every restart
+		return strings.Join(names[:mostNamed], ", ") + " and more" // a number would change the text with every restart of a node
 	}
 	last := len(names) - 1
 	if last == 0 {
@@ -195,7 +195,7 @@ func enumerateNodes(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// sameCondition compares conditions, which may be nil, but for their times.
+// sameCondition reports whether conditions, which may be nil, are equal apart from their times.
 func sameCondition(a, b *metav1.Condition) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -203,23 +203,23 @@ func sameCondition(a, b *metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-// tellAnnounced sets the condition of who announces a Service in the status that w writes, and emits an event of it.
-func (st *state) tellAnnounced(w *write, now time.Time, emit func(kind, reason, message string)) {
-	is, want := announcedOf(w.read), st.announced(w.key)
+// addAnnounced adds the condition about the announcing nodes to the status of w, and emits an event if it has changed.
+func (st *state) addAnnounced(w *write, now time.Time, emit func(kind, reason, message string)) {
+	present, want := announcedOf(w.read), st.announced(w.key)
 	if want == nil {
 		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAnnounced)
 		return
 	}
 	want.LastTransitionTime = metav1.NewTime(now)
 	meta.SetStatusCondition(&w.status.Conditions, *want)
-	if sameCondition(is, want) || want.Reason == reasonUnreported || !st.events.AllowN(now, 1) {
+	if sameCondition(present, want) || want.Reason == reasonUnreported || !st.events.AllowN(now, 1) {
 		return
 	}
 	switch {
 	case want.Status != metav1.ConditionTrue:
 		emit(corev1.EventTypeWarning, ReasonNotAnnounced, want.Message)
-	case is != nil && is.Status == metav1.ConditionTrue:
-		emit(corev1.EventTypeNormal, ReasonAnnouncersMoved, want.Message+"; before: "+is.Message)
+	case present != nil && present.Status == metav1.ConditionTrue:
+		emit(corev1.EventTypeNormal, ReasonAnnouncersMoved, want.Message+"; before: "+present.Message)
 	default:
 		emit(corev1.EventTypeNormal, ReasonAnnounced, want.Message)
 	}

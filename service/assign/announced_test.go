@@ -18,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/service/report"
 )
 
-// node makes a Node, or has it ready or not.
+// node creates a Node or sets its readiness.
 func (s *server) node(name string, ready corev1.ConditionStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *server) node(name string, ready corev1.ConditionStatus) {
 	s.watch(func(st *state) { st.setNode(o, time.Now()) })
 }
 
-// tells has a node tell of the addresses of Services.
+// tells writes the report of a node.
 func (s *server) tells(name string, told v1alpha1.NodeServices) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func withdraws(reason string, ranges ...string) v1alpha1.NodeServices {
 	return v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: reason, Addresses: ranges}}}
 }
 
-// said is the condition of who announces a Service.
+// said returns the condition about the nodes that announce a Service.
 func (s *server) said(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,12 +61,12 @@ func (s *server) said(name string) string {
 func (s *server) says(name, want string) {
 	s.t.Helper()
 	if got := s.said(name); got != want {
-		s.t.Errorf("of %s is said\n%q, want\n%q", name, got, want)
+		s.t.Errorf("condition of %s:\n%q, want\n%q", name, got, want)
 	}
 }
 
-// TestSay is what is said of an address by what nodes tell.
-func TestSay(t *testing.T) {
+// TestDescribe checks the sentence about an address, by the reports of nodes.
+func TestDescribe(t *testing.T) {
 	const a = "10.0.0.1"
 	many := make(map[string]v1alpha1.NodeServices)
 	for i := range 9 {
@@ -92,19 +92,19 @@ func TestSay(t *testing.T) {
 			n.names = append(n.names, name)
 		}
 		slices.Sort(n.names)
-		status, reason, sentence := n.say(netip.MustParseAddr(a))
+		status, reason, sentence := n.describe(netip.MustParseAddr(a))
 		if got := fmt.Sprintf("%s %s: %s", status, reason, sentence); got != c.want {
 			t.Errorf("%v: %q, want %q", c.told, got, c.want)
 		}
 	}
 }
 
-// TestAnnounced has nodes announce a Service, move it, and be gone.
+// TestAnnounced lets nodes announce a Service, move it, and disappear.
 func TestAnnounced(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
 		s.wait()
-		s.says("web", "") // no node tells of anything
+		s.says("web", "") // no node reports
 		for _, n := range []string{"n1", "n2", "n3"} {
 			s.node(n, corev1.ConditionTrue)
 			s.tells(n, announces("10.0.0.1"))
@@ -113,7 +113,7 @@ func TestAnnounced(t *testing.T) {
 		s.says("web", "True Announced: announced by n1, n2 and n3")
 		s.want("web", "10.0.0.1 Assigned")
 		if n := s.written("default/web"); n != 2 {
-			t.Errorf("%d writes, want one for the address and one for who announces it", n)
+			t.Errorf("%d writes, want one for the address and one for the announcing nodes", n)
 		}
 
 		s.tells("n1", withdraws("node n1 has the label x", "10.0.0.1"))
@@ -121,7 +121,7 @@ func TestAnnounced(t *testing.T) {
 		s.tells("n1", withdraws("node n1 is cordoned", "10.0.0.1"))
 		s.wait()
 		s.says("web", "True Announced: announced by n2")
-		s.node("n2", corev1.ConditionUnknown) // it is silent, and what it told is not believed
+		s.node("n2", corev1.ConditionUnknown) // it is NotReady, so its report is ignored
 		s.wait()
 		s.says("web", "True Announced: announced by n2") // for a while
 		s.sleep(patience)
@@ -145,12 +145,12 @@ func TestAnnounced(t *testing.T) {
 		before := s.total()
 		s.sleep(24 * time.Hour)
 		if n := s.total() - before; n != 0 {
-			t.Errorf("%d requests in a day in which nothing happened", n)
+			t.Errorf("%d requests in a day without changes", n)
 		}
 	})
 }
 
-// TestRestartOfOneOfMany: where many announce a Service nothing is written of it when one that is not named leaves and returns.
+// TestRestartOfOneOfMany: if many nodes announce a Service, nothing is written when an unnamed one leaves and returns.
 func TestRestartOfOneOfMany(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
@@ -171,7 +171,7 @@ func TestRestartOfOneOfMany(t *testing.T) {
 	})
 }
 
-// TestForeignConditions: a condition that somebody else changes is written again, at first at once, and ever more seldom.
+// TestForeignConditions: a condition that another client edits is written again, first at once, then after growing pauses.
 func TestForeignConditions(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
@@ -194,7 +194,7 @@ func TestForeignConditions(t *testing.T) {
 				s.sleep(time.Second)
 			}
 			if n := s.written("default/web") - before; n < 10 || n > 30 {
-				t.Errorf("%s: %d writes in ten minutes of somebody else's", name, n)
+				t.Errorf("%s: %d writes in ten minutes of edits", name, n)
 			}
 			s.sleep(spoiledLast + spoiledPeace)
 			s.says("web", "True Announced: announced by n1")
@@ -203,7 +203,7 @@ func TestForeignConditions(t *testing.T) {
 	})
 }
 
-// A holder that another follows within a few seconds is one write and one event.
+// A change of the holder within a few seconds causes one write and one event.
 func TestHolderMoves(t *testing.T) {
 	world(t, func(s *server) {
 		s.node("n1", corev1.ConditionTrue)
@@ -223,12 +223,12 @@ func TestHolderMoves(t *testing.T) {
 			t.Errorf("%d writes, want one", n)
 		}
 		if want := "Normal web AnnouncersMoved: held by n2; before: held by n1"; s.events[len(s.events)-1] != want {
-			t.Errorf("events %q, want %q in the end", s.events, want)
+			t.Errorf("events %q, want %q as the last", s.events, want)
 		}
 	})
 }
 
-// Two addresses that are announced otherwise have a sentence each, and with nobody for one the Service is not announced.
+// Two addresses with different announcers have a sentence each. If no node announces one, the Service is not announced.
 func TestTwoFamilies(t *testing.T) {
 	world(t, func(s *server) {
 		s.createPool("six", nil, "fd00::/120")
@@ -250,7 +250,7 @@ func TestTwoFamilies(t *testing.T) {
 	})
 }
 
-// A thousand Services whose node leaves and returns are written ten seconds each way, and few of them have events.
+// A thousand Services on a node that leaves and returns are written within ten seconds each way, with few events.
 func TestThousandMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -271,10 +271,10 @@ func TestThousandMove(t *testing.T) {
 		if n := s.total() - len(s.events) - before; n < 100 || n > 400 {
 			t.Errorf("%d writes after four seconds, want a hundred a second", n)
 		}
-		s.tells("n2", announces("10.0.0.0/22")) // the others need no write
+		s.tells("n2", announces("10.0.0.0/22")) // the others are unchanged
 		s.sleep(time.Minute)
 		if n := s.total() - len(s.events) - before; n > 1000 {
-			t.Errorf("%d writes in all, want those of the third that was told and told again", n)
+			t.Errorf("%d writes in all, want those of the third that changed twice", n)
 		}
 		if n := len(s.events) - events; n > mostEvents+60 {
 			t.Errorf("%d events", n)
@@ -286,7 +286,7 @@ func TestThousandMove(t *testing.T) {
 	})
 }
 
-// someTelling is what a node may tell.
+// someTelling returns a report of a node.
 func someTelling(n int) v1alpha1.NodeServices {
 	switch n % 4 {
 	case 0:
@@ -300,7 +300,7 @@ func someTelling(n int) v1alpha1.NodeServices {
 	}
 }
 
-// checkAnnounced finds Services of which something else is said than nodes tell.
+// checkAnnounced returns Services with a condition that contradicts the reports.
 func (s *server) checkAnnounced() (wrong []string) {
 	n := newNodes()
 	for name, o := range s.states {
@@ -324,7 +324,7 @@ func (s *server) checkAnnounced() (wrong []string) {
 			continue
 		}
 		for _, a := range addrs {
-			if _, _, sentence := n.say(a); !strings.Contains(c.Message, sentence) {
+			if _, _, sentence := n.describe(a); !strings.Contains(c.Message, sentence) {
 				wrong = append(wrong, fmt.Sprintf("%s: %q, want %q", key, c.Message, sentence))
 			}
 		}

@@ -1,23 +1,23 @@
-// Package assign gives Services of type LoadBalancer their addresses. Of all
-// processes that run it one works at a time, the writer, which is the one that holds a
-// Lease. It knows nothing that is not in the API: a new writer lists everything,
-// takes over every address that some Service has, and only then gives out others.
+// Package assign assigns addresses to Services of type LoadBalancer. Of all processes
+// that run it one works at a time: the writer, which holds a Kubernetes Lease. All its
+// state comes from the API: a new writer lists all objects, adopts every address that a
+// Service has, and only then assigns others.
 //
 // # Two phases
 //
-// An address is reserved before it is written to the status of a Service, and
-// announced by the nodes, which read it there. It is free again when the server has taken
-// a status without it, or the Service is gone; until then nobody else is given it.
-// A status is written on top of the version of the Service that was read, so a
-// writer that has been away too long changes nothing that its successor has
-// decided about. If it put two Services on one address even so, the older keeps
-// it where the writer finds them as it begins, and else who had it first.
+// The writer reserves an address before it writes it to the status of a Service. Nodes
+// read it there and announce it. The address is free again after the server has accepted a
+// status without it, or after the Service is deleted; until then no other Service gets it.
+// The server accepts a status only for the version of the Service that was read, so an
+// outdated writer cannot overwrite decisions of its successor. If two Services have one
+// address nevertheless, a starting writer leaves it to the older Service; a running writer
+// leaves it to the Service that had it first.
 //
 // # No finalizers
 //
-// A Service that is gone needs nothing from Herald: its addresses were held in
-// memory, and nodes withdraw what they do not find in the API. A finalizer would
-// have Services and namespaces wait for a writer before they can be deleted.
+// A deleted Service needs no work: the writer holds its addresses in memory only, and nodes
+// withdraw addresses that are not in the API. With a finalizer, the deletion of Services
+// and namespaces would have to wait for a writer.
 package assign
 
 import (
@@ -37,40 +37,40 @@ import (
 // LeaseName is the name of the writer's Lease.
 const LeaseName = "herald-writer"
 
-// Options are those of an [Assigner].
+// Options configure an [Assigner].
 type Options struct {
-	// Scope is which Services are Herald's, and whose annotations count.
+	// Scope selects Herald's Services and the annotations that count.
 	Scope service.Scope
-	// Namespace is that of the writer's Lease.
+	// Namespace is the namespace of the writer's Lease.
 	Namespace string
-	// Identity is the name of this node, for people.
+	// Identity is the name of this node, shown in the Lease and in events.
 	Identity string
 }
 
-// Assigner gives Services their addresses while it is the writer.
+// Assigner assigns addresses to Services while it is the writer.
 type Assigner struct {
 	log     *slog.Logger
 	cluster *kube.Cluster
 	opts    Options
 	counts  counts
-	writer  atomic.Pointer[writer] // while it is the writer
+	writer  atomic.Pointer[writer] // nil unless it is the writer
 	holder  atomic.Value           // the node that holds the Lease, as a string
 }
 
-// New is an Assigner, which does nothing until it runs.
+// New returns an Assigner. It does nothing until it runs.
 func New(log *slog.Logger, cluster *kube.Cluster, opts Options) *Assigner {
 	return &Assigner{log: log, cluster: cluster, opts: opts}
 }
 
-// Run stands for writer until ctx ends, and works whenever it is. It returns when
-// nothing that it has sent is under way any more. A server that is away is waited for.
+// Run takes part in the election of the writer until ctx ends, and works while it is the
+// writer. It returns after all its requests have ended. It retries while the server is away.
 func (a *Assigner) Run(ctx context.Context) {
 	a.cluster.Lead(ctx, a.log, kube.Election{
 		Namespace: a.opts.Namespace, Name: LeaseName, Node: a.opts.Identity, Role: "writer", Holder: func(node string) { a.holder.Store(node) },
 	}, a.work)
 }
 
-// work is done while this process is the writer.
+// work runs while this process is the writer.
 func (a *Assigner) work(ctx context.Context) {
 	informers := a.cluster.Informers(a.log)
 	d := newWriter(a.log, a.cluster, a.opts, &a.counts)
@@ -95,32 +95,32 @@ func (a *Assigner) work(ctx context.Context) {
 }
 
 // handle passes the objects of one kind to the state of a writer.
-func handle[T kube.Object](i *kube.Informer[T], d *writer, set, gone func(*state, T, time.Time)) {
-	tell := func(f func(*state, T, time.Time)) func(T) {
+func handle[T kube.Object](i *kube.Informer[T], d *writer, set, remove func(*state, T, time.Time)) {
+	pass := func(f func(*state, T, time.Time)) func(T) {
 		return func(o T) { d.change(func(st *state) { f(st, o, time.Now()) }) }
 	}
-	i.Handle(kube.Handlers[T]{Set: tell(set), Delete: tell(gone)})
+	i.Handle(kube.Handlers[T]{Set: pass(set), Delete: pass(remove)})
 }
 
-// Status tells what an [Assigner] does and has done. Its JSON is part of what `herald status -o json` prints.
+// Status is the state of an [Assigner]. Its JSON is part of the output of `herald status -o json`.
 type Status struct {
-	// Writes reports that it gives Services their addresses now; Services and Refused are zero if it does not.
+	// Writes reports that it is the writer; Services and Refused are zero if it is not.
 	Writes bool `json:"writes"`
 	// Holder is the node that holds the Kubernetes Lease; empty if none does, or it is not known yet.
 	Holder string `json:"holder,omitempty"`
 	// Lease is the Lease's namespace/name.
 	Lease string `json:"lease"`
-	// Services counts those that are Herald's, Refused those of them that lack something they ask for, by [pool.Reason].
+	// Services counts Herald's Services, Refused the Services with an unmet request, by [pool.Reason].
 	Services int            `json:"-"`
 	Refused  map[string]int `json:"refused,omitempty"`
 
-	// The rest counts since the process began.
+	// The following count from the start of the process.
 
-	// Assignments are statuses written with addresses that the Service had not.
+	// Assignments counts written statuses with new addresses.
 	Assignments uint64 `json:"assignments"`
-	// Refusals are statuses written with another reason why the Service lacks something it asks for.
+	// Refusals counts written statuses with a new reason of an unmet request.
 	Refusals uint64 `json:"refusals"`
-	// ServiceWrites, PoolWrites and EventWrites are requests to the server, Failures those that it refused.
+	// ServiceWrites, PoolWrites and EventWrites count requests to the server, Failures the failed requests.
 	ServiceWrites uint64 `json:"serviceWrites"`
 	PoolWrites    uint64 `json:"poolWrites"`
 	EventWrites   uint64 `json:"eventWrites"`
@@ -129,7 +129,7 @@ type Status struct {
 
 type counts struct{ assignments, refusals, serviceWrites, poolWrites, eventWrites, failures atomic.Uint64 }
 
-// Status is that of the moment. It may be called at any time.
+// Status returns the present state. It may be called at any time.
 func (a *Assigner) Status() Status {
 	holder, _ := a.holder.Load().(string)
 	s := Status{
@@ -145,7 +145,7 @@ func (a *Assigner) Status() Status {
 	return s
 }
 
-// API is what the writer asks of a server. [kube.Cluster] is one.
+// API is the writer's interface to the server. [kube.Cluster] implements it.
 type API interface {
 	WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error)
 	WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error

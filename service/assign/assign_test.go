@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// world runs a test in virtual time with a writer and a server, whose pool "a" is
+// world runs a test in virtual time with a writer and a server. The pool "a" is
 // 10.0.0.1 to 10.0.0.2.
 func world(t *testing.T, test func(s *server)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAssign(t *testing.T) {
 		before := s.total()
 		s.sleep(24 * time.Hour)
 		if n := s.total() - before; n != 0 {
-			t.Errorf("%d requests in a day in which nothing happened", n)
+			t.Errorf("%d requests in a day without changes", n)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestConflict(t *testing.T) {
 		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.0.0.2 Assigned")
-		if want := "Normal a AddressMoved: it has 10.0.0.1 in place of 10.0.0.2"; !contains(s.events, want) {
+		if want := "Normal a AddressMoved: it has 10.0.0.1 instead of 10.0.0.2"; !contains(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
 		}
 		for _, addr := range []string{"10.9.0.1", "10.9.0.2"} {
@@ -113,8 +113,8 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-// TestMistakenShare has a Service that shares its address change its port by a
-// version of it that cannot be served: nobody else is given that port.
+// TestMistakenShare changes the port of a sharing Service by a version that is
+// refused: no other Service gets that port.
 func TestMistakenShare(t *testing.T) {
 	world(t, func(s *server) {
 		shared := annotate(service.AnnotationShare, "k")
@@ -180,7 +180,7 @@ func TestNotOursAnyMore(t *testing.T) {
 		s.want("a", "")
 		s.want("b", "10.0.0.1 Assigned")
 		if got := s.services["default/a"].Status.Conditions; len(got) != 1 || got[0] != other {
-			t.Errorf("conditions %v, want those of others", got)
+			t.Errorf("conditions %v, want those of other controllers", got)
 		}
 		s.create("a", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeLoadBalancer })
 		s.wait()
@@ -188,8 +188,8 @@ func TestNotOursAnyMore(t *testing.T) {
 	})
 }
 
-// TestReleaseAfterWrite has the server take no write that clears a status: nobody
-// else is given the address.
+// TestReleaseAfterWrite lets the server refuse the write that clears a status: no
+// other Service gets the address.
 func TestReleaseAfterWrite(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
@@ -205,7 +205,7 @@ func TestReleaseAfterWrite(t *testing.T) {
 		s.sleep(time.Hour)
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "AddressConflict")
-		if got, want := s.message("b"), "10.0.0.1 belongs to default/a, which is leaving 10.0.0.1: ask for another address, or give both the same sharing key"; got != want {
+		if got, want := s.message("b"), "10.0.0.1 belongs to default/a, which is releasing 10.0.0.1: ask for another address, or give both the same sharing key"; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.spoil(nil)

@@ -27,13 +27,13 @@ const (
 // pools are the AddressPools.
 type pools struct {
 	objects map[string]*v1alpha1.AddressPool
-	changed bool // since they were compiled
+	changed bool // since the last compile
 
 	inForce []pool.Pool
-	chosen  map[string]selection // by whom those in force may be used
-	faults  map[string]fault     // why others are not in force
+	chosen  map[string]selection // which Services may use the pools in force
+	faults  map[string]fault     // why other pools are not in force
 
-	stale bool // a status may have to be written
+	stale bool // a status may be outdated
 	after time.Time
 	busy  map[string]bool // being written
 }
@@ -41,7 +41,7 @@ type pools struct {
 // fault is why a pool is not in force.
 type fault struct{ reason, message string }
 
-// selection is the selectors of a pool.
+// selection selects the Services that may use a pool.
 type selection struct {
 	services, namespaces service.Selectors
 	names                []v1alpha1.Namespace
@@ -52,9 +52,9 @@ func newPools() *pools {
 }
 
 func (p *pools) set(o *v1alpha1.AddressPool) {
-	was := p.objects[o.Name]
+	prev := p.objects[o.Name]
 	p.objects[o.Name] = o
-	p.changed = p.changed || was == nil || was.UID != o.UID || !reflect.DeepEqual(was.Spec, o.Spec)
+	p.changed = p.changed || prev == nil || prev.UID != o.UID || !reflect.DeepEqual(prev.Spec, o.Spec)
 	p.stale = true
 }
 
@@ -63,8 +63,8 @@ func (p *pools) remove(name string) {
 	p.changed = true
 }
 
-// compile puts pools in force, the oldest first: one that overlaps an older one is
-// left out. It reports whether there was anything to do.
+// compile puts pools in force, oldest first, except pools that overlap an older one. It
+// reports whether the pools had changed.
 func (p *pools) compile() bool {
 	if !p.changed {
 		return false
@@ -90,8 +90,8 @@ func (p *pools) compile() bool {
 	return true
 }
 
-// refuse is for pools that were compiled and yet cannot be in force together: all say
-// so, and what was in force before stays so until one of them is changed.
+// refuse handles compiled pools that the allocator refuses: all report the error, and the
+// previous pools stay in force until one is changed.
 func (p *pools) refuse(err error) {
 	for name := range p.objects {
 		p.faults[name] = fault{reasonInvalid, err.Error()}
@@ -99,7 +99,7 @@ func (p *pools) refuse(err error) {
 	p.stale = true
 }
 
-// read understands the specification of a pool.
+// read parses the specification of a pool.
 func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 	spec := pool.Pool{
 		Name: o.Name, Priority: int(o.Spec.Priority), AvoidBuggyIPs: o.Spec.AvoidBuggyIPs,
@@ -125,8 +125,8 @@ func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 	return spec, selection{services, namespaces, o.Spec.Namespaces}, errors.Join(mistakes...)
 }
 
-// selects reports whether a Service, whose namespace has these labels, may use a
-// pool that is in force.
+// selects reports whether a Service may use a pool in force. namespace is the labels of
+// the Service's namespace.
 func (p *pools) selects(name string, s *corev1.Service, namespace labels.Set) bool {
 	by, ok := p.chosen[name]
 	if !ok || !by.services.Match(s.Labels) {

@@ -24,7 +24,7 @@ func TestPools(t *testing.T) {
 			p.NamespaceSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"team": "c"}}}
 		}, "10.2.0.0/24")
 		s.sleep(time.Second)
-		s.createPool("B", nil, "10.1.0.200-10.1.0.210") // younger, and first by its name
+		s.createPool("B", nil, "10.1.0.200-10.1.0.210") // younger, but first by name
 		s.create("b", func(o *corev1.Service) { o.Labels = map[string]string{"tier": "b"} })
 		s.create("a")
 		s.create("c", annotate(service.AnnotationPool, "c"))
@@ -38,9 +38,9 @@ func TestPools(t *testing.T) {
 
 		const overlap = `pool "B" (10.1.0.200-10.1.0.210) and pool "b" (10.1.0.0/24) overlap: remove the common addresses from one of them`
 		for name, want := range map[string]struct{ usage, ready, message string }{
-			"a": {"1/2", "True", "Services are given addresses of it"},
-			"b": {"1/256, 0/2^64", "True", "Services are given addresses of it"},
-			"c": {"1/256", "True", "Services are given addresses of it"},
+			"a": {"1/2", "True", "Services get addresses from it"},
+			"b": {"1/256, 0/2^64", "True", "Services get addresses from it"},
+			"c": {"1/256", "True", "Services get addresses from it"},
 			"B": {"", "False", overlap},
 		} {
 			status := s.pool(name).Status
@@ -59,13 +59,13 @@ func TestPools(t *testing.T) {
 			t.Errorf("conflicts %q", got)
 		}
 
-		// The older one goes: the younger is put in force. Its Service keeps what it has.
+		// After the older pool is deleted, the younger is in force. The Service keeps its addresses.
 		s.deletePool("b")
 		s.wait()
 		s.want("b", "10.1.0.0 AddressNotInPool")
 		s.watch(func(st *state) {
 			if _, refused := st.count(); refused["AddressNotInPool"] != 1 {
-				t.Errorf("%v Services lack something, want b", refused)
+				t.Errorf("refused Services %v, want b", refused)
 			}
 		})
 		if got := s.pool("B").Status; got.Usage != "0/11" || got.Conflicts != nil {
@@ -74,7 +74,7 @@ func TestPools(t *testing.T) {
 	})
 }
 
-// TestPace has many Services come one after the other, while some wait already.
+// TestPace creates many Services one after another while some are waiting.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -84,7 +84,7 @@ func TestPace(t *testing.T) {
 		}
 		stop := s.start()
 		s.wait()
-		if s.most > mostWrites+1 { // and one of the pool
+		if s.most > mostWrites+1 { // plus one of the pool
 			t.Errorf("%d requests at once", s.most)
 		}
 		before := s.written("pool a")

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// publishEvery is the least time between two writes of the status of a pool.
+	// publishEvery is the minimum interval of writes of pools' statuses.
 	publishEvery = time.Second
-	// publishAgain is the pause after a write that the server did not take.
+	// publishAgain is the pause after a failed write.
 	publishAgain = 10 * time.Second
-	// mostConflicts is how many sentences a status has at most.
+	// mostConflicts limits the sentences in a status.
 	mostConflicts = 10
 )
 
-// poolWrite is the status of a pool that is to be written.
+// poolWrite is a status of a pool to write.
 type poolWrite struct {
 	read   *v1alpha1.AddressPool
 	status v1alpha1.AddressPoolStatus
 }
 
-// duePools are the statuses of pools to be written now, and when to look again.
+// duePools returns the statuses of pools to write now, and when to call it again.
 func (st *state) duePools(now time.Time) (writes []poolWrite, next time.Time) {
 	p := st.pools
 	switch {
@@ -54,8 +54,8 @@ func (st *state) duePools(now time.Time) (writes []poolWrite, next time.Time) {
 	return writes, time.Time{}
 }
 
-// donePool is told that a write has ended. If it was in vain, or something has
-// changed meanwhile, it is seen to again.
+// donePool handles the end of a write. It schedules another if the write failed or the
+// pools have changed meanwhile.
 func (st *state) donePool(name string, err error, now time.Time) {
 	delete(st.pools.busy, name)
 	st.pools.stale = true
@@ -64,8 +64,8 @@ func (st *state) donePool(name string, err error, now time.Time) {
 	}
 }
 
-// conflicts are sentences about Services that are not Herald's and have addresses
-// of pools, by pool.
+// conflicts returns, by pool, sentences about Services of other controllers that have
+// addresses of the pool.
 func (st *state) conflicts() map[string][]string {
 	found := make(map[string][]string)
 	for key, e := range st.entries {
@@ -74,7 +74,7 @@ func (st *state) conflicts() map[string][]string {
 		}
 		for _, addr := range st.addresses.Addresses(key) {
 			if name, ok := st.addresses.PoolOf(addr); ok {
-				found[name] = append(found[name], fmt.Sprintf("Service %s, which is not Herald's, has %s: nobody else is given it", key, addr))
+				found[name] = append(found[name], fmt.Sprintf("Service %s of another controller has %s: no other Service gets it", key, addr))
 			}
 		}
 	}
@@ -87,14 +87,14 @@ func (st *state) conflicts() map[string][]string {
 	return found
 }
 
-// poolStatus is the status that a pool should have.
+// poolStatus returns the desired status of a pool.
 func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now time.Time) v1alpha1.AddressPoolStatus {
 	s := v1alpha1.AddressPoolStatus{ObservedGeneration: o.Generation, Conflicts: conflicts}
 	ready := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: o.Generation,
-		Reason: reasonInForce, Message: "Services are given addresses of it",
+		Reason: reasonInForce, Message: "Services get addresses from it",
 	}
-	if f, left := st.pools.faults[o.Name]; left {
+	if f, faulty := st.pools.faults[o.Name]; faulty {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.reason, f.message
 		s.Conflicts = append([]string{f.message}, conflicts...)
 	} else {
@@ -117,8 +117,7 @@ func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now tim
 	return s
 }
 
-// usage counts the addresses of one family of a pool that is in force, nil if it
-// has none.
+// usage counts the addresses of one family of a pool in force; nil if it has none.
 func (st *state) usage(name string, f pool.Family) *v1alpha1.Usage {
 	u := st.addresses.Usage(name, f)
 	if u.Capacity.Sign() == 0 {
@@ -127,7 +126,7 @@ func (st *state) usage(name string, f pool.Family) *v1alpha1.Usage {
 	return &v1alpha1.Usage{Capacity: u.Capacity.String(), Used: u.Used}
 }
 
-// abbreviate writes what is too long for a column as a power of two, if it is one.
+// abbreviate writes a long number as a power of two, if it is one.
 func abbreviate(number string) string {
 	n, ok := new(big.Int).SetString(number, 10)
 	if !ok || len(number) <= 7 || n.BitLen() == 0 || n.TrailingZeroBits() != uint(n.BitLen()-1) {

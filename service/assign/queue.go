@@ -15,36 +15,36 @@ import (
 
 // Pauses between writes of one status.
 const (
-	// A write that the server did not take is repeated after a pause that grows.
+	// A failed write is retried after a growing pause.
 	retryFirst, retryLast = 100 * time.Millisecond, 30 * time.Second
-	// Where somebody else changes what the writer has written, it is written again
-	// after a pause that grows, until there is peace for a while.
+	// A status that another client edits is written again after a growing pause. The pause
+	// resets after a time without edits.
 	spoiledFirst, spoiledLast, spoiledPeace = time.Second, time.Minute, 10 * time.Minute
 )
 
 const (
-	// patience is how long nobody has to announce a Service before that is told: where an address moves, who has
-	// it tells so up to five seconds after who had it.
+	// patience delays "not announced": during a move the new holder may report up to five seconds after the old
+	// one.
 	patience = 6 * time.Second
-	// Of the statuses that differ in who announces alone, portion are written every portionEvery.
+	// Statuses that differ only in the announcing nodes are written in portions, one every portionEvery.
 	portion, portionEvery = 20, 200 * time.Millisecond
 )
 
-// delivery is how the writing of one status goes on.
+// delivery is the progress of writing one status.
 type delivery struct {
-	waiting  bool // it is among those of the state
-	busy     bool // a write is under way
-	awaiting bool // it is among those of the nodes, as others announce it
+	waiting  bool // it is in state.waiting
+	busy     bool // a write is pending
+	awaiting bool // it is in nodes.waiting: its announcing nodes have changed
 	failures int  // in a row
 	after    time.Time
-	patience time.Time // until when that nobody announces it is not told
+	patience time.Time // until when "not announced" is delayed
 
-	wrote   *corev1.Service // its status after the last write that the server took
-	spoiled int             // how often somebody else changed that
-	last    time.Time       // when that was
+	wrote   *corev1.Service // the status after the last successful write
+	spoiled int             // number of edits of that by other clients
+	last    time.Time       // time of the last edit
 }
 
-// enqueue has the status of a Service written.
+// enqueue schedules the writing of a Service's status.
 func (st *state) enqueue(key string, e *entry) {
 	if !e.waiting {
 		e.waiting = true
@@ -52,7 +52,7 @@ func (st *state) enqueue(key string, e *entry) {
 	}
 }
 
-// await has the status of a Service written because others announce it, when that is due.
+// await schedules the writing of a Service's status in a later portion, as its announcing nodes have changed.
 func (st *state) await(key string, e *entry) {
 	if !e.awaiting {
 		e.awaiting = true
@@ -60,8 +60,8 @@ func (st *state) await(key string, e *entry) {
 	}
 }
 
-// portions has some of those written that are waiting, and returns when to look again. All at once they would keep a
-// server busy whenever a node that announces ten thousand leaves and returns.
+// portions schedules the next portion of awaiting statuses and returns when to call it again. All at once would overload
+// the server whenever a node that announces ten thousand Services leaves and returns.
 func (st *state) portions(now time.Time) time.Time {
 	n := st.nodes
 	switch {
@@ -94,25 +94,25 @@ func (st *state) portions(now time.Time) time.Time {
 	return n.next
 }
 
-// lost is whether somebody announces a Service by its status, and nobody any more.
+// lost reports whether the status of a Service names announcing nodes, but no node announces it any more.
 func (st *state) lost(key string, e *entry) bool {
-	is, want := announcedOf(e.service), st.announced(key)
-	return is != nil && is.Status == metav1.ConditionTrue && want != nil && want.Status == metav1.ConditionFalse
+	present, want := announcedOf(e.service), st.announced(key)
+	return present != nil && present.Status == metav1.ConditionTrue && want != nil && want.Status == metav1.ConditionFalse
 }
 
-// write is a status to be written, and what to tell of it.
+// write is a status to write, with its events.
 type write struct {
 	key    string
 	read   *corev1.Service
 	status corev1.ServiceStatus
 	events []kube.Event
-	// assigns: it has addresses that the Service had not.
+	// assigns reports that it has new addresses.
 	assigns bool
-	// refusal is why the Service lacks something, empty if it does not or that was known.
+	// refusal is the new reason of an unmet request; empty if there is none or it was known.
 	refusal string
 }
 
-// due are the writes to be made now, n at most, and when the next may be due.
+// due returns at most n writes to make now, and when the next may be due.
 func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 	keep := st.waiting[:0]
 	for _, key := range st.waiting {
@@ -121,7 +121,7 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 			continue
 		}
 		switch {
-		case e.busy: // its end looks again
+		case e.busy: // done decides it again
 			keep = append(keep, key)
 		case now.Before(e.after):
 			keep = append(keep, key)
@@ -137,9 +137,9 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 	return writes, next
 }
 
-// done is told of the end of a write, with the Service as it is then or an error,
-// and with the newest version that is known.
-func (st *state) done(w *write, err error, is, latest *corev1.Service, now time.Time) {
+// done handles the end of a write: the written version of the Service, or an error. latest
+// is the newest known version.
+func (st *state) done(w *write, err error, written, latest *corev1.Service, now time.Time) {
 	e := st.entries[w.key]
 	if e == nil || e.service.UID != w.read.UID {
 		return
@@ -148,13 +148,13 @@ func (st *state) done(w *write, err error, is, latest *corev1.Service, now time.
 	st.changed[w.key] = true
 	switch {
 	case err == nil:
-		e.failures, e.wrote = 0, &corev1.Service{Status: is.Status}
+		e.failures, e.wrote = 0, &corev1.Service{Status: written.Status}
 		if e.service.ResourceVersion == w.read.ResourceVersion {
-			e.service = is
+			e.service = written
 		}
 	case apierrors.IsNotFound(err):
 		st.remove(w.key)
-	default: // perhaps it was taken, though
+	default: // the write may have succeeded nevertheless
 		e.retry(now)
 		if apierrors.IsConflict(err) && latest != nil && latest.UID == e.service.UID {
 			e.service = latest
@@ -167,8 +167,8 @@ func (d *delivery) retry(now time.Time) {
 	d.failures++
 }
 
-// observeVersion takes in a newer version, in which somebody else may have changed what
-// was written.
+// observeVersion delays the next write if another client has edited the written status in
+// version s.
 func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
 	if e.wrote == nil || e.busy || !e.intact(e.service) || e.intact(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
@@ -181,7 +181,7 @@ func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
 	e.spoiled++
 }
 
-// intact reports whether s has what was written.
+// intact reports whether s still has the written status.
 func (e *entry) intact(s *corev1.Service) bool {
 	return slices.Equal(service.StatusAddresses(s), service.StatusAddresses(e.wrote)) &&
 		sameCondition(conditionOf(s), conditionOf(e.wrote)) && sameCondition(announcedOf(s), announcedOf(e.wrote))

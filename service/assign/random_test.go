@@ -14,15 +14,15 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// TestRandom has Services and pools come, change and go, requests fail in all ways
-// and writers die, and looks at every version of every Service: none ever has an
-// address that is another's.
+// TestRandom creates, changes and deletes Services and pools, lets requests fail in all
+// ways, and kills writers. It checks every version of every Service: none ever has an
+// address of another.
 func TestRandom(t *testing.T) {
 	randomly(t, false)
 }
 
-// TestRandomLate is TestRandom with requests that are done a second after their
-// writer died: what that breaks is mended.
+// TestRandomLate is TestRandom with requests that take effect a second after their
+// writer died: the damage is repaired.
 func TestRandomLate(t *testing.T) {
 	randomly(t, true)
 }
@@ -34,7 +34,7 @@ func randomly(t *testing.T, late bool) {
 		synctest.Test(t, func(t *testing.T) { served += random(t, seed, late) })
 	}
 	if served < seeds {
-		t.Errorf("%d Services are served in %d runs: little is shown", served, seeds)
+		t.Errorf("%d Services are served in %d runs: too few for a test", served, seeds)
 	}
 }
 
@@ -90,7 +90,7 @@ func random(t *testing.T, seed uint64, late bool) (served int) {
 		case ours && c == nil, !ours && (c != nil || len(service.StatusAddresses(o)) > 0):
 			t.Errorf("seed %d: %s has %v, and the condition %v", seed, key, service.StatusAddresses(o), c)
 		case ours && c.Status == metav1.ConditionTrue && len(service.StatusAddresses(o)) == 0:
-			t.Errorf("seed %d: %s has no address, and is said to have", seed, key)
+			t.Errorf("seed %d: %s has no address, but its condition says that it has", seed, key)
 		case ours && c.Status == metav1.ConditionTrue:
 			served++
 		}
@@ -99,11 +99,11 @@ func random(t *testing.T, seed uint64, late bool) (served int) {
 		t.Errorf("seed %d: two Services have %v in the end", seed, s.doubles)
 	}
 	if wrong := s.checkAnnounced(); len(wrong) > 0 {
-		t.Errorf("seed %d: who announces Services is said otherwise than told: %q", seed, wrong)
+		t.Errorf("seed %d: conditions contradict the reports: %q", seed, wrong)
 	}
 	s.mu.Unlock()
 
-	// All is as it should be: another writer finds nothing to do.
+	// Everything is consistent: another writer finds nothing to do.
 	stop()
 	before := s.total()
 	stop = s.start()
@@ -115,7 +115,7 @@ func random(t *testing.T, seed uint64, late bool) (served int) {
 	return served
 }
 
-// someEdit changes something about a Service.
+// someEdit changes a Service.
 func someEdit(r *rand.Rand) func(*corev1.Service) {
 	switch r.IntN(9) {
 	case 0:

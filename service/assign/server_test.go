@@ -34,22 +34,22 @@ type server struct {
 	mu       sync.Mutex
 	version  int
 	services map[string]*corev1.Service
-	edited   map[string]time.Time // by those that use it
+	edited   map[string]time.Time // time of the last edit of a Service by a test
 	pools    map[string]*v1alpha1.AddressPool
 	spaces   map[string]*corev1.Namespace
 	nodes    map[string]*corev1.Node
-	states   map[string]*v1alpha1.NodeStatus // of nodes
+	states   map[string]*v1alpha1.NodeStatus // by node
 	events   []string
-	writes   map[string]int // of a status, by the key of the Service or "pool " and its name
+	writes   map[string]int // writes of statuses, by the key of the Service, or "pool " and the name
 	watch    func(func(*state))
 
-	// doubles are addresses that two Services had at once though they do not share.
+	// doubles are addresses that two Services had at once without sharing.
 	doubles []string
-	// under is how many requests are under way, most how many were at once.
+	// under counts the pending requests, most is its maximum.
 	under, most int
-	// trouble may spoil a request: it returns an error before or after it is done.
+	// trouble returns errors of a request before or after it takes effect.
 	trouble func(key string) (before, after error)
-	late    sync.WaitGroup // requests that are done after their sender gave them up
+	late    sync.WaitGroup // requests that take effect after their sender gave up
 }
 
 func newServer(t *testing.T) *server {
@@ -63,8 +63,8 @@ func newServer(t *testing.T) *server {
 
 var options = Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Identity: "n1"}
 
-// start has a writer work until the function that is returned is called. It hears
-// of changes in their order, and a little late.
+// start runs a writer until stop is called. It receives changes in order, with a short
+// delay.
 func (s *server) start() (stop func()) {
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d := newWriter(log, s, options, new(counts))
@@ -91,7 +91,7 @@ func (s *server) start() (stop func()) {
 		select {
 		case news <- f:
 		default:
-			panic("the writer hears of nothing")
+			panic("the writer does not receive events")
 		}
 	}
 	d.latest = func(key string) (*corev1.Service, bool) {
@@ -129,37 +129,37 @@ func (s *server) put(o *corev1.Service) *corev1.Service {
 	if o.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		o.Status.LoadBalancer.Ingress = nil
 	}
-	was := s.services[kube.Key(o)]
+	prev := s.services[kube.Key(o)]
 	s.services[kube.Key(o)] = o
 	s.watch(func(st *state) { st.setService(o, time.Now()) })
-	s.check(was, o)
+	s.check(prev, o)
 	return o
 }
 
-// check looks for another Service with an address that this one has not had before.
-func (s *server) check(was, o *corev1.Service) {
+// check looks for another Service that has a new address of this one.
+func (s *server) check(prev, o *corev1.Service) {
 	for key, other := range s.services {
-		// The writer cannot have heard yet of what has just been asked for.
+		// The writer cannot have received the latest edits yet.
 		if key == kube.Key(o) || time.Since(s.edited[key]) < 50*time.Millisecond {
 			continue
 		}
 		for _, addr := range service.StatusAddresses(o) {
-			if slices.Contains(service.StatusAddresses(other), addr) && !(was != nil && slices.Contains(service.StatusAddresses(was), addr)) && collide(o, other) {
+			if slices.Contains(service.StatusAddresses(other), addr) && !(prev != nil && slices.Contains(service.StatusAddresses(prev), addr)) && collide(o, other) {
 				s.doubles = append(s.doubles, fmt.Sprintf("%s of %s and %s", addr, kube.Key(o), key))
 			}
 		}
 	}
 }
 
-// collide reports whether two Services cannot have the same address, not even while
-// one of them is about to get another.
+// collide reports whether two Services cannot have the same address, even while one
+// of them is about to get another.
 func collide(a, b *corev1.Service) bool {
 	x, _ := service.Scope{}.ClaimOf(a)
 	y, _ := service.Scope{}.ClaimOf(b)
 	return x.Share == "" && y.Share == "" || slices.ContainsFunc(x.Ports, func(p pool.Port) bool { return slices.Contains(y.Ports, p) })
 }
 
-// create makes a Service, or changes it if there is one.
+// create creates or changes a Service.
 func (s *server) create(name string, edit ...func(*corev1.Service)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *server) delete(name string) {
 	}
 }
 
-// createPool makes a pool, or changes it if there is one.
+// createPool creates or changes a pool.
 func (s *server) createPool(name string, edit func(*v1alpha1.AddressPoolSpec), addresses ...v1alpha1.AddressRange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,17 +231,17 @@ var (
 	errConflict = apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "", errors.New("not the newest version"))
 	errGone     = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, "")
 	errCut      = errors.New("the connection was cut")
-	errLate     = errors.New("the connection was cut, and the request is on its way")
+	errLate     = errors.New("the connection was cut, and the request takes effect later")
 )
 
-// spoil has requests spoiled from now on; nil: not any more.
+// spoil sets the source of errors; nil ends them.
 func (s *server) spoil(trouble func(key string) (before, after error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trouble = trouble
 }
 
-// request takes a while, and may be spoiled.
+// request performs a request after a delay, with possible errors.
 func (s *server) request(ctx context.Context, key string, do func() error) error {
 	var before, after error
 	s.mu.Lock()
@@ -267,7 +267,7 @@ func (s *server) request(ctx context.Context, key string, do func() error) error
 			time.Sleep(time.Second)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			_ = do() // nobody hears of it
+			_ = do() // the result is lost
 		})
 	}
 	if before != nil {
@@ -283,7 +283,7 @@ func (s *server) request(ctx context.Context, key string, do func() error) error
 	return after
 }
 
-func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, status corev1.ServiceStatus) (is *corev1.Service, err error) {
+func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, status corev1.ServiceStatus) (written *corev1.Service, err error) {
 	key := kube.Key(read)
 	err = s.request(ctx, key, func() error {
 		o := s.services[key]
@@ -295,10 +295,10 @@ func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, s
 		}
 		o = o.DeepCopy()
 		o.Status.LoadBalancer, o.Status.Conditions = status.LoadBalancer, status.Conditions
-		is = s.put(o)
+		written = s.put(o)
 		return nil
 	})
-	return is, err
+	return written, err
 }
 
 func (s *server) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, status v1alpha1.AddressPoolStatus) error {
@@ -321,7 +321,7 @@ func (s *server) WriteEvent(ctx context.Context, e kube.Event) error {
 	return nil
 }
 
-// has is the addresses and the condition of a Service.
+// has returns the addresses and the condition's reason of a Service.
 func (s *server) has(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +339,7 @@ func (s *server) has(name string) string {
 	return strings.Join(words, " ")
 }
 
-// message is that of the condition of a Service.
+// message returns the message of a Service's condition.
 func (s *server) message(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,10 +349,10 @@ func (s *server) message(name string) string {
 	return ""
 }
 
-func (s *server) want(name, has string) {
+func (s *server) want(name, want string) {
 	s.t.Helper()
-	if got := s.has(name); got != has {
-		s.t.Errorf("%s has %q, want %q", name, got, has)
+	if got := s.has(name); got != want {
+		s.t.Errorf("%s has %q, want %q", name, got, want)
 	}
 }
 
@@ -362,14 +362,14 @@ func (s *server) pool(name string) *v1alpha1.AddressPool {
 	return s.pools[name]
 }
 
-// written is how often the status of a Service, or "pool " and its name, was written.
+// written counts the writes of the status of a Service, or of a pool by "pool " and its name.
 func (s *server) written(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes[key]
 }
 
-// total is how many writes there were.
+// total counts all writes and events.
 func (s *server) total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,10 +379,10 @@ func (s *server) total() (n int) {
 	return n + len(s.events)
 }
 
-// wait lets time pass until nothing happens any more, which is soon.
+// wait lets time pass until all work is done.
 func (s *server) wait() { s.sleep(5 * time.Second) }
 
-// sleep lets time pass, and then all that is under way come to its end.
+// sleep lets time pass, then waits for pending work.
 func (s *server) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -20,8 +20,8 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// state knows who has which address, and what the server has been told of it. It has
-// no clock and sends nothing. It is not safe for concurrent use.
+// state is the assignments of addresses to Services, and the progress of writing them. It
+// has no clock and sends nothing. It is not safe for concurrent use.
 type state struct {
 	scope service.Scope
 
@@ -29,24 +29,24 @@ type state struct {
 	pools      *pools
 	namespaces map[string]labels.Set
 	nodes      *nodes
-	events     *rate.Limiter     // of who announces
+	events     *rate.Limiter     // for events about announcing nodes
 	entries    map[string]*entry // by the key of the Service
 
-	open    bool            // all there was is known and taken over
-	changed map[string]bool // who is to be decided about
-	refused map[string]bool // who lacks something
-	freed   bool            // those may be given it now
-	waiting []string        // whose status is to be written, in the order of discovery
+	open    bool            // all objects are known and adopted
+	changed map[string]bool // Services to decide
+	refused map[string]bool // Services with unmet requests
+	freed   bool            // a refused Service may succeed now
+	waiting []string        // Services with a status to write, in order of discovery
 }
 
 // entry is one Service.
 type entry struct {
-	service *corev1.Service // the newest version that is known
-	claim   pool.Claim      // on which it has its addresses
-	refusal *pool.Refusal   // why it has not got what it asks for
-	// leaving are addresses that it has no more, but has by its status. A write that
-	// is under way cannot add others: the Service would have to change for that, and
-	// a write on top of its older version fails.
+	service *corev1.Service // the newest known version
+	claim   pool.Claim      // the claim that holds its addresses
+	refusal *pool.Refusal   // why its request is not met
+	// leaving are addresses that it has lost, but that its status still has. A pending
+	// write cannot add others: that would need a change of the Service, after which a
+	// write for its older version fails.
 	leaving map[netip.Addr]pool.Claim
 	delivery
 }
@@ -60,8 +60,8 @@ func newState(o Options) *state {
 	}
 }
 
-// count is how many Services are Herald's, and how many of these lack something, by
-// the reason in their condition.
+// count returns the number of Herald's Services, and the number with an unmet
+// request, by the reason in their condition.
 func (st *state) count() (services int, refused map[string]int) {
 	refused = make(map[string]int)
 	for key, e := range st.entries {
@@ -78,7 +78,7 @@ func (st *state) count() (services int, refused map[string]int) {
 
 func (st *state) ours(s *corev1.Service) bool { return st.scope.Ours(s) }
 
-// setService is told of a Service that is new or has changed.
+// setService handles a new or changed Service.
 func (st *state) setService(s *corev1.Service, now time.Time) {
 	key := kube.Key(s)
 	e := st.entries[key]
@@ -100,14 +100,14 @@ func (st *state) setService(s *corev1.Service, now time.Time) {
 	st.changed[key] = true
 }
 
-// deleteService is told of a Service that is gone.
+// deleteService handles the deletion of a Service.
 func (st *state) deleteService(s *corev1.Service, _ time.Time) {
 	if st.entries[kube.Key(s)] != nil {
 		st.remove(kube.Key(s))
 	}
 }
 
-// remove makes the addresses of a Service that is gone free.
+// remove frees the addresses of a deleted Service.
 func (st *state) remove(key string) {
 	st.freeLeaving(st.entries[key])
 	st.addresses.Release(key)
@@ -128,13 +128,13 @@ func (st *state) setPool(p *v1alpha1.AddressPool, _ time.Time) { st.pools.set(p)
 
 func (st *state) deletePool(p *v1alpha1.AddressPool, _ time.Time) { st.pools.remove(p.Name) }
 
-// adopt takes over all addresses that Services have, those of the oldest first.
+// adopt adopts the addresses of all Services, oldest first.
 func (st *state) adopt() {
 	st.replacePools()
 	for _, key := range st.byAge(maps.Keys(st.entries)) {
 		e := st.entries[key]
 		e.claim, _ = st.claimOf(e.service)
-		// What is another's is given up when it is decided about.
+		// Addresses of other Services are given up in decide.
 		_ = st.addresses.Adopt(e.claim, service.StatusAddresses(e.service))
 	}
 	for key, e := range st.entries {
@@ -143,7 +143,7 @@ func (st *state) adopt() {
 	st.open = true
 }
 
-// byAge orders Services by their age, those of the same second by name.
+// byAge orders Services by age, then by name.
 func (st *state) byAge(keys func(func(string) bool)) []string {
 	return slices.SortedFunc(keys, func(a, b string) int {
 		x, y := st.entries[a].service, st.entries[b].service
@@ -151,8 +151,8 @@ func (st *state) byAge(keys func(func(string) bool)) []string {
 	})
 }
 
-// assign decides about all who have changed, and then about who may be helped by
-// what became free.
+// assign decides all changed Services, then the refused ones if addresses have become
+// free.
 func (st *state) assign() {
 	if !st.open {
 		st.adopt()
@@ -163,16 +163,16 @@ func (st *state) assign() {
 			st.freed = false
 			maps.Copy(st.changed, st.refused)
 		}
-		now := st.byAge(maps.Keys(st.changed))
+		keys := st.byAge(maps.Keys(st.changed))
 		clear(st.changed)
-		for _, key := range now {
+		for _, key := range keys {
 			st.decide(key, st.entries[key])
 		}
 	}
 }
 
-// replacePools has addresses given from the pools as they are now, and everybody
-// decided about if these have changed.
+// replacePools passes changed pools to the allocator and marks all Services as
+// changed.
 func (st *state) replacePools() {
 	if !st.pools.compile() {
 		return
@@ -187,14 +187,14 @@ func (st *state) replacePools() {
 	st.pools.stale = true
 }
 
-// claimOf is what a Service asks for, and of which pools.
+// claimOf returns the claim of a Service, including the pools that it may use.
 func (st *state) claimOf(s *corev1.Service) (pool.Claim, error) {
 	c, err := st.scope.ClaimOf(s)
 	c.SelectedBy = func(name string) bool { return st.pools.selects(name, s, st.namespaces[s.Namespace]) }
 	return c, err
 }
 
-// decide gives a Service what it asks for as far as that can be.
+// decide assigns the requested addresses to a Service, as far as possible.
 func (st *state) decide(key string, e *entry) {
 	before, held, leaving := st.held(key, e), e.claim, e.leaving
 	st.freeLeaving(e)
@@ -203,9 +203,9 @@ func (st *state) decide(key string, e *entry) {
 	case !st.ours(e.service):
 		st.keepForeign(key, e, claim)
 		err = nil
-	case err != nil: // it keeps what it has, on its new terms
+	case err != nil: // it keeps its addresses, with its new ports and sharing key
 		_ = st.addresses.Adopt(claim, st.addresses.Addresses(key))
-	case e.service.DeletionTimestamp != nil: // so does it until it is gone
+	case e.service.DeletionTimestamp != nil: // likewise until it is deleted
 		_ = st.addresses.Adopt(claim, st.addresses.Addresses(key))
 	default:
 		_, err = st.addresses.Assign(claim)
@@ -215,7 +215,7 @@ func (st *state) decide(key string, e *entry) {
 	st.keepLeaving(key, e, held, leaving)
 
 	after := st.held(key, e)
-	if len(before) > 0 && !sameTerms(held, e.claim) || slices.ContainsFunc(before, func(a netip.Addr) bool { return !slices.Contains(after, a) }) {
+	if len(before) > 0 && !sameSharing(held, e.claim) || slices.ContainsFunc(before, func(a netip.Addr) bool { return !slices.Contains(after, a) }) {
 		st.freed = true
 	}
 	if !slices.Equal(before, after) {
@@ -225,11 +225,11 @@ func (st *state) decide(key string, e *entry) {
 	if st.lacks(key, e) {
 		st.refused[key] = true
 	}
-	told := !st.ours(e.service) || e.service.DeletionTimestamp != nil || sameCondition(announcedOf(e.service), st.announced(key))
+	current := !st.ours(e.service) || e.service.DeletionTimestamp != nil || sameCondition(announcedOf(e.service), st.announced(key))
 	switch {
 	case st.differs(key, e):
 		st.enqueue(key, e)
-	case !told:
+	case !current:
 		st.await(key, e)
 	default:
 		e.waiting, e.awaiting, e.patience = false, false, time.Time{}
@@ -239,8 +239,8 @@ func (st *state) decide(key string, e *entry) {
 	}
 }
 
-// keepForeign is for a Service that is not Herald's. If it was, it has no addresses any
-// more. If it never was, nobody else is given those that it has all the same.
+// keepForeign handles a Service of another controller. If it was Herald's before, it loses
+// its addresses. Otherwise its addresses are reserved, so that no other Service gets them.
 func (st *state) keepForeign(key string, e *entry, claim pool.Claim) {
 	if hasCondition(e.service) {
 		st.addresses.Release(key)
@@ -249,38 +249,38 @@ func (st *state) keepForeign(key string, e *entry, claim pool.Claim) {
 	_ = st.addresses.Adopt(claim, service.StatusAddresses(e.service))
 }
 
-// lacks reports whether a Service of Herald's may be given more some day.
+// lacks reports whether a Service of Herald's has an unmet request.
 func (st *state) lacks(key string, e *entry) bool {
 	return st.ours(e.service) && e.service.DeletionTimestamp == nil &&
 		(e.refusal != nil || len(st.addresses.Addresses(key)) < len(e.claim.Families))
 }
 
-// held are all addresses that nobody else may have because of a Service.
+// held returns all addresses that a Service blocks: its own and the leaving ones.
 func (st *state) held(key string, e *entry) []netip.Addr {
 	return append(st.addresses.Addresses(key), slices.SortedFunc(maps.Keys(e.leaving), netip.Addr.Compare)...)
 }
 
-// keepLeaving keeps what a Service has lost for as long as the server may say that it has
-// it, on the terms on which it had it, and with the ports that it has now as well.
-// Some were leaving before.
-func (st *state) keepLeaving(key string, e *entry, terms pool.Claim, before map[netip.Addr]pool.Claim) {
-	has := st.addresses.Addresses(key)
+// keepLeaving blocks addresses that a Service has lost while the server may still show them
+// in its status. It blocks them with the sharing key and policy of the claim old, and with
+// the ports of both claims. before are the addresses that were leaving already.
+func (st *state) keepLeaving(key string, e *entry, old pool.Claim, before map[netip.Addr]pool.Claim) {
+	held := st.addresses.Addresses(key)
 	for _, addr := range service.StatusAddresses(e.service) {
-		if _, twice := e.leaving[addr]; twice || slices.Contains(has, addr) {
+		if _, twice := e.leaving[addr]; twice || slices.Contains(held, addr) {
 			continue
 		}
 		c, known := before[addr]
 		if !known {
 			c = pool.Claim{
-				Key: key + ", which is leaving " + addr.String(), Families: []pool.Family{pool.FamilyOf(addr)},
-				Share: terms.Share, Policy: terms.Policy, Ports: terms.Ports,
+				Key: key + ", which is releasing " + addr.String(), Families: []pool.Family{pool.FamilyOf(addr)},
+				Share: old.Share, Policy: old.Policy, Ports: old.Ports,
 			}
 		}
 		with := c
 		with.Ports = slices.Concat(c.Ports, e.claim.Ports)
 		if err := st.addresses.Adopt(with, []netip.Addr{addr}); err != nil {
 			if err := st.addresses.Adopt(c, []netip.Addr{addr}); err != nil {
-				continue // another's, who keeps it
+				continue // it belongs to another Service
 			}
 		}
 		if e.leaving == nil {
@@ -290,7 +290,7 @@ func (st *state) keepLeaving(key string, e *entry, terms pool.Claim, before map[
 	}
 }
 
-// freeLeaving frees what keepLeaving keeps.
+// freeLeaving frees the addresses that keepLeaving blocks.
 func (st *state) freeLeaving(e *entry) {
 	for _, c := range e.leaving {
 		st.addresses.Release(c.Key)
@@ -298,7 +298,7 @@ func (st *state) freeLeaving(e *entry) {
 	e.leaving = nil
 }
 
-// sameTerms reports whether two claims keep others from the same.
-func sameTerms(a, b pool.Claim) bool {
+// sameSharing reports whether two claims exclude the same claims from sharing.
+func sameSharing(a, b pool.Claim) bool {
 	return a.Share == b.Share && a.Policy == b.Policy && reflect.DeepEqual(a.Ports, b.Ports)
 }

@@ -19,11 +19,11 @@ import (
 // Reasons of conditions and events.
 const (
 	ReasonAssigned = "Assigned"
-	// ReasonMoved is that of an event: a Service has another address than before.
+	// ReasonMoved is the reason of the event that a Service has another address.
 	ReasonMoved = "AddressMoved"
 )
 
-// hasCondition reports whether Herald has written of a Service's addresses.
+// hasCondition reports whether Herald has written a Service's status.
 func hasCondition(s *corev1.Service) bool { return conditionOf(s) != nil }
 
 func conditionOf(s *corev1.Service) *metav1.Condition {
@@ -34,7 +34,7 @@ func announcedOf(s *corev1.Service) *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, service.ConditionAnnounced)
 }
 
-// differs reports whether the status of a Service is not as it should be.
+// differs reports whether the addresses or the condition in a Service's status are wrong.
 func (st *state) differs(key string, e *entry) bool {
 	s := e.service
 	switch {
@@ -43,14 +43,14 @@ func (st *state) differs(key string, e *entry) bool {
 	case !st.ours(s):
 		return hasCondition(s)
 	}
-	is, want := conditionOf(s), st.condition(key, e)
-	return !sameCondition(is, &want) ||
+	present, want := conditionOf(s), st.condition(key, e)
+	return !sameCondition(present, &want) ||
 		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(st.addresses.Addresses(key)))
 }
 
-// sameIngress compares what the server has with what is wanted.
-func sameIngress(is, want []corev1.LoadBalancerIngress) bool {
-	return slices.EqualFunc(is, want, func(a, b corev1.LoadBalancerIngress) bool {
+// sameIngress reports whether the present addresses equal the desired ones.
+func sameIngress(present, want []corev1.LoadBalancerIngress) bool {
+	return slices.EqualFunc(present, want, func(a, b corev1.LoadBalancerIngress) bool {
 		return a.IP == b.IP && a.Hostname == "" && (a.IPMode == nil || *a.IPMode == *b.IPMode)
 	})
 }
@@ -64,7 +64,7 @@ func ingress(addrs []netip.Addr) []corev1.LoadBalancerIngress {
 	return list
 }
 
-// condition tells whether a Service has what it asks for.
+// condition returns the condition that reports whether the request of a Service is met.
 func (st *state) condition(key string, e *entry) metav1.Condition {
 	c := metav1.Condition{Type: service.ConditionAssigned, Status: metav1.ConditionFalse}
 	addrs := st.addresses.Addresses(key)
@@ -75,22 +75,22 @@ func (st *state) condition(key string, e *entry) metav1.Condition {
 	for _, addr := range addrs {
 		if _, ok := st.addresses.PoolOf(addr); !ok {
 			c.Reason = string(pool.AddressNotInPool)
-			c.Message = fmt.Sprintf("%s is in no pool any more: add it to one, or ask for another address", addr)
+			c.Message = fmt.Sprintf("%s is in no pool any more: add it to a pool, or ask for another address", addr)
 			return c
 		}
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAssigned, "the Service has the addresses that it asks for"
 	if len(addrs) < len(e.claim.Families) {
-		c.Message = "the Service has an address of one family: of the other, which it does without, no pool has one for it"
+		c.Message = "the Service has an address of one family: no pool has one of the other family, which is optional"
 	}
 	return c
 }
 
-// statusWrite is the write of the status that a Service should have.
+// statusWrite returns the write of the desired status of a Service.
 func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 	s := e.service
 	w := write{key: key, read: s}
-	was := conditionOf(s)
+	prev := conditionOf(s)
 	w.status.Conditions = slices.Clone(s.Status.Conditions)
 	if !st.ours(s) {
 		meta.RemoveStatusCondition(&w.status.Conditions, service.ConditionAssigned)
@@ -105,26 +105,26 @@ func (st *state) statusWrite(key string, e *entry, now time.Time) write {
 
 	had := service.StatusAddresses(s)
 	w.assigns = slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(had, a) })
-	if c.Status == metav1.ConditionFalse && (was == nil || was.Reason != c.Reason || was.Message != c.Message) {
+	if c.Status == metav1.ConditionFalse && (prev == nil || prev.Reason != c.Reason || prev.Message != c.Message) {
 		w.refusal = c.Message
 	}
 	emit := func(kind, reason, message string) {
 		w.events = append(w.events, kube.Event{About: s, Kind: "Service", APIVersion: "v1", Type: kind, Reason: reason, Message: message})
 	}
 	if len(had) > 0 && slices.ContainsFunc(had, func(a netip.Addr) bool { return !slices.Contains(addrs, a) }) {
-		emit(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s in place of %s", enumerate(addrs), enumerate(had)))
+		emit(corev1.EventTypeNormal, ReasonMoved, fmt.Sprintf("it has %s instead of %s", enumerate(addrs), enumerate(had)))
 	}
 	switch {
 	case w.refusal != "":
 		emit(corev1.EventTypeWarning, c.Reason, c.Message)
-	case was != nil && was.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
+	case prev != nil && prev.Status == metav1.ConditionFalse && c.Status == metav1.ConditionTrue:
 		emit(corev1.EventTypeNormal, c.Reason, "it has "+enumerate(addrs))
 	}
-	st.tellAnnounced(&w, now, emit)
+	st.addAnnounced(&w, now, emit)
 	return w
 }
 
-// enumerate lists addresses as prose.
+// enumerate lists addresses in a phrase.
 func enumerate(addrs []netip.Addr) string {
 	if len(addrs) == 0 {
 		return "no address"

@@ -14,10 +14,10 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// mostWrites is how many requests are under way at once.
+// mostWrites limits concurrent writes of Services' statuses.
 const mostWrites = 16
 
-// writer applies changes to a state and sends what it wants written.
+// writer applies changes to a state and sends the resulting writes.
 type writer struct {
 	log      *slog.Logger
 	api      API
@@ -30,9 +30,9 @@ type writer struct {
 
 	mu     sync.Mutex
 	state  *state
-	writes int // under way
+	writes int // pending
 
-	failing atomic.Bool // the last write of a status was not taken
+	failing atomic.Bool // the last write of a status failed
 }
 
 func newWriter(log *slog.Logger, api API, o Options, c *counts) *writer {
@@ -50,18 +50,18 @@ func (d *writer) change(f func(*state)) {
 	wake.Up(d.kick)
 }
 
-// run works until ctx ends. It begins with what the state has been told so far.
+// run works until ctx ends. It begins with the objects that the state has received so far.
 func (d *writer) run(ctx context.Context) {
 	defer d.wg.Wait()
 	wake.Loop(ctx, d.kick, func() time.Time { return d.reconcile(ctx, time.Now()) })
 }
 
-// reconcile decides about all that changed, starts the writes that are due, and returns when
-// to run again if nothing happens; zero means not before something does.
+// reconcile decides all changed Services, starts the writes that are due, and returns when
+// to run again without an event; zero means never.
 func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	heard := d.state.hear(now)
+	reports := d.state.applyReports(now)
 	d.state.assign()
 	portions := d.state.portions(now)
 	writes, next := d.state.due(now, mostWrites-d.writes)
@@ -73,13 +73,13 @@ func (d *writer) reconcile(ctx context.Context, now time.Time) time.Time {
 	for _, w := range poolWrites {
 		d.wg.Go(func() { d.writePool(ctx, w) })
 	}
-	return wake.Earlier(wake.Earlier(next, nextPools), wake.Earlier(heard, portions))
+	return wake.Earlier(wake.Earlier(next, nextPools), wake.Earlier(reports, portions))
 }
 
-// write writes the status of a Service, and tells of it.
+// write writes the status of a Service, then logs it and sends the events.
 func (d *writer) write(ctx context.Context, w *write) {
 	d.counts.serviceWrites.Add(1)
-	is, err := d.api.WriteServiceStatus(ctx, w.read, w.status)
+	written, err := d.api.WriteServiceStatus(ctx, w.read, w.status)
 	switch {
 	case err == nil:
 		d.failing.Store(false)
@@ -95,30 +95,30 @@ func (d *writer) write(ctx context.Context, w *write) {
 	}
 	d.change(func(st *state) {
 		d.writes--
-		// Asked for here, so that it is no older than what the state was told last.
+		// Read under the lock, so that it is not older than the last version that the state received.
 		latest, _ := d.latest(w.key)
-		st.done(w, err, is, latest, time.Now())
+		st.done(w, err, written, latest, time.Now())
 	})
 }
 
-// report logs what a Service was given, and sends the events about it.
+// report logs the result for a Service and sends its events.
 func (d *writer) report(ctx context.Context, w *write) {
 	about := append([]any{"service", w.key}, tenant.OriginOf(w.read).Attrs()...)
 	if w.refusal != "" {
-		d.log.Warn("a Service has not got what it asks for", append(about, "reason", w.refusal)...)
+		d.log.Warn("Service lacks a requested address", append(about, "reason", w.refusal)...)
 	}
 	if w.assigns {
 		var addrs []string
 		for _, i := range w.status.LoadBalancer.Ingress {
 			addrs = append(addrs, i.IP)
 		}
-		d.log.Info("a Service has addresses", append(about, "addresses", addrs)...)
+		d.log.Info("Service has addresses", append(about, "addresses", addrs)...)
 	}
 	for _, e := range w.events {
 		e.Reporter = d.reporter
 		d.counts.eventWrites.Add(1)
 		if err := d.api.WriteEvent(ctx, e); err != nil && ctx.Err() == nil {
-			d.counts.failures.Add(1) // the condition says the same
+			d.counts.failures.Add(1) // not retried: the condition has the same content
 		}
 	}
 }
@@ -132,13 +132,13 @@ func (d *writer) writePool(ctx context.Context, w poolWrite) {
 	d.change(func(st *state) { st.donePool(w.read.Name, err, time.Now()) })
 }
 
-// fail counts that the server took no status, and logs it once until it takes some.
+// fail counts a failed write, and logs the first one after a success.
 func (d *writer) fail(err error) {
 	d.counts.failures.Add(1)
 	if !outdated(err) && !d.failing.Swap(true) {
-		d.log.Warn("cannot tell the Kubernetes API of addresses; trying again", "reason", err)
+		d.log.Warn("cannot write addresses to the Kubernetes API; retrying", "reason", err)
 	}
 }
 
-// outdated: what was to be written is gone, or has changed.
+// outdated reports whether a write failed because its object has changed or is deleted.
 func outdated(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Health tells whether the API server answers. Its JSON is part of what `herald status -o json` prints.
+// Health tells whether the API server answers. Its JSON is part of the output of `herald status -o json`.
 type Health struct {
-	// Troubles are the requests that fail now, by what is requested.
+	// Troubles are the present failures, sorted by About.
 	Troubles []Trouble `json:"troubles,omitempty"`
-	// Answered is when the server last answered a request, in whatever way, zero if it never has. Events of a watch do not count.
+	// Answered is the time of the last answer to a request, errors included; zero means never. Events of watches do not count.
 	Answered time.Time `json:"answered,omitzero"`
 	Requests
 }
@@ -32,9 +32,9 @@ type Requests struct {
 
 // Trouble is a failure of requests that are tried again.
 type Trouble struct {
-	// About is what was requested: a kind in the plural, or the name of an object.
+	// About is the subject of the request: a kind in the plural, or the name of an object.
 	About string `json:"about"`
-	// Reason says what is wrong, for an administrator.
+	// Reason describes the failure for an administrator.
 	Reason string `json:"reason"`
 	// Since is when it began.
 	Since time.Time `json:"since"`
@@ -58,7 +58,7 @@ func (c *Cluster) Health() Health {
 // observer is the context key of the pointer that receives a request's transport error.
 type observer struct{}
 
-// observed returns a context whose requests set *unanswered to their transport error, or to nil after an answer.
+// observed returns a context whose requests set *unanswered to the transport error, or to nil after an answer.
 func observed(ctx context.Context, unanswered *error) context.Context {
 	return context.WithValue(ctx, observer{}, unanswered)
 }

@@ -41,7 +41,7 @@ func TestOptionalKinds(t *testing.T) {
 	})
 }
 
-// TestOlderCluster uses a load-balancing cluster without HTTPLoadBalancers, or one that forbids agents to read them.
+// TestOlderCluster uses a load-balancing cluster without HTTPLoadBalancers, or without the right to read them.
 func TestOlderCluster(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
 		s, c := newStub(t, "36")

@@ -25,7 +25,7 @@ func newFree(avoid bool, steps *int) *free {
 	})}
 }
 
-// add adds a range that overlaps none of the others.
+// add adds a range, which must not overlap the others.
 func (f *free) add(r Range) {
 	if f.skip(r.First) {
 		r.First = f.after(r.First)

@@ -91,7 +91,7 @@ type Port struct {
 // String returns the port in the form 443/TCP.
 func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
-// Claim states which addresses a Service wants, and with which Services it shares them.
+// Claim states the addresses that a Service wants, and the Services that it shares them with.
 type Claim struct {
 	// Key identifies the claim: namespace and name of a Service.
 	Key string

@@ -111,7 +111,7 @@ func newLayout(pools []Pool, steps *int) (*layout, error) {
 	return l, nil
 }
 
-// around returns the pool whose ranges contain addr, even if it avoids addr; nil if there is none.
+// around returns the pool with addr in its ranges, even if the pool avoids addr; nil if there is none.
 func (l *layout) around(addr netip.Addr) *space {
 	for _, s := range l.byPriority {
 		if slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Contains(addr) }) {

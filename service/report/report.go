@@ -1,5 +1,5 @@
-// Package report writes how a node stands to the Kubernetes API, in the [v1alpha1.NodeStatus] of its name: when that
-// changes or somebody else has changed it, and within bounds. At rest it sends nothing.
+// Package report writes the state of a node to the Kubernetes API, in the [v1alpha1.NodeStatus] of the node's name. It
+// writes after changes of the state and after edits by other clients, at a limited rate and size. At rest it sends nothing.
 package report
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Bounds, which the CRD has, too: of a list the sessions or VIPs, the ranges of Services' addresses and the reasons, and
-// the characters of a sentence. All together are less than etcd takes.
+// Limits, equal to the limits of the CRD: sessions or VIPs in a list, ranges of Services' addresses, reasons, and the
+// characters of a sentence. An object at all limits fits into etcd.
 const mostListed, mostRanges, mostReasons, longest = 256, 4000, 64, 256
 
-// Address is one that Services have.
+// Address is the state of an address of Services on this node.
 type Address struct {
 	Addr netip.Addr
-	// Announced: a peer was sent a route to it.
+	// Announced reports that a peer has received a route to it.
 	Announced bool
-	// Held: this node holds it on a flat layer 2.
+	// Held reports that this node holds it on a flat layer 2.
 	Held bool
-	// Reason is why it is neither; empty if there is nothing to say, as another node holds it.
+	// Reason is why it is neither; empty if there is nothing to report, for instance because another node holds it.
 	Reason string
 }
 
@@ -42,8 +42,8 @@ type Node struct {
 	VIPs     []v1alpha1.NodeVIP
 }
 
-// Of returns the state of a node for its report, with the addresses of Services, which are in order, and within bounds. No
-// list is nil: the server would keep another client's.
+// Of returns the report of a node, within the limits. The addresses of Services must be in order. No list is nil: for nil,
+// the server would keep the list of another client.
 func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 	out := v1alpha1.NodeState{
 		Version: s.Version, Draining: text.Cut(s.Draining, longest), Sessions: []v1alpha1.NodeSession{}, VIPs: []v1alpha1.NodeVIP{},
@@ -51,15 +51,15 @@ func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 	}
 	up := 0
 	for _, p := range s.Sessions {
-		one := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: text.Cut(p.Reason, longest)}
+		session := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: text.Cut(p.Reason, longest)}
 		if p.State == bgp.Established {
-			one.State = string(p.State)
+			session.State = string(p.State)
 			up++
 		}
 		if p.BFD != nil {
-			one.BFD = p.BFD.State.String()
+			session.BFD = p.BFD.State.String()
 		}
-		out.Sessions = append(out.Sessions, one)
+		out.Sessions = append(out.Sessions, session)
 	}
 	out.Established = fmt.Sprintf("%d/%d", up, len(s.Sessions))
 	up = 0
@@ -108,18 +108,18 @@ func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 	return out
 }
 
-// at is a time as the API has it: to the second.
+// at returns a time of the API, which has a resolution of a second.
 func at(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 func count(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
-// ranges are addresses that were added in order.
+// ranges collects addresses, added in order, as ranges.
 type ranges struct {
 	reason string
 	list   []pool.Range
-	room   *int // for how many more ranges there is
-	count  int
-	left   int // of them, for which there was no room
+	room   *int // number of further ranges that fit
+	count  int  // number of addresses
+	left   int  // number of addresses that did not fit
 }
 
 func (r *ranges) add(a netip.Addr) {
@@ -137,15 +137,15 @@ func (r *ranges) add(a netip.Addr) {
 
 func (r *ranges) texts() []string {
 	out := make([]string, len(r.list))
-	for i, one := range r.list {
-		if out[i] = one.String(); one.First == one.Last {
-			out[i] = one.First.String()
+	for i, rng := range r.list {
+		if out[i] = rng.String(); rng.First == rng.Last {
+			out[i] = rng.First.String()
 		}
 	}
 	return out
 }
 
-// Report is what a node reports of the addresses of Services.
+// Report is the report of a node about addresses of Services.
 type Report struct {
 	announced, held, withdrawn []stated
 	partial                    bool
@@ -156,36 +156,36 @@ type stated struct {
 	reason string
 }
 
-// Read reads what a node reports, and passes over what makes no sense.
+// Read parses the report of a node and ignores invalid entries.
 func Read(s v1alpha1.NodeServices) *Report {
 	r := &Report{announced: read(nil, s.Announced, ""), held: read(nil, s.Held, ""), partial: s.More > 0}
 	for _, w := range s.Withdrawn {
-		r.withdrawn = read(r.withdrawn, w.Addresses, text.Cut(w.Reason, longest)) // it goes into the status of Services
+		r.withdrawn = read(r.withdrawn, w.Addresses, text.Cut(w.Reason, longest)) // it appears in the status of Services
 	}
 	return r
 }
 
-// read adds ranges to a list, which is in order.
-func read(to []stated, texts []string, reason string) []stated {
+// read adds ranges to a list and sorts it.
+func read(list []stated, texts []string, reason string) []stated {
 	for _, text := range texts {
 		if addr, err := netip.ParseAddr(text); err == nil {
-			to = append(to, stated{pool.Range{First: addr, Last: addr}, reason})
+			list = append(list, stated{pool.Range{First: addr, Last: addr}, reason})
 		} else if r, err := pool.ParseRange(text); err == nil {
-			to = append(to, stated{r, reason})
+			list = append(list, stated{r, reason})
 		}
 	}
-	slices.SortFunc(to, func(a, b stated) int { return a.First.Compare(b.First) })
-	return to
+	slices.SortFunc(list, func(a, b stated) int { return a.First.Compare(b.First) })
+	return list
 }
 
-// Answer is what a node says of an address.
+// Answer is the report of a node about one address.
 type Answer struct {
 	Address
-	// Unknown: what it reports has no room for all.
+	// Unknown means that the address may be missing because the report is incomplete.
 	Unknown bool
 }
 
-// Of is what is reported of an address; nothing by nobody.
+// Of returns the report about an address; the zero state if r is nil.
 func (r *Report) Of(a netip.Addr) Answer {
 	out := Answer{Address: Address{Addr: a}}
 	if r == nil {
@@ -200,23 +200,23 @@ func (r *Report) Of(a netip.Addr) Answer {
 	return out
 }
 
-// find is the one of a list, in order, that has an address.
-func find(list []stated, a netip.Addr) (one stated, ok bool) {
+// find returns the entry of a sorted list that contains an address.
+func find(list []stated, a netip.Addr) (found stated, ok bool) {
 	i, _ := slices.BinarySearchFunc(list, a, func(x stated, a netip.Addr) int { return x.Last.Compare(a) })
 	if i < len(list) && list[i].Contains(a) {
 		return list[i], true
 	}
-	return one, false
+	return found, false
 }
 
-// Stale is why what a node reports is not believed, by the Nodes there are and whether they are ready, or nil if that is
-// not known: nobody withdraws what another one reported. It is empty if there is no reason.
+// Stale returns why the report of a node is obsolete, as nothing retracts it: the Node is "gone" or "not Ready". It is
+// empty if the report is valid. ready maps the existing Nodes to their readiness; nil means unknown.
 func Stale(node string, ready map[string]bool) string {
-	switch is, exists := ready[node]; {
-	case ready == nil, is:
+	switch isReady, exists := ready[node]; {
+	case ready == nil, isReady:
 		return ""
 	case !exists:
-		return "gone, says Kubernetes"
+		return "gone"
 	}
-	return "not Ready, says Kubernetes"
+	return "not Ready"
 }

@@ -28,7 +28,7 @@ import (
 
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// TestOf reads what is told of a node with a bit of everything.
+// TestOf builds the report of a node with all kinds of entries.
 func TestOf(t *testing.T) {
 	since := time.Date(2026, 11, 27, 12, 0, 0, 123, time.UTC)
 	got := Of(Node{
@@ -45,7 +45,7 @@ func TestOf(t *testing.T) {
 		{Addr: ip("10.0.0.255"), Announced: true}, {Addr: ip("10.0.1.0"), Announced: true}, {Addr: ip("10.0.1.1"), Announced: true},
 		{Addr: ip("10.0.1.2"), Reason: "no endpoint"},
 		{Addr: ip("10.0.1.3"), Held: true}, {Addr: ip("10.0.1.4"), Held: true, Announced: true},
-		{Addr: ip("10.0.1.5")}, // another's
+		{Addr: ip("10.0.1.5")}, // held by another node
 		{Addr: ip("10.0.1.6"), Reason: "no endpoint"}, {Addr: ip("10.0.1.7"), Reason: "no endpoint"},
 		{Addr: ip("fd00::4"), Announced: true}, {Addr: ip("fd00::5"), Announced: true}, {Addr: ip("fd00::6"), Announced: true}, {Addr: ip("fd00::7"), Announced: true},
 	}))
@@ -70,13 +70,13 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Ten thousand addresses in a row are a range; those with gaps between them, or a reason each, find no room.
+// Ten thousand consecutive addresses are one range. With gaps, or with a reason each, not all fit.
 func TestBounds(t *testing.T) {
-	tell := func(step, n int, of func(i int, a *Address)) v1alpha1.NodeServices {
+	tell := func(step, n int, edit func(i int, a *Address)) v1alpha1.NodeServices {
 		return Of(Node{}, func(yield func(Address) bool) {
 			a := Address{Addr: ip("10.0.0.0")}
 			for i := range n {
-				of(i, &a)
+				edit(i, &a)
 				yield(a)
 				for range step {
 					a.Addr = a.Addr.Next()
@@ -86,22 +86,22 @@ func TestBounds(t *testing.T) {
 	}
 	announced := func(_ int, a *Address) { a.Announced = true }
 	if got := tell(1, 10000, announced); !slices.Equal(got.Announced, []string{"10.0.0.0-10.0.39.15"}) || got.More != 0 {
-		t.Errorf("told of %v and %d more", got.Announced, got.More)
+		t.Errorf("reported %v and %d more", got.Announced, got.More)
 	}
 	if got := tell(2, 10000, announced); len(got.Announced) != mostRanges || got.More != 10000-mostRanges {
-		t.Errorf("told of %d ranges and %d more", len(got.Announced), got.More)
+		t.Errorf("reported %d ranges and %d more", len(got.Announced), got.More)
 	}
 	got := tell(1, 100, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i) })
 	if len(got.Withdrawn) != mostReasons || got.More != 36 {
-		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
+		t.Errorf("reported %d reasons and %d more", len(got.Withdrawn), got.More)
 	}
 	got = tell(2, mostRanges+500, func(i int, a *Address) { a.Reason = fmt.Sprint("reason ", i%2) })
 	if len(got.Withdrawn) != 2 || len(got.Withdrawn[0].Addresses)+len(got.Withdrawn[1].Addresses) != mostRanges || got.More != 500 {
-		t.Errorf("told of %d reasons and %d more", len(got.Withdrawn), got.More)
+		t.Errorf("reported %d reasons and %d more", len(got.Withdrawn), got.More)
 	}
 }
 
-// TestFits: the CRD bounds every text and list, and takes what is written of a node that has too much of everything.
+// TestFits checks that the CRD limits every text and list, and accepts the report of a node beyond all limits.
 func TestFits(t *testing.T) {
 	data, err := os.ReadFile("../../manifests/crds/herald.dev_nodestatuses.yaml")
 	if err != nil {
@@ -141,7 +141,7 @@ func TestFits(t *testing.T) {
 	})
 	if r := state.Services; len(state.Sessions) != mostListed || len(state.VIPs) != mostListed || len(r.Announced) != mostRanges ||
 		len(r.Held) != mostRanges || len(r.Withdrawn) != mostReasons || r.More == 0 {
-		t.Errorf("%d sessions, %d VIPs, ranges: %d announced, %d held, %d reasons, %d more: not all that there is room for",
+		t.Errorf("%d sessions, %d VIPs, ranges: %d announced, %d held, %d reasons, %d more: the report is not full",
 			len(state.Sessions), len(state.VIPs), len(r.Announced), len(r.Held), len(r.Withdrawn), r.More)
 	}
 	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(Node{}, func(func(Address) bool) {})} {
@@ -150,7 +150,7 @@ func TestFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if most := 1 << 20 * 3 / 2; len(text) > most {
-			t.Errorf("%s: %d bytes, of which etcd takes %d", name, len(text), most)
+			t.Errorf("%s: %d bytes, but etcd accepts %d", name, len(text), most)
 		}
 		var value map[string]any
 		if err := json.Unmarshal(text, &value); err != nil {
@@ -158,21 +158,21 @@ func TestFits(t *testing.T) {
 		}
 		status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
 		status.judge(t, name, value)
-		for _, of := range []string{"", "services"} { // which are not replaced as a whole
-			one, is := status, value
-			if of != "" {
-				one, is = status.Properties[of], value[of].(map[string]any)
+		for _, section := range []string{"", "services"} { // these objects are not replaced as a whole
+			part, fields := status, value
+			if section != "" {
+				part, fields = status.Properties[section], value[section].(map[string]any)
 			}
-			for field := range one.Properties {
-				if is[field] == nil {
-					t.Errorf("%s: no %s of %q is written, and what somebody else writes there stays", name, field, of)
+			for field := range part.Properties {
+				if fields[field] == nil {
+					t.Errorf("%s: %s of %q is not written, so the value of another client would stay", name, field, section)
 				}
 			}
 		}
 	}
 }
 
-// schema is what of a CRD bounds values.
+// schema is the limits in a CRD.
 type schema struct {
 	Type, Format        string
 	MaxLength, MaxItems int
@@ -180,35 +180,35 @@ type schema struct {
 	Properties          map[string]schema
 }
 
-// judge fails where there is no bound, or the value is beyond it.
+// judge reports values without a limit or beyond it.
 func (s schema) judge(t *testing.T, at string, value any) {
 	switch v := value.(type) {
 	case string:
 		if n := utf8.RuneCountInString(v); s.Type != "string" || s.Format == "" && (s.MaxLength == 0 || n > s.MaxLength) {
-			t.Errorf("%s: %d characters are no %+v", at, n, s)
+			t.Errorf("%s: %d characters violate %+v", at, n, s)
 		}
 	case []any:
 		if s.Type != "array" || s.MaxItems == 0 || len(v) > s.MaxItems {
-			t.Errorf("%s: %d items are no %+v", at, len(v), s)
+			t.Errorf("%s: %d items violate %+v", at, len(v), s)
 			return
 		}
-		for _, one := range v {
-			s.Items.judge(t, at+"[]", one)
+		for _, item := range v {
+			s.Items.judge(t, at+"[]", item)
 		}
 	case map[string]any:
-		for name, one := range v {
-			of, ok := s.Properties[name]
+		for name, item := range v {
+			property, ok := s.Properties[name]
 			if !ok {
 				t.Errorf("%s has no %s", at, name)
 			}
-			of.judge(t, at+"."+name, one)
+			property.judge(t, at+"."+name, item)
 		}
 	}
 }
 
-// TestRead asks what was told, of each address.
+// TestRead queries a parsed report.
 func TestRead(t *testing.T) {
-	is := Read(v1alpha1.NodeServices{
+	read := Read(v1alpha1.NodeServices{
 		Announced: []string{"fd00::4/126", "10.0.0.1-10.0.0.9", "nonsense", "10.0.0.20"}, Held: []string{"10.0.0.9"},
 		Withdrawn: []v1alpha1.NodeWithdrawn{{Reason: "b", Addresses: []string{"10.0.0.30/31"}}, {Reason: "a", Addresses: []string{"10.0.0.10", "10.0.0.40"}}},
 	})
@@ -219,7 +219,7 @@ func TestRead(t *testing.T) {
 		"10.0.0.0": {}, "10.0.0.41": {}, "fd00::8": {},
 	} {
 		want.Addr = ip(addr)
-		if got := is.Of(ip(addr)); got != want {
+		if got := read.Of(ip(addr)); got != want {
 			t.Errorf("%s: %+v, want %+v", addr, got, want)
 		}
 	}
@@ -227,24 +227,24 @@ func TestRead(t *testing.T) {
 	if got := long.Of(ip("10.0.0.1")).Reason; got != strings.Repeat("é", longest-1)+"…" {
 		t.Errorf("a reason of 1,000 characters is read as %d: %q", len(got), got)
 	}
-	is.partial = true
-	if got := is.Of(ip("10.0.0.0")); !got.Unknown {
-		t.Errorf("%+v, want that it may have been left out", got)
+	read.partial = true
+	if got := read.Of(ip("10.0.0.0")); !got.Unknown {
+		t.Errorf("%+v, want Unknown", got)
 	}
 	if got := (*Report)(nil).Of(ip("10.0.0.0")); got != (Answer{Address: Address{Addr: ip("10.0.0.0")}}) {
-		t.Errorf("nobody says %+v", got)
+		t.Errorf("a nil report returns %+v", got)
 	}
 }
 
-// desk is a node and a server in virtual time.
+// desk is a reporter with a server in virtual time.
 type desk struct {
 	*Reporter
 	mu     sync.Mutex
 	uid    types.UID
 	state  v1alpha1.NodeState
 	fails  error
-	has    *v1alpha1.NodeStatus // what the server took
-	writes []string             // when, and what
+	stored *v1alpha1.NodeStatus // the object on the server
+	writes []string             // time and content of each
 	began  time.Time
 }
 
@@ -259,7 +259,7 @@ func start(t *testing.T, fails error, test func(d *desk, stop func())) {
 				defer d.mu.Unlock()
 				d.writes = append(d.writes, fmt.Sprint(time.Since(d.began).Seconds(), " ", s.Status.Version, " ", s.OwnerReferences[0].UID))
 				if d.fails == nil {
-					d.has = s
+					d.stored = s
 					d.Seen(s)
 				}
 				return d.fails
@@ -272,7 +272,7 @@ func start(t *testing.T, fails error, test func(d *desk, stop func())) {
 	})
 }
 
-// set does something that nobody looks at meanwhile.
+// set calls f with the lock.
 func (d *desk) set(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -294,7 +294,7 @@ func (d *desk) want(t *testing.T, writes ...string) {
 	})
 }
 
-// TestRate: what changes is told within a second, and then every five seconds at most; at rest nothing is.
+// TestRate: a change is written within a second, then at most every five seconds; at rest nothing is written.
 func TestRate(t *testing.T) {
 	start(t, nil, func(d *desk, stop func()) {
 		time.Sleep(24*time.Hour - 500*time.Millisecond)
@@ -306,7 +306,7 @@ func TestRate(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u")
-		d.Seen(nil) // somebody has deleted it
+		d.Seen(nil) // deleted by another client
 		time.Sleep(time.Hour)
 		d.want(t, "0.5 2 u", "5.5 7 u", "10.5 9 u", "3608.5 9 u")
 		d.set(func() { d.uid, d.state.Version = "", "10" }) // the node is gone
@@ -320,13 +320,13 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// TestSpoiled: what somebody else has changed is written again within a second, ever more seldom if he does so again and
-// again, and what changes is written meanwhile as ever.
+// TestSpoiled: an edit by another client is reverted within a second, repeated edits after growing pauses. Changes are
+// written meanwhile as usual.
 func TestSpoiled(t *testing.T) {
 	start(t, nil, func(d *desk, stop func()) {
 		see := func(edit func(*v1alpha1.NodeStatus)) {
 			var s *v1alpha1.NodeStatus
-			d.set(func() { s = d.has.DeepCopy() })
+			d.set(func() { s = d.stored.DeepCopy() })
 			edit(s)
 			d.Seen(s)
 		}
@@ -350,7 +350,7 @@ func TestSpoiled(t *testing.T) {
 		n := 0
 		d.set(func() { n = len(d.writes) })
 		if n < 12 || n > 20 {
-			t.Errorf("%d writes in an hour of somebody else's every second: %s", n, d.writes)
+			t.Errorf("%d writes in an hour with an edit every second: %s", n, d.writes)
 		}
 		time.Sleep(least)
 		d.set(func() { d.writes, d.began, d.state.Version = nil, time.Now(), "2" })
@@ -361,7 +361,7 @@ func TestSpoiled(t *testing.T) {
 	})
 }
 
-// TestRefused: a server that takes nothing is asked ever more seldom.
+// TestRefused: a server that refuses writes gets them after growing pauses.
 func TestRefused(t *testing.T) {
 	start(t, errors.New("no"), func(d *desk, stop func()) {
 		time.Sleep(time.Minute + time.Millisecond)
@@ -380,7 +380,7 @@ func TestRefused(t *testing.T) {
 		synctest.Wait()
 		d.set(func() {
 			if len(d.writes) != n {
-				t.Errorf("%d requests after one was taken", len(d.writes)-n)
+				t.Errorf("%d requests after one was accepted", len(d.writes)-n)
 			}
 		})
 		stop()

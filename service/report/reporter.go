@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// look is the time between two looks at what may have changed.
+	// look is the interval of checks for changes.
 	look = time.Second
-	// Between two writes are least or, as long as the server takes none, ever more up to most.
+	// The pause between two writes is least. While the server refuses writes it grows up to most.
 	least, most = 5 * time.Second, 5 * time.Minute
-	// farewell is how long the end of the process waits for the last write.
+	// farewell limits the last write at the end of the process.
 	farewell = time.Second
 )
 
-// Options say what is written, and to whom.
+// Options configure a Reporter.
 type Options struct {
 	// Node is the node's name.
 	Node string
-	// Owner is the Node of that name; not ok while there is none, and nothing is written.
+	// Owner returns the UID of the Node; not ok while there is none. Then nothing is written.
 	Owner func() (uid types.UID, ok bool)
-	// Fingerprint is cheap to make, and is another if State may be.
+	// Fingerprint returns a value that changes whenever the result of State may change. It must be cheap.
 	Fingerprint func() any
-	// State is how the node stands.
+	// State returns the state of the node.
 	State func() v1alpha1.NodeState
-	// Apply writes it.
+	// Apply writes the object.
 	Apply func(context.Context, *v1alpha1.NodeStatus) error
 }
 
@@ -42,21 +42,21 @@ type Reporter struct {
 	opts Options
 
 	fingerprint any
-	looks       int // at the state, that are still to be made
+	looks       int // number of checks of the state still to make
 	after       time.Time
 	pause       time.Duration
-	// mend is when what somebody else has changed may be written again, and calm what has to pass after that, ever more.
+	// mend is when edits by other clients may be reverted, and calm the growing pause after that.
 	mend time.Time
 	calm time.Duration
 
 	mu    sync.Mutex
-	wrote *v1alpha1.NodeStatus // last; nil if the server did not take it, or has another
+	wrote *v1alpha1.NodeStatus // the last write; nil if it failed, or if the server has another object
 }
 
-// New is a Reporter, which writes nothing until it runs.
+// New returns a Reporter. It writes nothing until it runs.
 func New(o Options) *Reporter { return &Reporter{opts: o, pause: least} }
 
-// Seen is told what the server has of the node, nil if nothing. What is not as it was written is written again.
+// Seen handles the server's present object; nil if there is none. If it differs from the last write, the reporter writes again.
 func (r *Reporter) Seen(s *v1alpha1.NodeStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *Reporter) Seen(s *v1alpha1.NodeStatus) {
 	}
 }
 
-// Run writes how the node stands until ctx is done, and once more then: what is withdrawn by that time.
+// Run writes the state of the node until ctx is done, and then once more, to report the withdrawals at the end.
 func (r *Reporter) Run(ctx context.Context) {
 	wake.Loop(ctx, nil, func() time.Time {
 		r.step(ctx, time.Now())
@@ -74,17 +74,17 @@ func (r *Reporter) Run(ctx context.Context) {
 	})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	_ = r.write(ctx) // there is nobody left to try again
+	_ = r.write(ctx) // no retry at the end
 }
 
-// step writes what has changed, unless that has to wait.
+// step writes changes, unless a pause has not ended.
 func (r *Reporter) step(ctx context.Context, now time.Time) {
 	uid, exists := r.opts.Owner()
 	r.mu.Lock()
 	lacks := r.wrote == nil || r.wrote.OwnerReferences[0].UID != uid
 	r.mu.Unlock()
 	if next := r.opts.Fingerprint(); !reflect.DeepEqual(r.fingerprint, next) {
-		// Peers are sent routes a little after a session is up, or Services are announced.
+		// Peers receive routes shortly after their session is up or a Service is announced, so check twice.
 		r.fingerprint, r.looks = next, 2
 	}
 	spoiled := r.looks == 0
@@ -106,19 +106,19 @@ func (r *Reporter) step(ctx context.Context, now time.Time) {
 	}
 }
 
-// write writes how the node stands, if the server does not have that.
+// write writes the state of the node, unless the server has it already.
 func (r *Reporter) write(ctx context.Context) error {
 	uid, exists := r.opts.Owner()
 	if !exists {
 		return nil
 	}
-	// The object goes with its Node.
+	// The Node owns the object.
 	next := &v1alpha1.NodeStatus{ObjectMeta: metav1.ObjectMeta{
 		Name: r.opts.Node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.opts.Node, UID: uid}},
 	}, Status: r.opts.State()}
 	r.mu.Lock()
 	known := equality.Semantic.DeepEqual(r.wrote, next)
-	r.wrote = next // what is seen from now on is this, or a later one
+	r.wrote = next // versions seen from now on are this one or later
 	r.mu.Unlock()
 	if known {
 		return nil

@@ -42,8 +42,8 @@ const (
 
 // nameOf is a node's name, with a mark if it is not believed.
 func (v View) nameOf(n v1alpha1.NodeStatus) string {
-	if why, _, stale := strings.Cut(report.Stale(n.Name, v.Ready), ","); stale {
-		return n.Name + " (" + why + ")"
+	if stale := report.Stale(n.Name, v.Ready); stale != "" {
+		return n.Name + " (" + stale + ")"
 	}
 	return n.Name
 }
@@ -211,6 +211,7 @@ func (v View) follow(addr netip.Addr, step func(name string, state State, format
 	var down []string
 	for _, n := range v.Nodes {
 		if stale := report.Stale(n.Name, v.Ready); stale != "" {
+			stale += ", says Kubernetes"
 			whyNot[stale] = append(whyNot[stale], n.Name)
 			continue
 		}
