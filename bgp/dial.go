@@ -9,14 +9,16 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // dial connects to a peer as GoBGP would.
-func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, error) {
+func dial(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr) (net.Conn, error) {
 	dialer := net.Dialer{
 		KeepAlive: -1,
 		Control: func(_, _ string, raw syscall.RawConn) (err error) {
-			failed := raw.Control(func(fd uintptr) { err = prepare(int(fd), p, addr, p.own(c.ASN)) })
+			failed := raw.Control(func(fd uintptr) { err = prepare(int(fd), p, addr, ownASN(p, c.ASN)) })
 			return cmp.Or(failed, err)
 		},
 	}
@@ -27,7 +29,7 @@ func dial(ctx context.Context, c Config, p Peer, addr netip.Addr) (net.Conn, err
 }
 
 // prepare sets on a socket what the session to p uses: password and TTL rules.
-func prepare(fd int, p Peer, addr netip.Addr, asn uint32) error {
+func prepare(fd int, p v1alpha1.Peer, addr netip.Addr, asn uint32) error {
 	if p.Password != "" {
 		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, md5Signature(addr, p.Password)); err != nil {
 			return fmt.Errorf("set the TCP MD5 password: %w", err)
@@ -41,12 +43,12 @@ func prepare(fd int, p Peer, addr netip.Addr, asn uint32) error {
 	switch {
 	case p.TTLSecurity > 0:
 		ttl = 255
-		if err := unix.SetsockoptInt(fd, level, minTTLOption, int(p.leastTTL())); err != nil {
+		if err := unix.SetsockoptInt(fd, level, minTTLOption, int(leastTTL(p))); err != nil {
 			return fmt.Errorf("set the least TTL: %w", err)
 		}
 	case p.Multihop > 0:
 		ttl = int(p.Multihop)
-	case p.ASN != asn:
+	case uint32(p.ASN) != asn:
 		ttl = 1
 	}
 	if ttl != 0 {

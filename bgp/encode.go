@@ -11,7 +11,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/config/oc"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // This file turns Herald's terms into GoBGP's. Everything here is pure.
@@ -50,13 +50,17 @@ func encodeGlobal(c Config) *api.Global {
 // encodePeer is one peer at addr, which for an unnumbered peer is the
 // link-local address learnt from its advertisements. All timers are set:
 // GoBGP's defaults are meant for the Internet's edge, not for failover.
-func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
+func encodePeer(c Config, p v1alpha1.Peer, addr netip.Addr) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
+	asn := uint32(p.ASN)
+	if p.ASN == v1alpha1.External {
+		asn = 0 // GoBGP accepts any
+	}
 	out := &api.Peer{
 		Conf: &api.PeerConf{
 			NeighborAddress: addr.String(),
-			PeerAsn:         p.ASN, // 0 leaves it open here, too
-			LocalAsn:        p.own(c.ASN),
+			PeerAsn:         asn,
+			LocalAsn:        ownASN(p, c.ASN),
 			AuthPassword:    p.Password,
 		},
 		Timers: &api.Timers{Config: &api.TimersConfig{
@@ -74,12 +78,12 @@ func encodePeer(c Config, p Peer, addr netip.Addr) *api.Peer {
 		out.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Multihop)}
 	}
 	if p.TTLSecurity > 0 {
-		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(p.leastTTL())}
+		out.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(leastTTL(p))}
 	}
-	if p.IPv4 {
+	if p.Carries(v1alpha1.IPv4) {
 		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP))
 	}
-	if p.IPv6 {
+	if p.Carries(v1alpha1.IPv6) {
 		out.AfiSafis = append(out.AfiSafis, afiSafi(api.Family_AFI_IP6))
 	}
 	return out
@@ -95,7 +99,7 @@ func unicast(afi api.Family_Afi) *api.Family {
 
 // encodePath is a route, with its marks, as a locally originated path. Its next
 // hop stays unspecified: each session fills in its own.
-func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, error) {
+func encodePath(asn uint32, r Route, marks []v1alpha1.LargeCommunity) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("prefix %s: %w", r.Prefix, err)
@@ -114,7 +118,7 @@ func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, er
 	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), hop}
 	a := r.Attributes
 	if r.Draining {
-		a = a.Merge(Attributes{Communities: []community.Community{community.GracefulShutdown}})
+		a = a.Merge(v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.GracefulShutdown}})
 	}
 	if a.MED != nil {
 		attrs = append(attrs, bgp.NewPathAttributeMultiExitDisc(*a.MED))
@@ -146,7 +150,7 @@ func encodePath(asn uint32, r Route, marks []community.Large) (*apiutil.Path, er
 
 // receiver is a peer as the export policy sees it, with the next hops of its session.
 type receiver struct {
-	Peer
+	v1alpha1.Peer
 	// number is the peer's in marks.
 	number uint32
 	// addr is where the peer is: its configured or its learnt address.
@@ -204,11 +208,11 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 			})
 			return conditions
 		}
-		marked := func(name string, match api.MatchSet_Type, marks ...community.Large) *api.MatchSet {
+		marked := func(name string, match api.MatchSet_Type, marks ...v1alpha1.LargeCommunity) *api.MatchSet {
 			req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
 				DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY,
 				Name:        set + "-" + name,
-				List:        texts(marks),
+				List:        texts(marks, v1alpha1.LargeCommunity.String),
 			})
 			return &api.MatchSet{Type: match, Name: set + "-" + name}
 		}
@@ -227,8 +231,8 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 				add("hop"+f.name, &api.Actions{Nexthop: &api.NexthopAction{Address: f.hop.String()}}, unicast(f.afi))
 			}
 		}
-		add("attributes", encodeActions(n.own(asn), n.Attributes))
-		add("leaving", encodeActions(n.own(asn), Attributes{Communities: []community.Community{community.GracefulShutdown}})).
+		add("attributes", encodeActions(ownASN(n.Peer, asn), n.Attributes))
+		add("leaving", encodeActions(ownASN(n.Peer, asn), v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.GracefulShutdown}})).
 			LargeCommunitySet = marked("gone", api.MatchSet_TYPE_ANY, mark(markLeaving, n.number))
 	}
 
@@ -236,7 +240,7 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 	req.DefinedSets = append(req.DefinedSets, &api.DefinedSet{
 		DefinedType: api.DefinedType_DEFINED_TYPE_COMMUNITY,
 		Name:        draining,
-		List:        []string{community.GracefulShutdown.String()},
+		List:        []string{v1alpha1.GracefulShutdown.Numbers()},
 	})
 	policy.Statements = append(policy.Statements, &api.Statement{
 		Name:       draining,
@@ -255,13 +259,13 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 	return req
 }
 
-func encodeActions(asn uint32, a Attributes) *api.Actions {
+func encodeActions(asn uint32, a v1alpha1.Attributes) *api.Actions {
 	out := &api.Actions{}
 	if len(a.Communities) > 0 {
-		out.Community = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.Communities)}
+		out.Community = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.Communities, v1alpha1.Community.Numbers)}
 	}
 	if len(a.LargeCommunities) > 0 {
-		out.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.LargeCommunities)}
+		out.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: texts(a.LargeCommunities, v1alpha1.LargeCommunity.String)}
 	}
 	if a.MED != nil {
 		out.Med = &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: int64(*a.MED)}
@@ -275,10 +279,10 @@ func encodeActions(asn uint32, a Attributes) *api.Actions {
 	return out
 }
 
-func texts[T fmt.Stringer](in []T) []string {
+func texts[T any](in []T, text func(T) string) []string {
 	out := make([]string, len(in))
 	for i, v := range in {
-		out[i] = v.String()
+		out[i] = text(v)
 	}
 	return out
 }

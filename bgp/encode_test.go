@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
-	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -18,7 +19,7 @@ func number(n uint32) *uint32 { return &n }
 
 func TestEncodePeerSetsEveryTimer(t *testing.T) {
 	c := Config{ASN: 64512, ConnectRetry: 2 * time.Second}
-	got := encodePeer(c, Peer{ASN: 64500, Port: 179, HoldTime: 9 * time.Second, IPv4: true, IPv6: true}, addr("10.0.1.254"))
+	got := encodePeer(c, v1alpha1.Peer{ASN: 64500, Port: 179, HoldTime: metav1.Duration{Duration: 9 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}}, addr("10.0.1.254"))
 	timers := got.GetTimers().GetConfig()
 	if timers.GetConnectRetry() != 2 || timers.GetHoldTime() != 9 || timers.GetKeepaliveInterval() != 3 || timers.GetIdleHoldTimeAfterReset() != 1 {
 		t.Errorf("timers: %v", timers)
@@ -34,12 +35,12 @@ func TestEncodePeerSetsEveryTimer(t *testing.T) {
 func TestEncodePeerTTL(t *testing.T) {
 	tests := []struct {
 		name           string
-		peer           Peer
+		peer           v1alpha1.Peer
 		multihop, gtsm uint32
 	}{
-		{name: "multihop", peer: Peer{Multihop: 4}, multihop: 4},
-		{name: "GTSM on the link", peer: Peer{TTLSecurity: 1}, gtsm: 255},
-		{name: "GTSM three hops away", peer: Peer{TTLSecurity: 3}, gtsm: 253},
+		{name: "multihop", peer: v1alpha1.Peer{Multihop: 4}, multihop: 4},
+		{name: "GTSM on the link", peer: v1alpha1.Peer{TTLSecurity: 1}, gtsm: 255},
+		{name: "GTSM three hops away", peer: v1alpha1.Peer{TTLSecurity: 3}, gtsm: 253},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,9 +55,9 @@ func TestEncodePeerTTL(t *testing.T) {
 func TestEncodePath(t *testing.T) {
 	route := Route{
 		Prefix: netip.MustParsePrefix("10.99.0.10/32"),
-		Attributes: Attributes{
-			Communities:      []community.Community{64512<<16 | 100},
-			LargeCommunities: []community.Large{{Global: 64512, Local1: 1, Local2: 2}},
+		Attributes: v1alpha1.Attributes{
+			Communities:      []v1alpha1.Community{64512<<16 | 100},
+			LargeCommunities: []v1alpha1.LargeCommunity{{Global: 64512, Local1: 1, Local2: 2}},
 			MED:              number(50), LocalPref: number(200), Prepend: 2,
 		},
 	}
@@ -91,9 +92,9 @@ func TestEncodePath(t *testing.T) {
 }
 
 func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
-	base := Attributes{Communities: []community.Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
-	over := Attributes{Communities: []community.Community{3, 1}, MED: number(0), Prepend: 3}
-	want := Attributes{Communities: []community.Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 4}
+	base := v1alpha1.Attributes{Communities: []v1alpha1.Community{2, 1}, MED: number(10), LocalPref: number(1), Prepend: 1}
+	over := v1alpha1.Attributes{Communities: []v1alpha1.Community{3, 1}, MED: number(0), Prepend: 3}
+	want := v1alpha1.Attributes{Communities: []v1alpha1.Community{1, 2, 3}, MED: number(0), LocalPref: number(1), Prepend: 4}
 	if diff := cmp.Diff(want, base.Merge(over)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -106,9 +107,9 @@ func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
 // peer's own MED would hide it.
 func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
 	peers := []receiver{
-		{Peer: Peer{Address: addr("10.0.1.254"), Attributes: Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
-		{Peer: Peer{Interface: "eth1"}, addr: addr("fe80::1%eth1"), hold4: true},
-		{Peer: Peer{Address: addr("10.0.2.254"), NextHop6: addr("fd00::1")}, addr: addr("10.0.2.254")},
+		{Peer: v1alpha1.Peer{Address: addr("10.0.1.254"), Attributes: v1alpha1.Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
+		{Peer: v1alpha1.Peer{Interface: "eth1"}, addr: addr("fe80::1%eth1"), hold4: true},
+		{Peer: v1alpha1.Peer{Address: addr("10.0.2.254"), NextHop6: addr("fd00::1")}, addr: addr("10.0.2.254")},
 	}
 	got := encodePolicies(64512, peers)
 	export := got.GetPolicies()[1]

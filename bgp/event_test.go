@@ -7,6 +7,8 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 func TestOffersOf(t *testing.T) {
@@ -49,7 +51,7 @@ func TestExplainEndByCease(t *testing.T) {
 // What a peer does not take it is not said to have been sent.
 func TestFamilyThatThePeerDoesNotTake(t *testing.T) {
 	conf := watchedPeer("127.0.0.8", false)
-	conf.IPv6, conf.NextHop6 = true, netip.MustParseAddr("fd00::1")
+	conf.Families, conf.NextHop6 = append(conf.Families, v1alpha1.IPv6), netip.MustParseAddr("fd00::1")
 	s := watchedServer(t, conf)
 	s.mu.Lock()
 	p := s.peers["127.0.0.8"]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/internal/text"
 )
 
@@ -23,7 +24,7 @@ import (
 // what keeps a session from coming up; empty if nothing does. It takes up to three
 // seconds. The peer must have an address. While a [Server] has a session with the
 // peer, the peer refuses a second one: ask the Server then.
-func Examine(ctx context.Context, c Config, p Peer) string {
+func Examine(ctx context.Context, c Config, p v1alpha1.Peer) string {
 	return diagnose(ctx, c, p, p.Address, "")
 }
 
@@ -33,8 +34,8 @@ const examineTimeout = 3 * time.Second
 // diagnose is [Examine] of the peer at addr. GoBGP tells neither why a connection
 // failed nor what a NOTIFICATION before Established said. known is what is known
 // already, for a peer that hangs up without a word.
-func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known string) string {
-	c.ASN = p.own(c.ASN)
+func diagnose(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr, known string) string {
+	c.ASN = ownASN(p, c.ASN)
 	server := ctx
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func diagnose(ctx context.Context, c Config, p Peer, addr netip.Addr, known stri
 // converse reads the peer's answer to an OPEN: its own OPEN, then a KEEPALIVE
 // if it agrees or a NOTIFICATION if not. It returns what is wrong, or an error
 // if the peer went silent.
-func converse(r io.Reader, c Config, p Peer) (string, error) {
+func converse(r io.Reader, c Config, p v1alpha1.Peer) (string, error) {
 	for {
 		m, err := readMessage(r)
 		if err != nil {
@@ -82,7 +83,7 @@ func converse(r io.Reader, c Config, p Peer) (string, error) {
 		}
 		switch body := m.Body.(type) {
 		case *bgp.BGPOpen:
-			if reason := p.mismatch(c.ASN, openASN(body)); reason != "" {
+			if reason := mismatch(p, c.ASN, openASN(body)); reason != "" {
 				return reason, nil
 			}
 			if body.ID == c.RouterID {
@@ -122,16 +123,16 @@ func readMessage(r io.Reader) (*bgp.BGPMessage, error) {
 	return m, nil
 }
 
-func openMessage(c Config, p Peer) ([]byte, error) {
+func openMessage(c Config, p v1alpha1.Peer) ([]byte, error) {
 	asn := uint16(bgp.AS_TRANS)
 	if c.ASN <= 0xffff {
 		asn = uint16(c.ASN)
 	}
 	caps := []bgp.ParameterCapabilityInterface{bgp.NewCapFourOctetASNumber(c.ASN)}
-	if p.IPv4 {
+	if p.Carries(v1alpha1.IPv4) {
 		caps = append(caps, bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC))
 	}
-	if p.IPv6 {
+	if p.Carries(v1alpha1.IPv6) {
 		caps = append(caps, bgp.NewCapMultiProtocol(bgp.RF_IPv6_UC))
 	}
 	open, err := bgp.NewBGPOpenMessage(asn, uint16(p.HoldTime.Seconds()), c.RouterID,
@@ -159,7 +160,7 @@ func openASN(open *bgp.BGPOpen) uint32 {
 	return asn
 }
 
-func explainDial(p Peer, addr netip.Addr, err error) string {
+func explainDial(p v1alpha1.Peer, addr netip.Addr, err error) string {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -181,7 +182,7 @@ func explainDial(p Peer, addr netip.Addr, err error) string {
 }
 
 // explainRead is about a peer that took the connection, but not the OPEN on it.
-func explainRead(p Peer, addr netip.Addr, local string, err error, known string) string {
+func explainRead(p v1alpha1.Peer, addr netip.Addr, local string, err error, known string) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && (p.TTLSecurity > 0 || p.Multihop > 0):
 		return fmt.Sprintf("%s accepts the connection but does not answer an OPEN: its BGP process hangs, or its TTL rules differ from ttlSecurity or multihop", addr)

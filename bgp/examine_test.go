@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"net"
 	"net/netip"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 func serialize(t testing.TB, m *bgp.BGPMessage, err error) []byte {
@@ -40,30 +43,30 @@ func notification(t testing.TB, code, subcode uint8, data []byte) []byte {
 
 func TestConverse(t *testing.T) {
 	c := Config{ASN: 64512, RouterID: addr("10.0.1.1")}
-	p := Peer{ASN: 4200000000}
+	p := v1alpha1.Peer{ASN: 4200000000}
 	keepalive := serialize(t, bgp.NewBGPKeepAliveMessage(), nil)
-	open := &Peer{}
+	open := &v1alpha1.Peer{ASN: v1alpha1.External}
 	shutdown := append([]byte{11}, "maintenance\x1b["...)
 	tests := []struct {
 		name   string
 		answer [][]byte
-		peer   *Peer // p if it is nil
+		peer   *v1alpha1.Peer // p if it is nil
 		want   string
 		err    error
 	}{
-		{name: "agrees", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.254"), keepalive}},
+		{name: "agrees", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.254"), keepalive}},
 		{name: "wrong ASN there", answer: [][]byte{openFrom(t, 64501, "10.0.1.254")}, want: "the peer's ASN is 64501, not 4200000000 as configured"},
-		{name: "own router ID", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.1")}, want: "this node's router ID 10.0.1.1"},
+		{name: "own router ID", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.1")}, want: "this node's router ID 10.0.1.1"},
 		{name: "open ASN", peer: open, answer: [][]byte{openFrom(t, 64501, "10.0.1.254"), keepalive}},
 		{name: "open ASN is the own", peer: open, answer: [][]byte{openFrom(t, 64512, "10.0.1.254")}, want: "the peer's ASN is 64512 like this node's"},
 		{name: "open ASN is none", peer: open, answer: [][]byte{openFrom(t, 0, "10.0.1.254")}, want: "the peer's ASN is 0: give a number from 1 to 4294967294"},
 		{name: "open ASN stands for another", peer: open, answer: [][]byte{openFrom(t, 23456, "10.0.1.254")}, want: "the peer's ASN is 23456: 23456 is reserved"},
-		{name: "wrong ASN here", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.254"), notification(t, 2, 2, nil)}, want: "the peer expects another ASN than 64512"},
+		{name: "wrong ASN here", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.254"), notification(t, 2, 2, nil)}, want: "the peer expects another ASN than 64512"},
 		{name: "shut down there", answer: [][]byte{notification(t, 6, 2, shutdown)}, want: `the peer says "maintenance"`},
 		{name: "shut down with a lie about the length", answer: [][]byte{notification(t, 6, 2, []byte{200, 'x'})}, want: `the peer says "x"`},
 		{name: "cease without a word", answer: [][]byte{notification(t, 6, 5, nil)}, want: "the peer refuses: "},
 		{name: "cease since BFD is down", answer: [][]byte{notification(t, 6, 10, nil)}, want: "the peer refuses: code 6(cease) subcode 10(bfd down)"},
-		{name: "silent", answer: [][]byte{openFrom(t, p.ASN, "10.0.1.254")}, err: io.EOF},
+		{name: "silent", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.254")}, err: io.EOF},
 		{name: "not BGP", answer: [][]byte{[]byte("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")}, err: errNotBGP},
 		{name: "length below the header's", answer: [][]byte{append(bytes.Repeat([]byte{0xff}, 16), 0, 1, 4)}, err: errNotBGP},
 	}
@@ -91,7 +94,7 @@ func FuzzConverse(f *testing.F) {
 	f.Add(append(openFrom(f, 64500, "10.0.1.254"), serialize(f, bgp.NewBGPKeepAliveMessage(), nil)...))
 	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		for _, p := range []Peer{{ASN: 64500}, {}} {
+		for _, p := range []v1alpha1.Peer{{ASN: 64500}, {ASN: v1alpha1.External}} {
 			reason, err := converse(bytes.NewReader(answer), Config{ASN: 64512, RouterID: addr("10.0.1.1")}, p)
 			if len(reason) > 512 {
 				t.Errorf("a reason of %d bytes", len(reason))
@@ -108,7 +111,7 @@ func TestDiagnoseTellsWhatTheSocketSays(t *testing.T) {
 	}
 	port := uint16(listener.Addr().(*net.TCPAddr).Port)
 	c := Config{ASN: 64512, RouterID: addr("10.0.1.1")}
-	p := Peer{Address: addr("127.0.0.1"), ASN: 64500, Port: port, HoldTime: 3 * time.Second, IPv4: true}
+	p := v1alpha1.Peer{Address: addr("127.0.0.1"), ASN: 64500, Port: port, HoldTime: metav1.Duration{Duration: 3 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4}}
 
 	hangUp := make(chan struct{})
 	go func() {
@@ -130,11 +133,11 @@ func TestDiagnoseTellsWhatTheSocketSays(t *testing.T) {
 
 func TestExplainDial(t *testing.T) {
 	timeout := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	withPassword := explainDial(Peer{Port: 179, Password: "x"}, addr("10.0.1.254"), timeout)
+	withPassword := explainDial(v1alpha1.Peer{Port: 179, Password: "x"}, addr("10.0.1.254"), timeout)
 	if !strings.Contains(withPassword, "its password differs from passwordFile") {
 		t.Errorf("timeout with a password: %q", withPassword)
 	}
-	if got := explainDial(Peer{Port: 179}, addr("10.0.1.254"), timeout); !strings.Contains(got, "it expects a password") {
+	if got := explainDial(v1alpha1.Peer{Port: 179}, addr("10.0.1.254"), timeout); !strings.Contains(got, "it expects a password") {
 		t.Errorf("timeout without a password: %q", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -15,7 +16,7 @@ func TestOpenASN(t *testing.T) {
 	s := newServer(t)
 	for _, asn := range []uint32{64500, 4200000000} {
 		r := startRouter(t, "127.0.0.2", asn, 64512)
-		must(t, s.Apply(t.Context(), config(r.peer(0))))
+		must(t, s.Apply(t.Context(), config(r.peer(uint32(v1alpha1.External)))))
 		must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
 		wait.Until(t, "the route arrives", func() bool { s.Retry("127.0.0.2"); return r.attributes(t, prefix(1)) != "" })
 		if x := session(s, "127.0.0.2"); x.ASN != asn || x.State != bgp.Established || x.Reason != "" {
@@ -32,12 +33,12 @@ func TestOpenASN(t *testing.T) {
 func TestGatewayIsWaitedFor(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)
-	must(t, s.Apply(t.Context(), config(bgp.Peer{Gateway: "default-ipv4", ASN: 64500, IPv4: true})))
+	must(t, s.Apply(t.Context(), config(v1alpha1.Peer{DefaultGateway: v1alpha1.IPv4, ASN: 64500, Families: []v1alpha1.Family{v1alpha1.IPv4}})))
 	if x := session(s, "default-ipv4"); x.State != bgp.Waiting || x.Address.IsValid() || !strings.Contains(x.Reason, "no default route") {
 		t.Errorf("session: %+v, want it to wait", x)
 	}
 	there := r.peer(64500)
-	there.Gateway = "default-ipv4"
+	there.DefaultGateway = v1alpha1.IPv4
 	must(t, s.Apply(t.Context(), config(there)))
 	wait.Until(t, "the session is up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
 	must(t, s.Apply(t.Context(), config(r.peer(64500)))) // the same router, but no longer as the gateway
@@ -51,7 +52,7 @@ func TestOpenASNIsNotTheOwn(t *testing.T) {
 	const reason = "the peer's ASN is 64512 like this node's, and asn: external takes any other: give its number for iBGP"
 	r := startRouter(t, "127.0.0.2", 64512, 64512)
 	s := newServer(t)
-	must(t, s.Apply(t.Context(), config(r.peer(0))))
+	must(t, s.Apply(t.Context(), config(r.peer(uint32(v1alpha1.External)))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
 	wait.Until(t, "it is left alone", func() bool {
 		return strings.HasPrefix(session(s, "127.0.0.2").Reason, reason+", tried again at ")

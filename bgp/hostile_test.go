@@ -3,6 +3,7 @@ package bgp_test
 import (
 	"context"
 	"fmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/testenv/hostile"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -37,7 +38,7 @@ const (
 	listenPort     = 11791
 )
 
-func startBattle(t *testing.T, attributes bgp.Attributes) *battle {
+func startBattle(t *testing.T, attributes v1alpha1.Attributes) *battle {
 	t.Helper()
 	b := &battle{healthy: startRouter(t, "127.0.0.2", 64500, 64512), before: goleak.IgnoreCurrent()}
 	// A tenth of the default: the race detector slows GoBGP down that much, and more.
@@ -49,9 +50,9 @@ func startBattle(t *testing.T, attributes bgp.Attributes) *battle {
 		b.server.Retry(hostileAddress)
 		return dial(ctx)
 	}}
-	c := config(b.healthy.peer(64500), bgp.Peer{
+	c := config(b.healthy.peer(64500), v1alpha1.Peer{
 		Address: address, ASN: 64501, Port: 1, LocalAddress: speaker.Addr(),
-		HoldTime: 3 * time.Second, IPv4: true, IPv6: true, Attributes: attributes,
+		HoldTime: metav1.Duration{Duration: 3 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, Attributes: attributes,
 	})
 	c.ListenPort, c.ListenAddresses = listenPort, []netip.Addr{speaker.Addr()}
 	must(t, b.server.Apply(t.Context(), c))
@@ -151,7 +152,7 @@ func (b *battle) peace(t *testing.T) {
 // Whatever a peer does, the speaker lives, the healthy router keeps its session
 // and gets every change, and the peer is taken back as soon as it behaves.
 func TestHostilePeer(t *testing.T) {
-	b := startBattle(t, bgp.Attributes{})
+	b := startBattle(t, v1alpha1.Attributes{})
 	defer b.end(t)
 	reasons := map[string]string{ // of those that go too far
 		"refresh-flood":  "asked for all routes again",
@@ -190,9 +191,9 @@ func TestHostilePeer(t *testing.T) {
 // it then is forgotten, and the healthy router gets it all meanwhile.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	// So that the buffers of the connection are soon full.
-	var bulk bgp.Attributes
+	var bulk v1alpha1.Attributes
 	for i := range uint32(300) {
-		bulk.LargeCommunities = append(bulk.LargeCommunities, community.Large{Global: 64512, Local1: i})
+		bulk.LargeCommunities = append(bulk.LargeCommunities, v1alpha1.LargeCommunity{Global: 64512, Local1: i})
 	}
 	b := startBattle(t, bulk)
 	defer b.end(t)
@@ -206,7 +207,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	for i := range 1000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)
 		// With attributes of its own each route makes an UPDATE of its own.
-		routes = append(routes, bgp.Route{Prefix: p, Attributes: bgp.Attributes{Communities: []community.Community{community.Community(i)}}})
+		routes = append(routes, bgp.Route{Prefix: p, Attributes: v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.Community(i)}}})
 		prefixes = append(prefixes, p)
 	}
 	rounds := 0
@@ -231,7 +232,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 
 // Two hundred sessions that come and go leave nothing behind.
 func TestFlapsLeaveNothing(t *testing.T) {
-	b := startBattle(t, bgp.Attributes{})
+	b := startBattle(t, v1alpha1.Attributes{})
 	defer b.end(t)
 	flap := func() {
 		t.Helper()

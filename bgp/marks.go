@@ -3,7 +3,7 @@ package bgp
 import (
 	"fmt"
 
-	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // Whom a route is for is told to the export policy by marks on the route:
@@ -11,7 +11,7 @@ import (
 // can set and which are taken off before anything is sent. So a route's
 // audience changes with the route alone, and the policy with the peers alone.
 const (
-	markASN     = community.Reserved
+	markASN     = v1alpha1.ReservedGlobal
 	markFor     = 1 // to be sent to the peer
 	markLeaving = 2 // to be sent to the peer as about to go
 	everyPeer   = 0 // numbers of peers start at 1
@@ -32,8 +32,8 @@ func (n numbers) learn(name string) uint32 {
 }
 
 // marks are those of a route.
-func (n numbers) marks(r Route) ([]community.Large, error) {
-	var out []community.Large
+func (n numbers) marks(r Route) ([]v1alpha1.LargeCommunity, error) {
+	var out []v1alpha1.LargeCommunity
 	if r.Peers == nil {
 		out = append(out, mark(markFor, everyPeer))
 	}
@@ -52,6 +52,6 @@ func (n numbers) marks(r Route) ([]community.Large, error) {
 	return out, nil
 }
 
-func mark(kind, peer uint32) community.Large {
-	return community.Large{Global: markASN, Local1: kind, Local2: peer}
+func mark(kind, peer uint32) v1alpha1.LargeCommunity {
+	return v1alpha1.LargeCommunity{Global: markASN, Local1: kind, Local2: peer}
 }

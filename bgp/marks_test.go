@@ -11,8 +11,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -41,7 +41,7 @@ func TestRouteIsForItsPeers(t *testing.T) {
 	one, two, three := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512), startRouter(t, "127.0.0.4", 64500, 64512)
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(one.peer(64500), two.peer(64500))))
-	large := bgp.Attributes{LargeCommunities: []community.Large{{Global: 64512, Local1: 1, Local2: 2}}}
+	large := v1alpha1.Attributes{LargeCommunities: []v1alpha1.LargeCommunity{{Global: 64512, Local1: 1, Local2: 2}}}
 	must(t, s.Announce(
 		bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.2"}},
 		bgp.Route{Prefix: prefix(2), Attributes: large},

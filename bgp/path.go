@@ -58,12 +58,12 @@ func (s *Server) watchPaths() {
 		if p.BFD == nil || p.state != OpenConfirm && p.state != Established {
 			continue
 		}
-		c := bfd.Config{Peer: p.addr, Local: p.LocalAddress, Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}
-		if p.BFD.Multihop {
-			if c.Multihop, c.MinTTL = true, p.leastTTL(); !c.Local.IsValid() {
+		c := bfd.Config{Peer: p.addr, Local: p.LocalAddress, Interval: p.BFD.Interval.Duration, Multiplier: p.BFD.Multiplier}
+		if p.BFD.Multihop != nil && *p.BFD.Multihop {
+			if c.Multihop, c.MinTTL = true, leastTTL(p.Peer); !c.Local.IsValid() {
 				c.Local = p.local
 			}
-			if p.ASN == p.own(s.config.ASN) && p.TTLSecurity == 0 {
+			if uint32(p.ASN) == ownASN(p.Peer, s.config.ASN) && p.TTLSecurity == 0 {
 				c.MinTTL = 1 // iBGP may be any number of hops long
 			}
 			if !c.Local.IsValid() {

@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp/bfd"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // watchedServer is a server with peers that are established as far as it
 // knows, on addresses where nobody answers.
-func watchedServer(t *testing.T, peers ...Peer) *Server {
+func watchedServer(t *testing.T, peers ...v1alpha1.Peer) *Server {
 	t.Helper()
 	s := New(slog.New(slog.NewTextHandler(t.Output(), nil)), Options{})
 	t.Cleanup(func() {
@@ -40,10 +42,10 @@ func watchedServer(t *testing.T, peers ...Peer) *Server {
 	return s
 }
 
-func watchedPeer(address string, multihop bool) Peer {
-	return Peer{
-		Address: netip.MustParseAddr(address), ASN: 64500, IPv4: true,
-		BFD: &BFD{Interval: time.Second, Multiplier: 3, Multihop: multihop},
+func watchedPeer(address string, multihop bool) v1alpha1.Peer {
+	return v1alpha1.Peer{
+		Address: netip.MustParseAddr(address), ASN: 64500, Families: []v1alpha1.Family{v1alpha1.IPv4},
+		BFD: &v1alpha1.BFD{Interval: metav1.Duration{Duration: time.Second}, Multiplier: 3, Multihop: &multihop},
 	}
 }
 
@@ -113,7 +115,7 @@ func TestRoutesWaitForBFD(t *testing.T) {
 		"BFD is taken away": func(s *Server, _ *peer) {
 			unwatched := conf
 			unwatched.BFD = nil
-			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("10.0.0.1"), Peers: []Peer{unwatched}}); err != nil {
+			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("10.0.0.1"), Peers: []v1alpha1.Peer{unwatched}}); err != nil {
 				t.Error(err)
 			}
 		},
@@ -156,7 +158,7 @@ func TestExpelledPeerIsNotWatched(t *testing.T) {
 // Two routers with one link-local address cannot be told apart by GoBGP's
 // policies: the second is left alone, and says so.
 func TestSameAddressOnTwoLinks(t *testing.T) {
-	s := watchedServer(t, Peer{Interface: "eth1", ASN: 64500}, Peer{Interface: "eth2", ASN: 64500})
+	s := watchedServer(t, v1alpha1.Peer{Interface: "eth1", ASN: 64500}, v1alpha1.Peer{Interface: "eth2", ASN: 64500})
 	s.mu.Lock()
 	one, two := s.peers["eth1"], s.peers["eth2"]
 	one.addr, two.addr = netip.MustParseAddr("fe80::1%eth1"), netip.MustParseAddr("fe80::1%eth2")

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/internal/seconds"
 )
@@ -22,7 +23,7 @@ const (
 
 // peer is a configured peer and its session. The server's mutex guards it.
 type peer struct {
-	Peer
+	v1alpha1.Peer
 	number  uint32     // in marks
 	addr    netip.Addr // where the peer is: configured or discovered
 	heard   uint32     // the ASN of the peer's last OPEN
@@ -59,7 +60,7 @@ type peer struct {
 	stopDiscovery context.CancelFunc
 }
 
-func newPeer(conf Peer, number uint32) *peer {
+func newPeer(conf v1alpha1.Peer, number uint32) *peer {
 	p := &peer{Peer: conf, number: number, addr: conf.Address, state: Idle, since: time.Now(), reason: "no answer yet"}
 	if conf.Interface != "" {
 		p.state = Waiting
@@ -73,9 +74,13 @@ func newPeer(conf Peer, number uint32) *peer {
 }
 
 func (p *peer) session(path *bfd.Status) Session {
+	asn := uint32(p.ASN)
+	if p.ASN == v1alpha1.External {
+		asn = p.heard
+	}
 	s := Session{
-		Name: p.Name(), Address: p.addr, Gateway: p.Gateway, ASN: cmp.Or(p.ASN, p.heard), State: p.state, Since: p.since, Drops: p.drops,
-		IPv4: p.IPv4, IPv6: p.IPv6, BFD: p.path(path),
+		Name: p.Name(), Address: p.addr, Gateway: gatewayName(p.Peer), ASN: asn, State: p.state, Since: p.since, Drops: p.drops,
+		IPv4: p.Carries(v1alpha1.IPv4), IPv6: p.Carries(v1alpha1.IPv6), BFD: p.path(path),
 	}
 	if p.state == Established {
 		s.LocalAddress, s.HoldTime = p.local, seconds.Duration(p.holdTime)
@@ -98,11 +103,11 @@ func (p *peer) receiver() receiver {
 		n.hold4, n.hold6 = true, true
 		return n
 	}
-	if p.IPv6 && p.addr.Is4() && !p.NextHop6.IsValid() {
+	if p.Carries(v1alpha1.IPv6) && p.addr.Is4() && !p.NextHop6.IsValid() {
 		n.NextHop6 = p.hop6
 		n.hold6 = !p.hop6.IsValid()
 	}
-	if p.IPv4 && p.addr.Is6() && !p.NextHop4.IsValid() {
+	if p.Carries(v1alpha1.IPv4) && p.addr.Is6() && !p.NextHop4.IsValid() {
 		n.hold4 = !p.offers.extended4
 	}
 	return n
@@ -114,9 +119,9 @@ func (p *peer) heldBack() string {
 	switch {
 	case p.wait.on():
 		return "routes wait for BFD, at most until " + p.wait.until.Format(time.TimeOnly)
-	case p.IPv6 && !p.offers.ipv6:
+	case p.Carries(v1alpha1.IPv6) && !p.offers.ipv6:
 		return "the peer takes no IPv6 routes: activate this neighbor for IPv6 there, or leave ipv6 out of families"
-	case p.IPv4 && !p.offers.ipv4:
+	case p.Carries(v1alpha1.IPv4) && !p.offers.ipv4:
 		return "the peer takes no IPv4 routes: activate this neighbor for IPv4 there, or leave ipv4 out of families"
 	case n.hold6:
 		return fmt.Sprintf("IPv6 routes are held back: %s has no global IPv6 address on the link to this peer, set nextHop6", p.local)

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"io"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"log/slog"
 	"net"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // What GoBGP only logs is recognised in the lines that it really writes. (How a peer's own words
@@ -30,9 +33,9 @@ func TestReasonsInTheLog(t *testing.T) {
 			defer listener.Close()
 			s := New(slog.New(slog.DiscardHandler), Options{})
 			defer s.Close(t.Context(), "test is over")
-			peer := Peer{Address: addr("127.0.0.2"), LocalAddress: addr("127.0.0.1"), ASN: 64500, HoldTime: 9 * time.Second, IPv4: true}
+			peer := v1alpha1.Peer{Address: addr("127.0.0.2"), LocalAddress: addr("127.0.0.1"), ASN: 64500, HoldTime: metav1.Duration{Duration: 9 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4}}
 			peer.Port = uint16(listener.Addr().(*net.TCPAddr).Port)
-			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("127.0.0.1"), ConnectRetry: 2 * time.Second, Peers: []Peer{peer}}); err != nil {
+			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("127.0.0.1"), ConnectRetry: 2 * time.Second, Peers: []v1alpha1.Peer{peer}}); err != nil {
 				t.Fatal(err)
 			}
 			conn, err := listener.Accept()

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // batch is how many routes at most are announced or withdrawn in one go. Services may
@@ -130,9 +132,9 @@ func (s *Server) advertised(p *peer) []netip.Prefix {
 	n, name := p.receiver(), p.Name()
 	var out []netip.Prefix
 	for prefix, r := range s.routes {
-		carried := p.IPv4 && p.offers.ipv4 && !n.hold4
+		carried := p.Carries(v1alpha1.IPv4) && p.offers.ipv4 && !n.hold4
 		if prefix.Addr().Is6() {
-			carried = p.IPv6 && p.offers.ipv6 && !n.hold6
+			carried = p.Carries(v1alpha1.IPv6) && p.offers.ipv6 && !n.hold6
 		}
 		if carried && r.isFor(name) {
 			out = append(out, prefix)

@@ -15,6 +15,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
@@ -75,7 +76,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	s.config = c
 	s.started = true
 
-	want := make(map[string]Peer, len(c.Peers))
+	want := make(map[string]v1alpha1.Peer, len(c.Peers))
 	for _, p := range c.Peers {
 		want[p.Name()] = p
 	}
@@ -146,12 +147,14 @@ func fixedFieldChanged(old, new Config) string {
 }
 
 // sessionChanged says whether the session itself must be made anew.
-func sessionChanged(old, new Peer) bool {
-	old.Attributes, new.Attributes = Attributes{}, Attributes{}
+func sessionChanged(old, new v1alpha1.Peer) bool {
+	old.Attributes, new.Attributes = v1alpha1.Attributes{}, v1alpha1.Attributes{}
 	old.NextHop4, new.NextHop4 = netip.Addr{}, netip.Addr{}
 	old.NextHop6, new.NextHop6 = netip.Addr{}, netip.Addr{}
 	old.BFD, new.BFD = nil, nil
-	old.Gateway, new.Gateway = "", ""
+	old.DefaultGateway, new.DefaultGateway = "", ""
+	old.PasswordFile, new.PasswordFile = "", ""
+	old.Families, new.Families = slices.Sorted(slices.Values(old.Families)), slices.Sorted(slices.Values(new.Families))
 	return !reflect.DeepEqual(old, new)
 }
 

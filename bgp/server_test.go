@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 	"go.uber.org/goleak"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -101,8 +103,8 @@ func (r *router) forget() {
 	r.updates = nil
 }
 
-func (r *router) peer(asn uint32) bgp.Peer {
-	return bgp.Peer{Address: r.addr, ASN: asn, Port: r.port, LocalAddress: netip.MustParseAddr("127.0.0.1"), HoldTime: 9 * time.Second, IPv4: true}
+func (r *router) peer(asn uint32) v1alpha1.Peer {
+	return v1alpha1.Peer{Address: r.addr, ASN: v1alpha1.ASN(asn), Port: r.port, LocalAddress: netip.MustParseAddr("127.0.0.1"), HoldTime: metav1.Duration{Duration: 9 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4}}
 }
 
 func must(t *testing.T, err error) {
@@ -136,7 +138,7 @@ func newServerWith(t *testing.T, options bgp.Options) *bgp.Server {
 	return s
 }
 
-func config(peers ...bgp.Peer) bgp.Config {
+func config(peers ...v1alpha1.Peer) bgp.Config {
 	return bgp.Config{ASN: 64512, RouterID: netip.MustParseAddr("10.0.0.1"), ConnectRetry: 2 * time.Second, Peers: peers}
 }
 
@@ -321,7 +323,7 @@ func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
 	must(t, s.Close(ctx, "m1: herald is stopping"))
 	wait.Until(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
 	goleak.VerifyNone(t, before)
-	if err := s.Apply(t.Context(), config(r.peer(64500), bgp.Peer{Interface: "lo", ASN: 64500, Port: 179, IPv4: true})); !errors.Is(err, bgp.ErrClosed) {
+	if err := s.Apply(t.Context(), config(r.peer(64500), v1alpha1.Peer{Interface: "lo", ASN: 64500, Port: 179, Families: []v1alpha1.Family{v1alpha1.IPv4}})); !errors.Is(err, bgp.ErrClosed) {
 		t.Errorf("peers were applied after the end: %v", err)
 	}
 	goleak.VerifyNone(t, before)

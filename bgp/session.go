@@ -9,6 +9,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -67,7 +68,7 @@ func (s *Server) handle(e apiutil.PeerState) {
 	was, state := p.state, stateOf(e.SessionState)
 	if state == Established {
 		p.state, p.heard = OpenConfirm, e.PeerASN
-		if reason := p.mismatch(p.own(s.config.ASN), e.PeerASN); reason != "" { // an open ASN is whatever it is for GoBGP
+		if reason := mismatch(p.Peer, ownASN(p.Peer, s.config.ASN), e.PeerASN); reason != "" { // an open ASN is whatever it is for GoBGP
 			s.expel(p, reason)
 			return
 		}
@@ -213,7 +214,7 @@ func (s *Server) watchSending(p *peer, now time.Time) {
 // findNextHop looks for the next hop of IPv6 routes on an IPv4 session: the
 // global IPv6 address beside the session's own on the same link.
 func (s *Server) findNextHop(p *peer) {
-	if s.options.NextHop6 == nil || !p.IPv6 || !p.addr.Is4() || p.NextHop6.IsValid() || p.hop6.IsValid() || !p.local.IsValid() {
+	if s.options.NextHop6 == nil || !p.Carries(v1alpha1.IPv6) || !p.addr.Is4() || p.NextHop6.IsValid() || p.hop6.IsValid() || !p.local.IsValid() {
 		return
 	}
 	hop, err := s.options.NextHop6(p.local)

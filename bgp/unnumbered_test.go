@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // Another host that advertises itself on the link of an unnumbered peer, be it a
@@ -20,7 +22,7 @@ func TestAnotherRouterDoesNotTakeASessionDown(t *testing.T) {
 		}
 	}()
 	first, second := netip.MustParseAddr("fe80::1%eth9"), netip.MustParseAddr("fe80::2%eth9")
-	p := newPeer(Peer{Interface: "eth9", ASN: 64500}, 1)
+	p := newPeer(v1alpha1.Peer{Interface: "eth9", ASN: 64500}, 1)
 	s.mu.Lock()
 	s.peers["eth9"] = p
 	p.addr, p.state = first, Established

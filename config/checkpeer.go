@@ -4,15 +4,16 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 )
 
 // CheckPeer sets the derived defaults of a peer from outside the file, and validates it by the rules of
 // the file; asn is this node's ASN towards it. The error has a clause for each mistake, in one line.
-func (c *Config) CheckPeer(asn uint32, p *Peer) error {
-	p.derive()
+func (c *Config) CheckPeer(asn uint32, p *v1alpha1.Peer) error {
+	derivePeer(p)
 	around := *c
-	around.BGP = &BGP{ASN: asn, Peers: []Peer{*p}}
+	around.BGP = &BGP{ASN: asn, Peers: []v1alpha1.Peer{*p}}
 	r := yaml.NewReport("")
 	r.Limits("", p)
 	validator{Report: r, config: &around}.peer("", p)

@@ -14,7 +14,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 )
@@ -127,7 +127,7 @@ type VIP struct {
 	// Bridge forwards new connections for the VIP to healthy masters while this node drains or its checks fail, as routers and neighbours may still send them here. Unless `announce` is `arp`, packets of established connections are forwarded to the master that owns them. It needs an `election` section to know the masters. Default: true with an `election` section, else false.
 	Bridge *bool `yaml:"bridge"`
 	// Attributes are added to the attributes of the `bgp` section for this VIP's routes.
-	Attributes `yaml:",inline"`
+	v1alpha1.Attributes `yaml:",inline"`
 }
 
 // Table is the kernel's routing table for the routes to a VIP (`ip route show table N`).
@@ -186,20 +186,6 @@ type Services struct {
 	HostPorts bool `yaml:"hostPorts"`
 }
 
-// Attributes are BGP path attributes. A VIP's and a peer's are laid over those of the `bgp` section: lists and `prepend` add up, the other numbers replace.
-type Attributes struct {
-	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
-	Communities []string `yaml:"communities"`
-	// LargeCommunities are RFC 8092 large communities, `64512:1:2`.
-	LargeCommunities []string `yaml:"largeCommunities"`
-	// MED is the multi-exit discriminator; lower is preferred by the peer.
-	MED *uint32 `yaml:"med"`
-	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred. Refused where no peer is iBGP.
-	LocalPref *uint32 `yaml:"localPref"`
-	// Prepend adds the own ASN this many more times to the AS path, 0 to 10. Default: 0.
-	Prepend int `yaml:"prepend" want:"0 to 10"`
-}
-
 // BGP is the embedded BGP speaker.
 type BGP struct {
 	// ASN is the own autonomous system number, 1 to 4294967294. Required.
@@ -211,9 +197,9 @@ type BGP struct {
 	// ConnectRetry is the longest wait between two attempts to connect to a peer, in whole seconds, 2s to 60s. Default: 2s.
 	ConnectRetry time.Duration `yaml:"connectRetry" default:"2s" want:"2s to 60s"`
 	// Peers are the routers that this speaker has sessions with. At least one is required unless a `services` section adds peers by BGPPeer resources. Default: none.
-	Peers []Peer `yaml:"peers"`
+	Peers []v1alpha1.Peer `yaml:"peers"`
 	// Attributes are the path attributes of all routes.
-	Attributes `yaml:",inline"`
+	v1alpha1.Attributes `yaml:",inline"`
 }
 
 // Listen configures where BGP sessions are accepted.
@@ -224,78 +210,8 @@ type Listen struct {
 	Port uint16 `yaml:"port" default:"179" want:"1 to 65535"`
 }
 
-// Family is an address family of BGP routes.
-type Family string
-
-// The address families a session may carry.
-const (
-	IPv4 Family = "ipv4"
-	IPv6 Family = "ipv6"
-)
-
-// Peer is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through; the default gateway is `default-ipv4` or `default-ipv6`.
-type Peer struct {
-	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this, `interface` or `defaultGateway` is required.
-	Address netip.Addr `yaml:"address"`
-	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements.
-	Interface string `yaml:"interface"`
-	// DefaultGateway makes the peer the default gateway of a family, `ipv4` or `ipv6`: the next hop of the default route with the lowest metric in the main routing table, or each of them if there are several, wherever the route leads at the time. A gateway that is none any more keeps its session for five seconds, in which that with the new one comes up.
-	DefaultGateway Family `yaml:"defaultGateway"`
-	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Required.
-	ASN asn.Peer `yaml:"asn"`
-	// Port is the peer's TCP port. Default: 179.
-	Port uint16 `yaml:"port" default:"179" want:"1 to 65535"`
-	// LocalAddress is the source address of the session. Default: the kernel's choice.
-	LocalAddress netip.Addr `yaml:"localAddress"`
-	// PasswordFile holds the TCP MD5 password (RFC 2385): one line of at most 80 bytes. It is read again when it changes.
-	PasswordFile string `yaml:"passwordFile"`
-	// Password is the content of PasswordFile, never part of the file itself.
-	Password string `yaml:"-"`
-	// HoldTime is the BGP hold time in whole seconds, 3s to 65535s; keepalives are sent at a third of it. Default: 3s.
-	HoldTime time.Duration `yaml:"holdTime" default:"3s" want:"3s to 65535s"`
-	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link; 0 means directly connected. Default: 0.
-	Multihop uint8 `yaml:"multihop"`
-	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
-	TTLSecurity uint8 `yaml:"ttlSecurity" want:"0 to 254"`
-	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
-	BFD *BFD `yaml:"bfd"`
-	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address or of `defaultGateway`; both if unnumbered.
-	Families []Family `yaml:"families" want:"ipv4 or ipv6"`
-	// NextHop4 is the next hop of IPv4 routes sent to this peer. Default: the session's own local address.
-	NextHop4 netip.Addr `yaml:"nextHop4"`
-	// NextHop6 is the next hop of IPv6 routes sent to this peer. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
-	NextHop6 netip.Addr `yaml:"nextHop6"`
-	// Attributes are added to the path attributes of routes to this peer.
-	Attributes `yaml:",inline"`
-}
-
 // CalmInterval is the shortest BFD interval that does not need real-time scheduling.
 const CalmInterval = 50 * time.Millisecond
-
-// BFD is a session of Bidirectional Forwarding Detection: a peer that has been silent for `multiplier` intervals is down.
-type BFD struct {
-	// Interval is the time between two packets, each way; a peer that asks for a longer one is given it. 10ms to 10s, below 50ms with `realtime: true`. Default: 50ms.
-	Interval time.Duration `yaml:"interval" default:"50ms" want:"10ms to 10s"`
-	// Multiplier is how many intervals of silence end the session, 2 to 50. Default: 3.
-	Multiplier uint8 `yaml:"multiplier" default:"3" want:"2 to 50"`
-	// Multihop speaks BFD for paths over several hops (RFC 5883), as the router must: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
-	Multihop *bool `yaml:"multihop"`
-}
-
-// Name returns the unique name of the peer that VIPs refer to: its address, its interface, or the name of the gateway.
-// Logs, status and metrics use it, too, but name gateways by their addresses.
-func (p *Peer) Name() string {
-	switch {
-	case p.Address.IsValid():
-		return p.Address.String()
-	case p.DefaultGateway != "":
-		return GatewayName(p.DefaultGateway)
-	}
-	return p.Interface
-}
-
-// GatewayName returns the name of the peers that are the default gateways of a family.
-func GatewayName(f Family) string { return "default-" + string(f) }
 
 // Fence selects whether a kernel filter drops a node's answers for a VIP that it does not hold.
 type Fence string

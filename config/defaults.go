@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 )
@@ -50,7 +51,7 @@ func (c *Config) derive(o options) {
 		return
 	}
 	for i := range c.BGP.Peers {
-		c.BGP.Peers[i].derive()
+		derivePeer(&c.BGP.Peers[i])
 	}
 }
 
@@ -65,16 +66,16 @@ func (b *Balancer) derive() {
 	}
 }
 
-// derive sets the defaults of a peer that depend on its other fields.
-func (p *Peer) derive() {
+// derivePeer sets the defaults of a peer that depend on its other fields.
+func derivePeer(p *v1alpha1.Peer) {
 	switch {
 	case p.Families != nil:
 	case p.Interface != "":
-		p.Families = []Family{IPv4, IPv6}
+		p.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
 	case p.DefaultGateway != "":
-		p.Families = []Family{p.DefaultGateway}
+		p.Families = []v1alpha1.Family{p.DefaultGateway}
 	case p.Address.IsValid():
-		p.Families = []Family{familyOf(p.Address)}
+		p.Families = []v1alpha1.Family{familyOf(p.Address)}
 	}
 	if p.BFD != nil && p.BFD.Multihop == nil {
 		p.BFD.Multihop = new((p.Multihop > 0 || p.TTLSecurity > 0) && !p.Address.IsLinkLocalUnicast())

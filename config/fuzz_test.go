@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
 )
 
@@ -165,7 +165,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(check.Rise >= 1 && check.Fall >= 1, "a check has rise and fall")
 		require(check.HTTP == nil || len(check.HTTP.Status) > 0 && strings.HasPrefix(strings.ToLower(check.HTTP.URL), "http"), "an HTTP check has a URL and statuses")
 	}
-	families := map[config.Family]bool{}
+	families := map[v1alpha1.Family]bool{}
 	if c.BGP != nil {
 		require(c.BGP.ASN != 0 && len(c.BGP.Peers) > 0, "a BGP speaker has an ASN and peers")
 		for _, p := range c.BGP.Peers {
@@ -177,14 +177,10 @@ func checkPromises(t *testing.T, c *config.Config) {
 			}
 			require(ways == 1, "a peer has address, interface or default gateway")
 			require(p.ASN != 0 && p.Port != 0 && len(p.Families) > 0 && p.Password == "", "a peer is complete")
-			require(p.HoldTime >= 3*time.Second && p.HoldTime%time.Second == 0, "a hold time is in whole seconds of at least 3s")
+			require(p.HoldTime.Duration >= 3*time.Second && p.HoldTime.Duration%time.Second == 0, "a hold time is in whole seconds of at least 3s")
 			require(p.Multihop == 0 || p.TTLSecurity == 0, "multihop and ttlSecurity exclude each other")
 			for _, family := range p.Families {
 				families[family] = true
-			}
-			for _, s := range p.Communities {
-				_, err := community.Parse(s)
-				require(err == nil, "communities can be parsed")
 			}
 		}
 	}
@@ -207,7 +203,7 @@ func checkPromises(t *testing.T, c *config.Config) {
 		require(len(vip.Addresses) > 0 && len(vip.Checks) > 0, "a VIP has addresses and checks")
 		for _, addr := range vip.Addresses {
 			require(addr.IsValid() && !owned[addr] && addr.IsGlobalUnicast() && addr == addr.Unmap(), "a VIP's addresses are its own and can be reached")
-			require(arp || kernel || addr.Is4() && families[config.IPv4] || addr.Is6() && families[config.IPv6], "a session carries the address")
+			require(arp || kernel || addr.Is4() && families[v1alpha1.IPv4] || addr.Is6() && families[v1alpha1.IPv6], "a session carries the address")
 			owned[addr] = true
 		}
 		for _, prefix := range vip.Prefixes {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 )
@@ -67,12 +69,12 @@ func TestParseDefaults(t *testing.T) {
 		BGP: &config.BGP{
 			ASN:          64512,
 			ConnectRetry: 2 * time.Second,
-			Peers: []config.Peer{{
+			Peers: []v1alpha1.Peer{{
 				Address:  netip.MustParseAddr("10.0.1.254"),
 				ASN:      64500,
 				Port:     179,
-				HoldTime: 3 * time.Second,
-				Families: []config.Family{config.IPv4},
+				HoldTime: metav1.Duration{Duration: 3 * time.Second},
+				Families: []v1alpha1.Family{v1alpha1.IPv4},
 			}},
 		},
 		ARP:          config.ARP{Refresh: time.Minute, Fence: config.FenceAuto},
@@ -89,11 +91,11 @@ func TestParseDefaults(t *testing.T) {
 func TestParseDefaultFamilies(t *testing.T) {
 	for _, tt := range []struct {
 		peer string
-		want []config.Family
+		want []v1alpha1.Family
 	}{
-		{"address: 10.0.1.254", []config.Family{config.IPv4}},
-		{"interface: eth0", []config.Family{config.IPv4, config.IPv6}},
-		{"families: [ipv6, ipv4]\n    address: fd00::1", []config.Family{config.IPv6, config.IPv4}},
+		{"address: 10.0.1.254", []v1alpha1.Family{v1alpha1.IPv4}},
+		{"interface: eth0", []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}},
+		{"families: [ipv6, ipv4]\n    address: fd00::1", []v1alpha1.Family{v1alpha1.IPv6, v1alpha1.IPv4}},
 	} {
 		c := mustParse(t, replace(t, "address: 10.0.1.254", tt.peer))
 		if diff := cmp.Diff(tt.want, c.BGP.Peers[0].Families); diff != "" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election/electorate"
 )
@@ -94,7 +95,7 @@ func TestRemoved(t *testing.T) {
 	of := func(change func(*config.Config)) *config.Config {
 		c := &config.Config{
 			VIPs:      []config.VIP{{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}, Checks: []string{"apiserver", "registry"}}},
-			BGP:       &config.BGP{ASN: 64512, Peers: []config.Peer{{Address: netip.MustParseAddr("10.0.1.254")}, {Interface: "eth0"}}},
+			BGP:       &config.BGP{ASN: 64512, Peers: []v1alpha1.Peer{{Address: netip.MustParseAddr("10.0.1.254")}, {Interface: "eth0"}}},
 			Balancers: []config.Balancer{{Name: "web", Backends: config.Backends{Static: &config.Static{Addresses: []netip.AddrPort{{}, netip.MustParseAddrPort("10.9.1.1:80")}}}}},
 			Election:  &electorate.Settings{Members: map[string]netip.AddrPort{"m1": {}, "m2": {}}},
 		}

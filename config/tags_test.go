@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 )
@@ -29,6 +31,9 @@ func TestTags(t *testing.T) {
 			read(field)
 			if field.Kind() == reflect.Pointer || field.Kind() == reflect.Slice {
 				field = field.Elem()
+			}
+			if field == reflect.TypeFor[metav1.Duration]() {
+				field = reflect.TypeFor[time.Duration]()
 			}
 			texts := []string{f.Default}
 			if least, most, limited := strings.Cut(f.Want, " to "); limited {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 )
 
@@ -274,7 +275,7 @@ func (v validator) carried(p yaml.Path, addr netip.Addr, names []string) {
 		found = true
 		p := yaml.Path("bgp.peers").Item(i).Field("families")
 		unclear := !v.WasRead(p) || len(peer.Families) == 0
-		if unclear || slices.ContainsFunc(peer.Families, func(f Family) bool { return f == family || !f.valid() }) {
+		if unclear || slices.ContainsFunc(peer.Families, func(f v1alpha1.Family) bool { return f == family || !isFamily(f) }) {
 			return
 		}
 	}
@@ -331,11 +332,11 @@ func (v validator) isVIP(addr netip.Addr) bool {
 	return addr.IsValid() && slices.ContainsFunc(v.config.VIPs, func(vip VIP) bool { return slices.Contains(vip.Addresses, addr) })
 }
 
-func (f Family) valid() bool { return f == IPv4 || f == IPv6 }
+func isFamily(f v1alpha1.Family) bool { return f == v1alpha1.IPv4 || f == v1alpha1.IPv6 }
 
-func familyOf(addr netip.Addr) Family {
+func familyOf(addr netip.Addr) v1alpha1.Family {
 	if addr.Is4() {
-		return IPv4
+		return v1alpha1.IPv4
 	}
-	return IPv6
+	return v1alpha1.IPv6
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 )
@@ -197,7 +198,7 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places ma
 		v.Errorf(p, "list at least one address")
 		return
 	}
-	families := map[Family]bool{}
+	families := map[v1alpha1.Family]bool{}
 	for i, at := range s.Addresses {
 		p := p.Item(i)
 		if !at.IsValid() {

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/bgp/asn"
-	"github.com/herald-vip/herald/bgp/community"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 )
 
@@ -40,7 +39,7 @@ func (v validator) bgp(p yaml.Path, b *BGP) {
 }
 
 func (v validator) asn(p yaml.Path, n uint32) {
-	if err := asn.Check(n); err != nil {
+	if err := v1alpha1.ASN(n).Check(); err != nil {
 		v.Errorf(p, "%v", err)
 	}
 }
@@ -64,14 +63,14 @@ func (v validator) wholeSeconds(p yaml.Path, d time.Duration) {
 	}
 }
 
-func (v validator) peer(p yaml.Path, peer *Peer) {
+func (v validator) peer(p yaml.Path, peer *v1alpha1.Peer) {
 	unnumbered, gateway := peer.Interface != "", peer.DefaultGateway != ""
 	switch {
 	case unnumbered && peer.Address.IsValid():
 		v.Errorf(p, "has both address and interface: keep one")
 	case gateway && (unnumbered || peer.Address.IsValid()):
 		v.Errorf(p.Field("defaultGateway"), "excludes address and interface: keep one")
-	case gateway && !peer.DefaultGateway.valid():
+	case gateway && !isFamily(peer.DefaultGateway):
 		v.Errorf(p.Field("defaultGateway"), "want ipv4 or ipv6, got %s", yaml.Quote(string(peer.DefaultGateway)))
 	case gateway:
 	case unnumbered:
@@ -81,19 +80,19 @@ func (v validator) peer(p yaml.Path, peer *Peer) {
 	case v.WasRead(p.Field("defaultGateway")):
 		v.Errorf(p.Field("address"), "missing: give the peer's address, its interface if unnumbered, or defaultGateway")
 	}
-	if peer.ASN != asn.External {
+	if peer.ASN != v1alpha1.External {
 		v.asn(p.Field("asn"), uint32(peer.ASN))
 	}
 	v.localAddress(p.Field("localAddress"), peer)
 	v.File(p.Field("passwordFile"), peer.PasswordFile)
-	v.wholeSeconds(p.Field("holdTime"), peer.HoldTime)
+	v.wholeSeconds(p.Field("holdTime"), peer.HoldTime.Duration)
 	v.distance(p, peer)
 	if peer.BFD != nil {
 		v.bfd(p.Field("bfd"), peer)
 	}
 	v.families(p.Field("families"), peer.Families)
-	v.nextHop(p.Field("nextHop4"), peer.NextHop4, IPv4, peer)
-	v.nextHop(p.Field("nextHop6"), peer.NextHop6, IPv6, peer)
+	v.nextHop(p.Field("nextHop4"), peer.NextHop4, v1alpha1.IPv4, peer)
+	v.nextHop(p.Field("nextHop6"), peer.NextHop6, v1alpha1.IPv6, peer)
 	v.attributes(p, &peer.Attributes, !v.isExternal(peer))
 }
 
@@ -109,7 +108,7 @@ func (v validator) peerAddress(p yaml.Path, addr netip.Addr) {
 	}
 }
 
-func (v validator) localAddress(p yaml.Path, peer *Peer) {
+func (v validator) localAddress(p yaml.Path, peer *v1alpha1.Peer) {
 	addr := peer.LocalAddress
 	switch {
 	case !addr.IsValid():
@@ -119,13 +118,13 @@ func (v validator) localAddress(p yaml.Path, peer *Peer) {
 		v.Errorf(p, "want an address of this host, got %s", addr)
 	case peer.Address.IsValid() && familyOf(addr) != familyOf(peer.Address):
 		v.Errorf(p, "want an %s address like the peer's, got %s", familyOf(peer.Address), addr)
-	case peer.DefaultGateway.valid() && familyOf(addr) != peer.DefaultGateway:
+	case isFamily(peer.DefaultGateway) && familyOf(addr) != peer.DefaultGateway:
 		v.Errorf(p, "want an %s address like the gateway's, got %s", peer.DefaultGateway, addr)
 	}
 }
 
 // distance validates the hops to a peer.
-func (v validator) distance(p yaml.Path, peer *Peer) {
+func (v validator) distance(p yaml.Path, peer *v1alpha1.Peer) {
 	multihop, security := p.Field("multihop"), p.Field("ttlSecurity")
 	if peer.Interface != "" {
 		const message = "an unnumbered peer is always on the link: remove it"
@@ -145,13 +144,13 @@ func (v validator) distance(p yaml.Path, peer *Peer) {
 	}
 }
 
-func (v validator) bfd(p yaml.Path, peer *Peer) {
+func (v validator) bfd(p yaml.Path, peer *v1alpha1.Peer) {
 	b, interval := peer.BFD, p.Field("interval")
-	if b.Interval < CalmInterval && !v.config.Realtime && v.WasRead("realtime") {
+	if b.Interval.Duration < CalmInterval && !v.config.Realtime && v.WasRead("realtime") {
 		v.Errorf(interval, "below %s a busy node looks dead: set realtime: true, or a longer interval", CalmInterval)
 	}
-	if b.Interval%time.Microsecond != 0 {
-		v.Errorf(interval, "want whole microseconds, got %s", b.Interval)
+	if b.Interval.Duration%time.Microsecond != 0 {
+		v.Errorf(interval, "want whole microseconds, got %s", b.Interval.Duration)
 	}
 	if *b.Multihop && (peer.Interface != "" || peer.Address.IsLinkLocalUnicast()) {
 		v.Errorf(p.Field("multihop"), "a peer with a link-local address is always on the link: remove it")
@@ -162,56 +161,46 @@ func (v validator) bfd(p yaml.Path, peer *Peer) {
 }
 
 // isInternal reports whether the session with peer is iBGP; false if an ASN is missing.
-func (v validator) isInternal(peer *Peer) bool {
+func (v validator) isInternal(peer *v1alpha1.Peer) bool {
 	return uint32(peer.ASN) == v.config.BGP.ASN && peer.ASN != 0
 }
 
-func (v validator) isExternal(peer *Peer) bool {
+func (v validator) isExternal(peer *v1alpha1.Peer) bool {
 	return uint32(peer.ASN) != v.config.BGP.ASN && peer.ASN != 0 && v.config.BGP.ASN != 0
 }
 
-func (v validator) families(p yaml.Path, families []Family) {
+func (v validator) families(p yaml.Path, families []v1alpha1.Family) {
 	if families != nil && len(families) == 0 {
 		v.Errorf(p, "list ipv4, ipv6 or both")
 	}
-	for i, f := range families {
-		if slices.Contains(families[:i], f) {
-			v.Errorf(p.Item(i), "%s is listed twice", f)
-		}
-	}
+	uniqueItems(v, p, families)
 }
 
-func (v validator) nextHop(p yaml.Path, addr netip.Addr, family Family, peer *Peer) {
+func (v validator) nextHop(p yaml.Path, addr netip.Addr, family v1alpha1.Family, peer *v1alpha1.Peer) {
 	switch {
 	case !addr.IsValid():
 	case familyOf(addr) != family || !yaml.IsUnicast(addr) || addr.Zone() != "":
 		v.Errorf(p, "want an %s address of this host, got %s", family, addr)
-	case !slices.Contains(peer.Families, family) && v.WasRead(p.Parent().Field("families")):
+	case !peer.Carries(family) && v.WasRead(p.Parent().Field("families")):
 		v.Errorf(p, "the session carries no %s routes: add %[1]s to families or remove it", family)
 	}
 }
 
 // attributes validates the path attributes of the bgp section, a peer or a VIP at p; internal reports whether an iBGP peer receives them.
-func (v validator) attributes(p yaml.Path, a *Attributes, internal bool) {
-	for i, s := range a.Communities {
-		_, err := community.Parse(s)
-		v.checkCommunity(p.Field("communities"), a.Communities, i, err)
-	}
-	for i, s := range a.LargeCommunities {
-		_, err := community.ParseLarge(s)
-		v.checkCommunity(p.Field("largeCommunities"), a.LargeCommunities, i, err)
-	}
+func (v validator) attributes(p yaml.Path, a *v1alpha1.Attributes, internal bool) {
+	uniqueItems(v, p.Field("communities"), a.Communities)
+	uniqueItems(v, p.Field("largeCommunities"), a.LargeCommunities)
 	if a.LocalPref != nil && !internal {
 		v.Errorf(p.Field("localPref"), "only iBGP peers receive it: remove it")
 	}
 }
 
-func (v validator) checkCommunity(p yaml.Path, list []string, i int, err error) {
-	p = p.Item(i)
-	if err != nil {
-		v.Errorf(p, "%v", err)
-	} else if slices.Contains(list[:i], list[i]) {
-		v.Errorf(p, "%s is listed twice", list[i])
+// uniqueItems reports items of a list that are in it before.
+func uniqueItems[T comparable](v validator, p yaml.Path, list []T) {
+	for i, item := range list {
+		if v.WasRead(p.Item(i)) && slices.Contains(list[:i], item) {
+			v.Errorf(p.Item(i), "%v is listed twice", item)
+		}
 	}
 }
 
@@ -219,7 +208,7 @@ func (v validator) checkCommunity(p yaml.Path, list []string, i int, err error) 
 // with any peer, is iBGP, or may be once its ASN is given.
 func (v validator) hasInternalPeer(names []string) bool {
 	b := v.config.BGP
-	return b == nil || len(b.Peers) == 0 || v.mayServe() && names == nil || slices.ContainsFunc(b.Peers, func(peer Peer) bool {
+	return b == nil || len(b.Peers) == 0 || v.mayServe() && names == nil || slices.ContainsFunc(b.Peers, func(peer v1alpha1.Peer) bool {
 		return !v.isExternal(&peer) && (names == nil || slices.Contains(names, peer.Name()))
 	})
 }

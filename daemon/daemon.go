@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/balancer/secondchance"
@@ -167,7 +168,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	defer d.routes.Close()
 	d.peering = peering.New(log, d.bgp, peering.Options{
 		Realtime: d.realtime == admin.RealtimeOn, RouterID: link.RouterID,
-		Gateways: func(f config.Family) ([]netip.Addr, error) { return link.Gateways(f == config.IPv6) },
+		Gateways: func(f v1alpha1.Family) ([]netip.Addr, error) { return link.Gateways(f == v1alpha1.IPv6) },
 	})
 	balance.Clear(log, c)
 	d.kernel = nft.New(log, nft.Options{Node: c.NodeName})

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
@@ -44,7 +43,7 @@ func (d *Daemon) renewGateways(ctx context.Context) {
 }
 
 // routerLinks are the links by which routers bring packets: those of the peers and of default gateways.
-func routerLinks(peers []bgp.Peer) []string {
+func routerLinks(peers []v1alpha1.Peer) []string {
 	var out []string
 	var routers []netip.Addr
 	for _, p := range peers {
@@ -74,9 +73,9 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	if d.services == nil {
 		return nil
 	}
-	var base bgp.Attributes
+	var base v1alpha1.Attributes
 	if c.BGP != nil {
-		base = convert.Attributes(c.BGP.Attributes)
+		base = c.BGP.Attributes
 	}
 	peers := d.peering.InForce()
 	next := announce.Config{

@@ -38,8 +38,8 @@ func pair(t *testing.T) *bgp.Server {
 	}
 	const port = 11796
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
-	peer := func(addr, local netip.Addr, asn uint32, port uint16) []bgp.Peer {
-		return []bgp.Peer{{Address: addr, LocalAddress: local, ASN: asn, Port: port, HoldTime: 9 * time.Second, IPv4: true}}
+	peer := func(addr, local netip.Addr, asn v1alpha1.ASN, port uint16) []v1alpha1.Peer {
+		return []v1alpha1.Peer{{Address: addr, LocalAddress: local, ASN: asn, Port: port, HoldTime: metav1.Duration{Duration: 9 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4}}}
 	}
 	start(bgp.Config{ASN: 64500, RouterID: there, ListenPort: port, ListenAddresses: []netip.Addr{there}, Peers: peer(here, there, 64512, port+1)})
 	return start(bgp.Config{ASN: 64512, RouterID: here, Peers: peer(there, here, 64500, port)})

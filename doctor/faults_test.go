@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/health"
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 			{"local address elsewhere", func(c *config.Config, _ *facts.Facts) { c.BGP.Peers[1].LocalAddress = netip.MustParseAddr("10.0.7.1") }, Blocker, "port", "localAddress 10.0.7.1: no link"},
 			{"one peer of two", func(_ *config.Config, f *facts.Facts) { f.Peers["10.0.1.254"] = "10.0.1.254 does not answer" }, Warning, "peer", "10.0.1.254 AS 64500: 10.0.1.254 does not answer"},
 			{"no default gateway", func(c *config.Config, f *facts.Facts) {
-				c.BGP.Peers[1] = config.Peer{DefaultGateway: config.IPv6, ASN: asn.External, Port: 179}
+				c.BGP.Peers[1] = v1alpha1.Peer{DefaultGateway: v1alpha1.IPv6, ASN: v1alpha1.External, Port: 179}
 				f.Peers["default-ipv6"] = "no default route of the main routing table has a gateway"
 			}, Warning, "peer", "default-ipv6 AS external: no default route"},
 			{"another speaker", func(_ *config.Config, f *facts.Facts) {

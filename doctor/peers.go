@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 )
@@ -40,12 +41,12 @@ func examinePeers(c *config.Config, f *facts.Facts, out *findings) {
 }
 
 // unnumbered says whether p is an unnumbered peer on a link that is up.
-func unnumbered(f *facts.Facts, p config.Peer) bool {
+func unnumbered(f *facts.Facts, p v1alpha1.Peer) bool {
 	return p.Interface != "" && f.Host.Links[p.Interface].Up
 }
 
 // silence says what cannot be told apart where passwords are concerned.
-func silence(p config.Peer) string {
+func silence(p v1alpha1.Peer) string {
 	if p.Password == "" {
 		return ""
 	}
@@ -53,7 +54,7 @@ func silence(p config.Peer) string {
 }
 
 // cure is where to look for what keeps a session from coming up.
-func cure(c *config.Config, f *facts.Facts, p config.Peer) string {
+func cure(c *config.Config, f *facts.Facts, p v1alpha1.Peer) string {
 	find := fmt.Sprintf("ip route get %s; see that the address in bgp.peers is right", p.Address)
 	if p.DefaultGateway != "" {
 		find = fmt.Sprintf("ip -%s route show default", strings.TrimPrefix(string(p.DefaultGateway), "ipv"))
@@ -62,7 +63,7 @@ func cure(c *config.Config, f *facts.Facts, p config.Peer) string {
 }
 
 // sourceFor is the address from which this node speaks to the peer, as far as that is plain.
-func sourceFor(f *facts.Facts, p config.Peer) string {
+func sourceFor(f *facts.Facts, p v1alpha1.Peer) string {
 	if p.LocalAddress.IsValid() {
 		return p.LocalAddress.String()
 	}
@@ -76,7 +77,7 @@ func sourceFor(f *facts.Facts, p config.Peer) string {
 	return "ADDRESS OF THIS NODE"
 }
 
-func password(p config.Peer) string {
+func password(p v1alpha1.Peer) string {
 	if p.Password == "" {
 		return ""
 	}
@@ -85,7 +86,7 @@ func password(p config.Peer) string {
 
 // hasRouter says whether the node has one of the peers' addresses: its router runs here.
 func hasRouter(c *config.Config, f *facts.Facts) bool {
-	return slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool {
+	return slices.ContainsFunc(c.BGP.Peers, func(p v1alpha1.Peer) bool {
 		_, here := f.Host.Has(p.Address)
 		return here || p.Address == netip.IPv6Loopback()
 	})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
@@ -166,7 +167,7 @@ func capabilities(c *config.Config) []string {
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
-	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p config.Peer) bool { return p.Interface != "" }) {
+	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p v1alpha1.Peer) bool { return p.Interface != "" }) {
 		out = append(out, "NET_RAW") // ICMP, ARP and neighbour discovery, which pools and peers in the API may ask for
 	}
 	if c.Realtime {

@@ -1,24 +1,23 @@
 package migrate
 
 import (
-	"github.com/herald-vip/herald/bgp/asn"
-	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config/yaml"
 )
 
 // ASN is the number of an autonomous system, for the field at path; 0 if it is none, and to be filled in.
 func (d *Draft) ASN(path yaml.Path, s Setting) uint32 {
-	n, err := asn.Parse(s.Value)
+	n, err := v1alpha1.ParseASN(s.Value)
 	if err != nil {
 		d.Leave(path, s.Line, "an autonomous system: "+Quoted(s.Value)+" is none", "asn: ASN")
 		return 0
 	}
 	d.Origins[path] = s.Line
-	return n
+	return uint32(n)
 }
 
 // LeavePassword names a file for the password of the peer at path, which is to be written by hand.
-func (d *Draft) LeavePassword(p *config.Peer, path yaml.Path, line int, subject string) {
+func (d *Draft) LeavePassword(p *v1alpha1.Peer, path yaml.Path, line int, subject string) {
 	p.PasswordFile = "/etc/herald/bgp-" + DNSName(p.Name(), "peer") + ".password"
 	d.Comment(path+".passwordFile", "Write the peer's password into it, mode 0600.")
 	d.ToDo(line, subject, "write the password of %s into %s, mode 0600: it is not printed here", p.Name(), p.PasswordFile)

@@ -26,7 +26,7 @@ func TestMetalLBTable(t *testing.T) {
 
 // What fields of MetalLB's become are fields of Herald's resources, or annotations.
 func TestMetalLBFieldsExist(t *testing.T) {
-	spec := map[string]reflect.Type{"BGPPeer": reflect.TypeFor[v1alpha1.BGPPeerSpec](), "BFDProfile": reflect.TypeFor[v1alpha1.BGPPeerSpec]()}
+	spec := map[string]reflect.Type{"BGPPeer": reflect.TypeFor[v1alpha1.Peer](), "BFDProfile": reflect.TypeFor[v1alpha1.Peer]()}
 	found := 0
 	for _, row := range metallb.Table() {
 		if row.In == "Service" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
@@ -144,7 +145,7 @@ func TestMetalLBFiles(t *testing.T) {
 			}
 			return all
 		}
-		if diff := cmp.Diff(byName(want), byName(got)); diff != "" {
+		if diff := cmp.Diff(byName(want), byName(got), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("(-one file +%s first):\n%s", files[0].Name, diff)
 		}
 		if len(r.Notes) != len(whole.Notes) {

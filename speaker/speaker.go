@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/health"
@@ -90,8 +91,8 @@ type VIP struct {
 	// All announces a prefix only while all its addresses serve, those of other VIPs included. Otherwise one suffices.
 	All bool
 	// Attributes are the path attributes of the VIP's routes.
-	Attributes bgp.Attributes
-	// Peers names the peers to announce to ([bgp.Peer.Name]); nil means all.
+	Attributes v1alpha1.Attributes
+	// Peers names the peers to announce to ([v1alpha1.Peer.Name]); nil means all.
 	Peers []string
 }
 

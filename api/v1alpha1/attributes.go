@@ -1,43 +1,59 @@
 package v1alpha1
 
-// Attributes are BGP path attributes. A pool's and a peer's are laid over those of the node's own file: lists and `prepend` add up, the other numbers replace.
+import (
+	"cmp"
+	"slices"
+)
+
+// Attributes are BGP path attributes. A VIP's, a pool's and a peer's are merged over those of the `bgp` section of the node's file: lists and `prepend` add up, the other numbers replace.
 type Attributes struct {
 	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
-	Communities []Community `json:"communities,omitempty"`
+	Communities []Community `json:"communities,omitempty" yaml:"communities"`
 	// LargeCommunities are RFC 8092 large communities, `64512:1:2`.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
-	LargeCommunities []LargeCommunity `json:"largeCommunities,omitempty"`
+	LargeCommunities []LargeCommunity `json:"largeCommunities,omitempty" yaml:"largeCommunities"`
 	// MED is the multi-exit discriminator; lower is preferred by the peer.
 	// +optional
+	// +kubebuilder:validation:Format=int64
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	MED *int64 `json:"med,omitempty"`
-	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred.
+	MED *uint32 `json:"med,omitempty" yaml:"med"`
+	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred. A file without an iBGP peer must not set it.
 	// +optional
+	// +kubebuilder:validation:Format=int64
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	LocalPref *int64 `json:"localPref,omitempty"`
-	// Prepend adds the own ASN this many more times to the AS path, 0 to 10. Default: 0.
+	LocalPref *uint32 `json:"localPref,omitempty" yaml:"localPref"`
+	// Prepend repeats this node's ASN in the AS path, 0 to 10 more times. Default: 0.
 	// +optional
+	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
-	Prepend int32 `json:"prepend,omitempty"`
+	Prepend int `json:"prepend,omitempty" yaml:"prepend" want:"0 to 10"`
 }
 
-// Community is an RFC 1997 community, in the syntax of package config.
-//
-// +kubebuilder:validation:MaxLength=19
-// +kubebuilder:validation:XValidation:rule="self in ['no-export', 'no-advertise', 'no-export-subconfed', 'no-peer', 'graceful-shutdown', 'blackhole'] || self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':').all(n, int(n) <= 65535)",message="want a community such as 65000:100 or no-export"
-type Community string
+// Merge returns a with the attributes of over on top: lists and prepending add up, other numbers replace.
+func (a Attributes) Merge(over Attributes) Attributes {
+	a.Communities = sortedSet(a.Communities, over.Communities, cmp.Compare[Community])
+	a.LargeCommunities = sortedSet(a.LargeCommunities, over.LargeCommunities, LargeCommunity.Compare)
+	if over.MED != nil {
+		a.MED = over.MED
+	}
+	if over.LocalPref != nil {
+		a.LocalPref = over.LocalPref
+	}
+	a.Prepend += over.Prepend
+	return a
+}
 
-// LargeCommunity is an RFC 8092 large community, in the syntax of package config.
-//
-// +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}$') && self.split(':').all(n, int(n) <= 4294967295)",message="want a large community such as 64512:1:2"
-// +kubebuilder:validation:XValidation:rule="!self.matches('^0*4294967295:')",message="the number 4294967295 is reserved: want another in front"
-type LargeCommunity string
+// sortedSet returns the items of both lists in order, each once.
+func sortedSet[T comparable](a, b []T, order func(T, T) int) []T {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, order)
+	return slices.Compact(all)
+}

@@ -1,12 +1,13 @@
 package v1alpha1
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"net/netip"
+	"slices"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BGPPeer is a router that nodes have a BGP session with, besides those of their own files. It has no status: each node has a session of its own, and tells of it in its NodeStatus, by `herald status` and metrics.
+// BGPPeer is a router with which nodes have a BGP session, besides the peers of their own files. It has no status: each node reports its session in its NodeStatus, in `herald status` and in metrics.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
@@ -21,13 +22,14 @@ type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted of the peer.
+	// Spec describes the peer and its session.
 	// +required
-	Spec BGPPeerSpec `json:"spec"`
+	Spec Peer `json:"spec"`
 }
 
-// BGPPeerSpec is one BGP neighbour, named by its address or, unnumbered, by the interface it is reached through, or the default gateway of each node. Its fields are those of `bgp.peers[]` in a node's own file.
+// Peer is one BGP neighbour: a router at an address, an unnumbered one at the far end of an interface, or the node's default gateway. VIPs and pools name a file's peer by its address or interface, or as `default-ipv4` and `default-ipv6`. The fields of a BGPPeer are those of `bgp.peers[]` in a node's file.
 //
+// +kubebuilder:object:generate=false
 // +kubebuilder:validation:XValidation:rule="[has(self.address), has(self.interface), has(self.defaultGateway)].exists_one(given, given)",message="want one of address, interface and defaultGateway"
 // +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && has(self.interface) == has(oldSelf.interface) && (!has(self.address) || self.address == oldSelf.address) && (!has(self.interface) || self.interface == oldSelf.interface) && (!has(self.defaultGateway) || !has(oldSelf.defaultGateway) || self.defaultGateway == oldSelf.defaultGateway)",message="address, interface and defaultGateway stay as they are: create a BGPPeer for the other router, then delete this one"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.localAddress)",fieldPath=".localAddress",message="an unnumbered session uses the link-local address: remove it"
@@ -44,103 +46,153 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nextHop6) || (has(self.families) ? 'ipv6' in self.families : has(self.interface) || has(self.defaultGateway) && self.defaultGateway == 'ipv6' || has(self.address) && self.address.contains(':'))",fieldPath=".nextHop6",message="the session carries no ipv6 routes: add ipv6 to families or remove it"
 // +kubebuilder:validation:XValidation:rule="has(self.asn) != has(self.asnFrom)",message="want either asn or asnFrom, and one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.localASN) || !has(self.localASNFrom)",fieldPath=".localASNFrom",message="localASN and localASNFrom exclude each other: keep one"
-type BGPPeerSpec struct {
-	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this, `interface` or `defaultGateway` is required, and it stays as it is.
+type Peer struct {
+	// Address is the peer's address; a link-local one needs a zone, `fe80::1%eth0`. Either this, `interface` or `defaultGateway` is required. It cannot change in a BGPPeer.
 	// +optional
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=61
 	// +kubebuilder:validation:XValidation:rule="isIP(self.find('^[^%]+')) && self.matches('^[^%]+(%[^%/: ]+)?$') && (ip(self.find('^[^%]+')).isGlobalUnicast() || ip(self.find('^[^%]+')).isLoopback() || ip(self.find('^[^%]+')).isLinkLocalUnicast())",message="want the unicast address of a router"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || !self.contains(':') || !ip(self).isLinkLocalUnicast()",message="a link-local address needs a zone: add the link's name, as in fe80::1%eth0"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('%') || self.contains(':')",message="an IPv4 address has no zone: remove it"
-	Address string `json:"address,omitempty"`
-	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements. It stays as it is.
+	Address netip.Addr `json:"address,omitzero" yaml:"address"`
+	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements. It cannot change in a BGPPeer.
 	// +optional
-	Interface Link `json:"interface,omitempty"`
-	// DefaultGateway makes the peer the default gateway of a family on each node, `ipv4` or `ipv6`: the next hop of the default route with the lowest metric in the main routing table, or each of them if there are several, wherever the route leads at the time. A gateway that is none any more keeps its session for five seconds, in which that with the new one comes up. It stays as it is.
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/: \t]+$') && !(self in ['.', '..'])",message="want the name of a link, such as eth0"
+	Interface string `json:"interface,omitempty" yaml:"interface"`
+	// DefaultGateway makes the peer the node's default gateway, `ipv4` or `ipv6`: each next hop of the default route with the lowest metric in the main routing table. Sessions follow the route; the one with a former gateway stays up for five seconds, while that with the new gateway comes up. It cannot change in a BGPPeer.
 	// +optional
-	DefaultGateway Family `json:"defaultGateway,omitempty"`
-	// ASN is the peer's autonomous system number; the same as the own one makes the session iBGP. `external` is any but the own one, as the peer tells it. Either this or `asnFrom` is required.
+	DefaultGateway Family `json:"defaultGateway,omitempty" yaml:"defaultGateway"`
+	// ASN is the peer's autonomous system number; this node's own number makes the session iBGP. `external` accepts any other number that the peer sends. Default: none, required unless a BGPPeer has `asnFrom`.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 4294967294 && !(self in [23456, 65535]) : self == 'external'",message="want the number of an autonomous system, 1 to 4294967294 and not a reserved one, or external"
-	ASN asn.Peer `json:"asn,omitempty"`
-	// ASNFrom says where each node has the peer's autonomous system number.
+	ASN ASN `json:"asn,omitempty" yaml:"asn"`
+	// ASNFrom takes the peer's autonomous system number from a label or an annotation of each Node.
 	// +optional
-	ASNFrom *NodeValue `json:"asnFrom,omitempty"`
-	// LocalASN is the own autonomous system number on this session. Default: the one of the node's own file; a node without one needs it, or `localASNFrom`.
+	ASNFrom *NodeValue `json:"asnFrom,omitempty" yaml:"-"`
+	// LocalASN is the node's own autonomous system number on this session. Default: `bgp.asn` of the node's file; a node without one needs this or `localASNFrom`.
 	// +optional
-	LocalASN *ASN `json:"localASN,omitempty"`
-	// LocalASNFrom says where each node has its own autonomous system number on this session.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=integer
+	// +kubebuilder:validation:Format=int64
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967294
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="the number is reserved: want that of an autonomous system"
+	LocalASN ASN `json:"localASN,omitempty" yaml:"-"`
+	// LocalASNFrom takes the node's own autonomous system number on this session from a label or an annotation of each Node.
 	// +optional
-	LocalASNFrom *NodeValue `json:"localASNFrom,omitempty"`
+	LocalASNFrom *NodeValue `json:"localASNFrom,omitempty" yaml:"-"`
 	// Port is the peer's TCP port. Default: 179.
 	// +optional
 	// +kubebuilder:default=179
+	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port,omitempty"`
-	// LocalAddress is the source address of the session, where `nodeSelectors` select one node. Default: the kernel's choice.
+	Port uint16 `json:"port,omitempty" yaml:"port" default:"179" want:"1 to 65535"`
+	// LocalAddress is the source address of the session; in a BGPPeer it needs `nodeSelectors` that select one node. Default: the kernel's choice.
 	// +optional
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast())",message="want an address of the node"
-	LocalAddress string `json:"localAddress,omitempty"`
-	// PasswordSecretRef names the Secret with the TCP MD5 password (RFC 2385): its key `password`, at most 80 bytes. It is read again when it changes. Default: no password.
+	LocalAddress netip.Addr `json:"localAddress,omitzero" yaml:"localAddress"`
+	// PasswordFile holds the TCP MD5 password (RFC 2385): one line of at most 80 bytes. Herald reads it again when it changes.
+	PasswordFile string `json:"-" yaml:"passwordFile"`
+	// PasswordSecretRef names the Secret with the TCP MD5 password (RFC 2385): its key `password`, at most 80 bytes. Herald reads it again when it changes. Default: no password.
 	// +optional
-	PasswordSecretRef *SecretReference `json:"passwordSecretRef,omitempty"`
+	PasswordSecretRef *SecretReference `json:"passwordSecretRef,omitempty" yaml:"-"`
+	// Password is the content of the password file or the Secret.
+	Password string `json:"-" yaml:"-"`
 	// HoldTime is the BGP hold time in whole seconds, 3s to 65535s; keepalives are sent at a third of it. Default: 3s.
 	// +optional
 	// +kubebuilder:default="3s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[smh])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="want whole seconds from 3s to 65535s"
-	HoldTime metav1.Duration `json:"holdTime,omitzero"`
+	HoldTime metav1.Duration `json:"holdTime,omitzero" yaml:"holdTime" default:"3s" want:"3s to 65535s"`
 	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link, 1 to 255; 0 means directly connected. Default: 0.
 	// +optional
+	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
-	Multihop int32 `json:"multihop,omitempty"`
-	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. Not together with `multihop`. Default: 0.
+	Multihop uint8 `json:"multihop,omitempty" yaml:"multihop"`
+	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. It excludes `multihop`. Default: 0.
 	// +optional
+	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=254
-	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
-	// BFD watches the path to the peer (RFC 5880), which is to be configured for it too. Routes wait for BFD when a session comes up, for 5s at most. Default: off.
+	TTLSecurity uint8 `json:"ttlSecurity,omitempty" yaml:"ttlSecurity" want:"0 to 254"`
+	// BFD watches the path to the peer (RFC 5880); configure it on the peer as well. When a session comes up, its routes wait for BFD for at most 5s. Default: off.
 	// +optional
-	BFD *BFD `json:"bfd,omitempty"`
-	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the one of the peer's address or of `defaultGateway`; both if unnumbered.
+	BFD *BFD `json:"bfd,omitempty" yaml:"bfd"`
+	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the family of the peer's address or of `defaultGateway`; both if unnumbered.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
-	Families []Family `json:"families,omitempty"`
-	// NextHop4 is the next hop of IPv4 routes sent to this peer, where `nodeSelectors` select one node. Default: the session's own local address.
+	Families []Family `json:"families,omitempty" yaml:"families" want:"ipv4 or ipv6"`
+	// NextHop4 is the next hop of IPv4 routes sent to this peer; in a BGPPeer it needs `nodeSelectors` that select one node. Default: the session's own local address.
 	// +optional
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast())",message="want an IPv4 address of the node"
-	NextHop4 string `json:"nextHop4,omitempty"`
-	// NextHop6 is the next hop of IPv6 routes sent to this peer, where `nodeSelectors` select one node. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
+	NextHop4 netip.Addr `json:"nextHop4,omitzero" yaml:"nextHop4"`
+	// NextHop6 is the next hop of IPv6 routes sent to this peer; in a BGPPeer it needs `nodeSelectors` that select one node. Default: the session's own local address, or, on an IPv4 session, a global IPv6 address of the same link.
 	// +optional
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast())",message="want an IPv6 address of the node"
-	NextHop6 string `json:"nextHop6,omitempty"`
-	// NodeSelectors say which nodes have a session with the peer, by their labels: those that one of them selects. Default: all.
+	NextHop6 netip.Addr `json:"nextHop6,omitzero" yaml:"nextHop6"`
+	// NodeSelectors select the nodes that have a session with the peer, by their labels; one matching selector is enough. Default: all nodes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
-	// Attributes are those of the routes sent to this peer.
-	Attributes `json:",inline"`
+	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty" yaml:"-"`
+	// Attributes are added to the routes sent to this peer.
+	Attributes `json:",inline" yaml:",inline"`
 }
 
-// ASN is the number of an autonomous system.
-//
-// +kubebuilder:validation:Minimum=1
-// +kubebuilder:validation:Maximum=4294967294
-// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="the number is reserved: want that of an autonomous system"
-type ASN int64
+// Name identifies the peer on its node: its address, its interface, or which default gateway it is.
+func (p Peer) Name() string {
+	switch {
+	case p.Address.IsValid():
+		return p.Address.String()
+	case p.DefaultGateway != "":
+		return GatewayName(p.DefaultGateway)
+	}
+	return p.Interface
+}
 
-// NodeValue is a value that each node has for itself, in a label or in an annotation of its Node.
+// GatewayName returns the name of the peers that are default gateways of a family.
+func GatewayName(f Family) string { return "default-" + string(f) }
+
+// Carries reports whether the session carries routes of a family.
+func (p Peer) Carries(f Family) bool { return slices.Contains(p.Families, f) }
+
+// DeepCopy returns a copy that shares no memory with p.
+func (p *Peer) DeepCopy() *Peer {
+	out := new(Peer)
+	p.DeepCopyInto(out)
+	return out
+}
+
+// DeepCopyInto copies p into out. The generator cannot copy a [netip.Addr].
+func (p *Peer) DeepCopyInto(out *Peer) {
+	*out = *p
+	out.ASNFrom, out.LocalASNFrom = p.ASNFrom.DeepCopy(), p.LocalASNFrom.DeepCopy()
+	out.PasswordSecretRef = p.PasswordSecretRef.DeepCopy()
+	out.BFD = p.BFD.DeepCopy()
+	out.Families = slices.Clone(p.Families)
+	out.NodeSelectors = slices.Clone(p.NodeSelectors)
+	for i := range out.NodeSelectors {
+		p.NodeSelectors[i].DeepCopyInto(&out.NodeSelectors[i])
+	}
+	p.Attributes.DeepCopyInto(&out.Attributes)
+}
+
+// NodeValue is a value that each node has in a label or an annotation of its Node.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.label) != has(self.annotation)",message="want either label or annotation, and one of them"
 type NodeValue struct {
@@ -149,7 +201,7 @@ type NodeValue struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Label string `json:"label,omitempty"`
-	// Annotation is the annotation's name, which begins with `herald.dev/`: a node knows of no others.
+	// Annotation is the annotation's name, which begins with `herald.dev/`; nodes read no others.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('herald.dev/')",message="want an annotation whose name begins with herald.dev/"
@@ -174,29 +226,30 @@ type SecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="want the name of a Secret: lower-case letters and digits, with '-' and '.' between"
 	Name string `json:"name"`
-	// Namespace is the Secret's. Default: the one that Herald runs in.
+	// Namespace is the Secret's. Default: Herald's own namespace.
 	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
 }
 
-// BFD is a session of Bidirectional Forwarding Detection: a peer that has been silent for `multiplier` intervals is down.
+// BFD is a session of Bidirectional Forwarding Detection: a peer that sends nothing for `multiplier` intervals is down.
 type BFD struct {
-	// Interval is the time between two packets, each way; a peer that asks for a longer one is given it. 10ms to 10s in whole microseconds; below 50ms nodes need `realtime: true`. Default: 50ms.
+	// Interval is the time between two packets, each way; the longer of both ends' intervals applies. 10ms to 10s in whole microseconds; below 50ms nodes need `realtime: true`. Default: 50ms.
 	// +optional
 	// +kubebuilder:default="50ms"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,3})?ms|[0-9]{1,2}([.][0-9]{1,6})?s)$') && duration(self) >= duration('10ms') && duration(self) <= duration('10s')",message="want 10ms to 10s, such as 50ms"
-	Interval metav1.Duration `json:"interval,omitzero"`
-	// Multiplier is how many intervals of silence end the session, 2 to 50. Default: 3.
+	Interval metav1.Duration `json:"interval,omitzero" yaml:"interval" default:"50ms" want:"10ms to 10s"`
+	// Multiplier is the number of intervals without a packet that ends the session, 2 to 50. Default: 3.
 	// +optional
 	// +kubebuilder:default=3
+	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=50
-	Multiplier int32 `json:"multiplier,omitempty"`
-	// Multihop speaks BFD for paths over several hops (RFC 5883), as the router must: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
+	Multiplier uint8 `json:"multiplier,omitempty" yaml:"multiplier" default:"3" want:"2 to 50"`
+	// Multihop speaks BFD for paths over several hops (RFC 5883). The router must agree: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
 	// +optional
-	Multihop *bool `json:"multihop,omitempty"`
+	Multihop *bool `json:"multihop,omitempty" yaml:"multihop"`
 }
 
 // BGPPeerList is a list of peers.

@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"math"
@@ -93,6 +94,7 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
+	v = unwrapped(v)
 	switch v := v.Addr().Interface().(type) {
 	case *netip.Addr:
 		d.address(p, n, v)
@@ -108,6 +110,9 @@ func (d *decoder) decode(p Path, n ast.Node, v reflect.Value) {
 		return
 	case json.Unmarshaler:
 		d.numberOrWord(p, n, v)
+		return
+	case encoding.TextUnmarshaler:
+		d.parse(p, n, v)
 		return
 	}
 	switch v.Kind() {
@@ -310,6 +315,18 @@ func (d *decoder) numberOrWord(p Path, n ast.Node, v json.Unmarshaler) {
 	}
 	if err := v.UnmarshalJSON(text); err != nil {
 		d.refuse(p, "%v, got %s", err, describe(n))
+	}
+}
+
+// parse reads a text whose type says what is in it.
+func (d *decoder) parse(p Path, n ast.Node, v encoding.TextUnmarshaler) {
+	var s string
+	d.string(p, n, reflect.ValueOf(&s).Elem())
+	if d.unread[p] {
+		return
+	}
+	if err := v.UnmarshalText([]byte(s)); err != nil {
+		d.refuse(p, "%v", err)
 	}
 }
 

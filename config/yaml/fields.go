@@ -15,6 +15,7 @@ import (
 func SetDefaults(into any) { setDefaults(reflect.ValueOf(into).Elem(), "") }
 
 func setDefaults(v reflect.Value, text string) {
+	v = unwrapped(v)
 	switch {
 	case v.Kind() == reflect.Struct:
 		for _, f := range FieldsOf(v.Type(), "yaml") {
@@ -35,6 +36,14 @@ func setDefaults(v reflect.Value, text string) {
 	}
 }
 
+// unwrapped returns the only field of a struct that adds nothing to it, such as Kubernetes' Duration, and other values as they are.
+func unwrapped(v reflect.Value) reflect.Value {
+	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Anonymous {
+		return v.Field(0)
+	}
+	return v
+}
+
 // number returns the whole number or the duration in a tag.
 func number(text string) int64 {
 	if d, err := time.ParseDuration(text); err == nil {
@@ -50,6 +59,7 @@ func number(text string) int64 {
 func (r *Report) Limits(p Path, v any) { r.limits(p, reflect.ValueOf(v), Field{}) }
 
 func (r *Report) limits(p Path, v reflect.Value, f Field) {
+	v = unwrapped(v)
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {

@@ -114,9 +114,7 @@ func (w *Writer) Line(s string) {
 
 // inline returns v on one line; false unless it is a scalar or a list of scalars.
 func inline(v reflect.Value) (string, bool) {
-	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Anonymous {
-		v = v.Field(0) // such as Kubernetes' Duration
-	}
+	v = unwrapped(v)
 	switch v := v.Interface().(type) {
 	case time.Duration:
 		return v.String(), true

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
@@ -150,7 +151,7 @@ func Ports(c *config.Config) []Port {
 		if *p.BFD.Multihop {
 			port = 4784 // RFC 5883, section 5
 		}
-		add(Port{"BFD", "udp", netip.AddrPortFrom(unspecified(p.Address.Is4() || p.DefaultGateway == config.IPv4), port)})
+		add(Port{"BFD", "udp", netip.AddrPortFrom(unspecified(p.Address.Is4() || p.DefaultGateway == v1alpha1.IPv4), port)})
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/arp"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -47,12 +48,12 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	}
 	sessions := convert.BGP(c)
 	sessions.RouterID = cmp.Or(sessions.RouterID, f.routerID)
-	var numbered []bgp.Peer
+	var numbered []v1alpha1.Peer
 	for _, p := range sessions.Peers {
 		addrs := []netip.Addr{p.Address}
-		if p.Gateway != "" {
-			if addrs, _ = link.Gateways(p.Gateway == config.GatewayName(config.IPv6)); len(addrs) == 0 {
-				out[p.Gateway] = "no default route of the main routing table has a gateway"
+		if p.DefaultGateway != "" {
+			if addrs, _ = link.Gateways(p.DefaultGateway == v1alpha1.IPv6); len(addrs) == 0 {
+				out[p.Name()] = "no default route of the main routing table has a gateway"
 			}
 		}
 		for _, p.Address = range addrs {
@@ -61,9 +62,12 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 			}
 		}
 	}
-	answers := together(numbered, bgp.Peer.Name, func(p bgp.Peer) string { return askPeer(ctx, sessions, p) })
+	answers := together(numbered, v1alpha1.Peer.Name, func(p v1alpha1.Peer) string { return askPeer(ctx, sessions, p) })
 	for _, p := range numbered {
-		name := cmp.Or(p.Gateway, p.Name())
+		name := p.Name()
+		if p.DefaultGateway != "" {
+			name = v1alpha1.GatewayName(p.DefaultGateway)
+		}
 		out[name] = cmp.Or(out[name], answers[p.Name()])
 	}
 	return out
@@ -74,7 +78,7 @@ const askAgain = 1500 * time.Millisecond
 
 // askPeer asks a peer, and if it does not agree asks again: a router that has just been
 // started, or whose last session has just ended, hangs up for a second.
-func askPeer(ctx context.Context, c bgp.Config, p bgp.Peer) string {
+func askPeer(ctx context.Context, c bgp.Config, p v1alpha1.Peer) string {
 	problem := bgp.Examine(ctx, c, p)
 	if problem == "" || !wake.Pause(ctx, askAgain) {
 		return problem

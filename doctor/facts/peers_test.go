@@ -4,9 +4,8 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/asn"
-	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/nettest"
 )
@@ -17,7 +16,7 @@ func TestAskGateways(t *testing.T) {
 	h.AddVeth("there0", "there1")
 	h.Route("::/0", "there0", "fe80::1") // on a link that only this host has: nobody else is asked
 	c := parsed(t, routedFile)
-	c.BGP.Peers = []config.Peer{{DefaultGateway: config.IPv4, ASN: asn.External, Port: 179}, {DefaultGateway: config.IPv6, ASN: 64500, Port: 179}}
+	c.BGP.Peers = []v1alpha1.Peer{{DefaultGateway: v1alpha1.IPv4, ASN: v1alpha1.External, Port: 179}, {DefaultGateway: v1alpha1.IPv6, ASN: 64500, Port: 179}}
 	for _, tt := range []struct {
 		name    string
 		running *admin.Status

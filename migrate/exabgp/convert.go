@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/migrate"
@@ -76,7 +76,7 @@ func (e *converter) neighbor(s *migrate.Statement, templates map[string][]*migra
 	case !addr.IsValid() || bits < addr.BitLen():
 		e.ToDo(s.Line, "neighbor", "%s is no address of one router: write the peers into bgp.peers by hand", migrate.Quoted(s.Arg(0)))
 		return
-	case slices.ContainsFunc(e.BGP.Peers, func(p config.Peer) bool { return p.Address == addr }):
+	case slices.ContainsFunc(e.BGP.Peers, func(p v1alpha1.Peer) bool { return p.Address == addr }):
 		e.Note(s.Line, "neighbor", "%s is a peer already: taken once", addr)
 		return
 	}
@@ -90,7 +90,7 @@ func (e *converter) neighbor(s *migrate.Statement, templates map[string][]*migra
 	path := yaml.Path("bgp.peers").Item(len(e.BGP.Peers))
 	e.Origins[path] = s.Line
 	e.local(s)
-	p := config.Peer{Address: addr, ASN: asn.Peer(e.ASN(path+".asn", s.Setting("peer-as", "")))}
+	p := v1alpha1.Peer{Address: addr, ASN: v1alpha1.ASN(e.ASN(path+".asn", s.Setting("peer-as", "")))}
 	e.session(&p, path, s)
 	e.BGP.Peers = append(e.BGP.Peers, p)
 	for _, process := range processes {
@@ -122,10 +122,10 @@ func (e *converter) local(s *migrate.Statement) {
 }
 
 // session carries over how the session is made.
-func (e *converter) session(p *config.Peer, path yaml.Path, s *migrate.Statement) {
+func (e *converter) session(p *v1alpha1.Peer, path yaml.Path, s *migrate.Statement) {
 	p.LocalAddress, _ = migrate.ParseAddr(s.Setting("local-address", "").Value) // or auto
 	if hold := s.Setting("hold-time", ""); hold.Line > 0 {
-		p.HoldTime = e.Seconds(hold)
+		p.HoldTime.Duration = e.Seconds(hold)
 	}
 	if password := s.Last("md5-password"); password.Line > 0 {
 		e.LeavePassword(p, path, password.Line, "md5-password")
@@ -140,11 +140,11 @@ func (e *converter) session(p *config.Peer, path yaml.Path, s *migrate.Statement
 	}
 	family := s.Last("family")
 	if family.Line == 0 {
-		p.Families = []config.Family{config.IPv4, config.IPv6}
+		p.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
 	}
 	for _, b := range family.Block {
 		if name := strings.Join(b.Words, " "); name == "ipv4 unicast" || name == "ipv6 unicast" {
-			p.Families = append(p.Families, config.Family(b.Keyword()))
+			p.Families = append(p.Families, v1alpha1.Family(b.Keyword()))
 		} else {
 			e.Note(b.Line, name, "Herald has routes of unicast alone")
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
@@ -93,7 +94,8 @@ func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
 	list := func(name string) []string {
 		return strings.Fields(strings.NewReplacer("[", " ", "]", " ", ",", " ").Replace(o.Setting(name, "").Value))
 	}
-	v.Communities, v.LargeCommunities = list("--community"), list("--large-community")
+	v.Communities = parseList(e, o, "--community", list("--community"), v1alpha1.ParseCommunity)
+	v.LargeCommunities = parseList(e, o, "--large-community", list("--large-community"), v1alpha1.ParseLargeCommunity)
 	if preference := o.Setting("--local-preference", ""); preference.Line > 0 {
 		v.LocalPref = new(e.Number(preference, 0, math.MaxUint32, 100))
 	}
@@ -103,4 +105,18 @@ func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
 		return
 	}
 	v.Prepend = max(0, len(path)-1) // one is there anyway
+}
+
+// parseList reads the values of an option, and reports those that cannot be read.
+func parseList[T any](e *converter, o *migrate.Statement, option string, list []string, parse func(string) (T, error)) []T {
+	var out []T
+	for _, s := range list {
+		v, err := parse(s)
+		if err != nil {
+			e.ToDo(o.Line, option, "%v", err)
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
 }

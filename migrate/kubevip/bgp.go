@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/bgp/asn"
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/migrate"
@@ -53,7 +53,7 @@ func (k *converter) bgp() {
 	switch {
 	case addr.IsValid():
 		k.addPeer(peer{
-			Peer:     config.Peer{Address: addr, ASN: asn.Peer(k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras"))},
+			Peer:     v1alpha1.Peer{Address: addr, ASN: v1alpha1.ASN(k.asn(yaml.Path("bgp.peers").Item(len(k.BGP.Peers)).Field("asn"), "bgp_peeras"))},
 			password: k.get("bgp_peerpass") != "", multihop: k.on("bgp_multihop"),
 		}, "bgp_peeraddress")
 	case k.get("bgp_peeraddress") != "":
@@ -77,7 +77,7 @@ func (k *converter) asn(path yaml.Path, name string) uint32 {
 
 // addPeer adds a peer with what applies to all of them.
 func (k *converter) addPeer(p peer, source string) {
-	if slices.ContainsFunc(k.BGP.Peers, func(other config.Peer) bool { return other.Name() == p.Name() }) {
+	if slices.ContainsFunc(k.BGP.Peers, func(other v1alpha1.Peer) bool { return other.Name() == p.Name() }) {
 		k.note(source, "%s is a peer already: taken once", p.Name())
 		return
 	}
@@ -96,7 +96,7 @@ func (k *converter) addPeer(p peer, source string) {
 	} else if k.get("bgp_sourceip") != "" {
 		k.note("bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
 	}
-	p.HoldTime = time.Second * time.Duration(k.number("bgp_hold_time", 3, math.MaxUint16, 0))
+	p.HoldTime.Duration = time.Second * time.Duration(k.number("bgp_hold_time", 3, math.MaxUint16, 0))
 	k.nextHops(&p)
 	k.BGP.Peers = append(k.BGP.Peers, p.Peer)
 }
@@ -107,7 +107,7 @@ func (k *converter) nextHops(p *peer) {
 	if mode == "" {
 		return
 	}
-	p.Families = []config.Family{config.IPv4, config.IPv6}
+	p.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
 	if mode == "fixed" {
 		const complaint = "%s is no address: the next hop is left to Herald"
 		p.NextHop4 = k.addr("mpbgp_ipv4", cmp.Or(p.hop4, k.get("mpbgp_ipv4")), complaint)
@@ -117,7 +117,7 @@ func (k *converter) nextHops(p *peer) {
 
 // peer is one of kube-vip's.
 type peer struct {
-	config.Peer
+	v1alpha1.Peer
 	password, multihop bool
 	mode, hop4, hop6   string // of mpbgp
 }
@@ -181,7 +181,7 @@ func parsePeer(s string) (peer, error) {
 }
 
 // parseBFD reads enabled;receive;transmit;multiplier, intervals in milliseconds.
-func parseBFD(s string) (*config.BFD, error) {
+func parseBFD(s string) (*v1alpha1.BFD, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -200,8 +200,7 @@ func parseBFD(s string) (*config.BFD, error) {
 			return nil, errors.New("a number of BFD is none")
 		}
 	}
-	return &config.BFD{
-		Interval:   time.Duration(max(numbers[0], numbers[1])) * time.Millisecond,
-		Multiplier: uint8(min(numbers[2], 255)),
-	}, nil
+	b := &v1alpha1.BFD{Multiplier: uint8(min(numbers[2], 255))}
+	b.Interval.Duration = time.Duration(max(numbers[0], numbers[1])) * time.Millisecond
+	return b, nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/migrate"
@@ -23,7 +22,7 @@ const (
 
 // lbPeer is a peer, and what is known of it besides what is written.
 type lbPeer struct {
-	spec v1alpha1.BGPPeerSpec
+	spec v1alpha1.Peer
 	*object
 	profile     string // of BFD
 	profileLine int
@@ -34,34 +33,27 @@ func (m *converter) peer(o *object) {
 	p := &lbPeer{object: o}
 	path := yaml.Path("peers").Item(len(m.peers)).Field("spec")
 	f := o.fields()
-	p.spec.Address = f.text("peerAddress")
-	p.spec.Interface = v1alpha1.Link(f.text("interface"))
-	if addr, err := netip.ParseAddr(p.spec.Address); err == nil {
-		p.spec.Address = addr.Unmap().String()
-	} else if p.spec.Address != "" {
-		o.ToDo(o.line, o.about("peerAddress"), "%s is no address", migrate.Quoted(p.spec.Address))
-	}
-	own := f.number("myASN", 1<<32-1, 0)
-	if other := f.number("localASN", 1<<32-1, 0); other > 0 { // the only one that the router sees
+	p.spec.Address = p.address(f, "peerAddress")
+	p.spec.Interface = f.text("interface")
+	own := f.number("myASN", 1<<32-2, 0)
+	if other := f.number("localASN", 1<<32-2, 0); other > 0 { // the only one that the router sees
 		own = other
 	}
-	if own > 0 {
-		p.spec.LocalASN = new(v1alpha1.ASN(own))
-	}
-	p.spec.ASN = asn.Peer(f.number("peerASN", 1<<32-2, 0))
+	p.spec.LocalASN = v1alpha1.ASN(own)
+	p.spec.ASN = v1alpha1.ASN(f.number("peerASN", 1<<32-2, 0))
 	switch dynamic := f.text("dynamicASN"); {
 	case dynamic == "internal":
-		p.spec.ASN = asn.Peer(own)
+		p.spec.ASN = v1alpha1.ASN(own)
 	case dynamic == "external":
-		p.spec.ASN = asn.External
+		p.spec.ASN = v1alpha1.External
 	case p.spec.ASN == 0:
 		const missing = "the router's autonomous system"
 		m.LeaveSilently(path.Field("asn"), missing, "asn: ASN")
 		o.ToDo(o.line, o.about("asn"), "fill in %s", missing)
 	}
-	p.spec.LocalAddress = f.text("sourceAddress")
+	p.spec.LocalAddress = p.address(f, "sourceAddress")
 	if n := f.number("peerPort", 1<<16-1, 0); n != 179 {
-		p.spec.Port = int32(n)
+		p.spec.Port = uint16(n)
 	}
 	p.timers(f)
 	m.password(p, path, f)
@@ -83,6 +75,16 @@ func (m *converter) peer(o *object) {
 		o.ToDo(o.line, o.about(""), "there is a peer of this name already: give one of them another, and say so where pools name it")
 	}
 	m.peers = append(m.peers, p)
+}
+
+// address reads an address; unset, and reported, if it is none.
+func (p *lbPeer) address(f *fields, name string) netip.Addr {
+	text := f.text(name)
+	addr, err := netip.ParseAddr(text)
+	if err != nil && text != "" {
+		p.ToDo(p.line, p.about(name), "%s is no address", migrate.Quoted(text))
+	}
+	return addr.Unmap()
 }
 
 // timers carries the hold time over, the third of which is the pace of keepalives.
@@ -145,7 +147,7 @@ func (m *converter) profile(o *object) {
 		multiplier = min(max(multiplier, low), high)
 	}
 	f.done()
-	b := v1alpha1.BFD{Multiplier: int32(multiplier)}
+	b := v1alpha1.BFD{Multiplier: uint8(multiplier)}
 	b.Interval.Duration = interval
 	m.profiles[o.name] = b
 }
@@ -175,9 +177,9 @@ func (m *converter) validatePeers() {
 		names[p.name] = true
 		peer := v1alpha1.BGPPeer{Spec: p.spec}
 		peer.Spec.NodeSelectors = nil // it is one of those
-		if peer.Spec.LocalASN == nil {
+		if peer.Spec.LocalASN == 0 {
 			p.ToDo(p.line, p.about("localASN"), "Herald refuses what came of it: give a number from 1 to 4294967294")
-			peer.Spec.LocalASN = new(v1alpha1.ASN(2)) // as if it was given
+			peer.Spec.LocalASN = 2 // as if it was given
 		}
 		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
 			peer.Spec.ASN = 1 // as if it was filled in

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/service/pool"
 )
@@ -186,7 +185,7 @@ func (m *converter) advertisement(o *object) {
 func (m *converter) attributes(a *advertisement, f *fields) {
 	a.AggregationLength = int32(f.number("aggregationLength", 32, 32))
 	a.AggregationLengthV6 = int32(f.number("aggregationLengthV6", 128, 128))
-	if n := int64(f.number("localPref", 1<<32-1, 0)); n > 0 {
+	if n := f.number("localPref", 1<<32-1, 0); n > 0 {
 		a.LocalPref = &n
 	}
 	for _, item := range f.take("communities").Items {
@@ -223,12 +222,12 @@ func (m *converter) resolve() {
 			s = value
 		}
 		if rest, isLarge := strings.CutPrefix(s, "large:"); isLarge {
-			if c, err := community.ParseLarge(rest); err == nil {
-				p.to.LargeCommunities = union(p.to.LargeCommunities, []v1alpha1.LargeCommunity{v1alpha1.LargeCommunity(c.String())})
+			if c, err := v1alpha1.ParseLargeCommunity(rest); err == nil {
+				p.to.LargeCommunities = union(p.to.LargeCommunities, []v1alpha1.LargeCommunity{c})
 				continue
 			}
-		} else if c, err := community.Parse(s); err == nil {
-			p.to.Communities = union(p.to.Communities, []v1alpha1.Community{v1alpha1.Community(c.String())})
+		} else if c, err := v1alpha1.ParseCommunity(s); err == nil {
+			p.to.Communities = union(p.to.Communities, []v1alpha1.Community{c})
 			continue
 		}
 		p.to.ToDo(p.value.Line, p.about, "%s is no community, nor the name of one in these files", migrate.Quoted(p.value.Scalar))

@@ -27,6 +27,7 @@ import (
 	"github.com/google/btree"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 	"github.com/herald-vip/herald/internal/wake"
@@ -52,8 +53,8 @@ type Config struct {
 	// Fitness is the rules that exclude nodes from announcing.
 	Fitness service.Fitness
 	// Attributes are the node's path attributes; the pool's take precedence.
-	Attributes bgp.Attributes
-	// Peers maps the names that pools use to the names in package bgp ([bgp.Peer.Name])
+	Attributes v1alpha1.Attributes
+	// Peers maps the names that pools use to the names in package bgp ([v1alpha1.Peer.Name])
 	// of this node's peers. Pools use the name of a BGPPeer, the address or interface of a
 	// peer in the file, or `default-ipv4`, which may stand for several peers. The bgp
 	// server must know them already.

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
@@ -328,7 +326,7 @@ func TestReserved(t *testing.T) {
 }
 
 func TestOverlappingPools(t *testing.T) {
-	named := func(name string, age int, med int64, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+	named := func(name string, age int, med uint32, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
 		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.MED = &med }, ranges...)
 		p.CreationTimestamp = aged(age)
 		return p
@@ -354,16 +352,16 @@ func TestAttributesAndPeers(t *testing.T) {
 	pool := func(peers ...string) *v1alpha1.AddressPool {
 		return addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
 			s.BGP.Peers = peers
-			s.BGP.Communities = []v1alpha1.Community{"64512:1"}
+			s.BGP.Communities = []v1alpha1.Community{64512<<16 + 1}
 		}, "10.1.0.0/24")
 	}
 	config := announce.Config{
-		Attributes: bgp.Attributes{Communities: []community.Community{64512<<16 + 9}},
+		Attributes: v1alpha1.Attributes{Communities: []v1alpha1.Community{64512<<16 + 9}},
 		Peers:      map[string][]string{"rack-a": {"10.0.0.1"}, "10.0.0.1": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}},
 	}
 	inVirtualTime(t, config, []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool()}, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		want := []community.Community{64512<<16 + 1, 64512<<16 + 9}
+		want := []v1alpha1.Community{64512<<16 + 1, 64512<<16 + 9}
 		if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.Communities; !slices.Equal(got, want) {
 			t.Errorf("communities %v, want %v", got, want)
 		}

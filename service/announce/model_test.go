@@ -12,7 +12,6 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
@@ -133,7 +132,7 @@ func (m *model) routes() map[netip.Prefix]bgp.Route {
 			!slices.ContainsFunc(services, func(s *corev1.Service) bool { return m.backed(s, addr, m.config.Node) }) {
 			continue
 		}
-		r := bgp.Route{Prefix: m.network(addr, p, services[0]), Attributes: m.config.Attributes.Merge(convert.Attributes(convert.FileAttributes(how.Attributes)))}
+		r := bgp.Route{Prefix: m.network(addr, p, services[0]), Attributes: m.config.Attributes.Merge(how.Attributes)}
 		for _, name := range how.Peers {
 			r.Peers = append(r.Peers, m.config.Peers[name]...)
 		}

@@ -12,9 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/community"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 )
@@ -41,7 +38,7 @@ type poolBGP struct {
 	eligible   [2]service.Eligibility
 	selectors  service.Selectors
 	peers      []string // as the pool names them; nil means all
-	attributes bgp.Attributes
+	attributes v1alpha1.Attributes
 	export     *export
 }
 
@@ -146,7 +143,7 @@ func parsePool(o *v1alpha1.AddressPool) (*addressPool, error) {
 }
 
 func parseBGP(e v1alpha1.PoolBGPException) (*poolBGP, error) {
-	b := &poolBGP{peers: e.Peers}
+	b := &poolBGP{peers: e.Peers, attributes: e.Attributes}
 	var err error
 	if b.services, err = service.SelectorsOf(e.ServiceSelectors); err != nil {
 		return nil, fmt.Errorf("bgp: label selector: %w", err)
@@ -154,10 +151,6 @@ func parseBGP(e v1alpha1.PoolBGPException) (*poolBGP, error) {
 	if b.selectors, err = service.SelectorsOf(e.NodeSelectors); err != nil {
 		return nil, fmt.Errorf("bgp: label selector: %w", err)
 	}
-	if _, _, err := community.ParseLists(e.Communities, e.LargeCommunities); err != nil {
-		return nil, fmt.Errorf("bgp: %w", err)
-	}
-	b.attributes = convert.Attributes(convert.FileAttributes(e.Attributes))
 	return b, nil
 }
 

@@ -233,7 +233,7 @@ func (w *world) setPool() {
 		s.BGP.AggregationLengthV6 = pick[int32](w, "length of IPv6", 128, 124)
 		s.BGP.NodeSelectors = selectors()
 		s.BGP.Peers = pick(w, "peers", nil, nil, []string{"x"}, []string{"x", "y"}, []string{"z"})
-		if med := int64(1); w.chance(2) {
+		if med := uint32(1); w.chance(2) {
 			s.BGP.MED = &med
 		}
 		for range rapid.IntRange(0, 2).Draw(w.T, "exceptions") {
@@ -241,7 +241,7 @@ func (w *world) setPool() {
 				ServiceSelectors: []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"tier": pick(w, "tier", "gold", "iron")}}},
 				NodeSelectors:    selectors(), Peers: pick(w, "peers", nil, []string{"x"}, []string{"y"}),
 			}
-			e.Prepend = pick[int32](w, "prepend", 0, 3)
+			e.Prepend = pick(w, "prepend", 0, 3)
 			s.BGP.Exceptions = append(s.BGP.Exceptions, e)
 		}
 		if w.chance(5) {
@@ -286,7 +286,7 @@ func (w *world) apply() {
 	w.config.Peers = pick(w, "known peers", map[string][]string{"x": {"10.0.0.1"}, "y": {"10.0.0.2"}}, map[string][]string{"x": {"10.0.0.1"}},
 		map[string][]string{"y": {"10.0.0.2", "10.0.0.1"}, "z": {"10.0.0.3"}}, nil)
 	w.config.Only = pick(w, "families", nil, map[string]pool.Family{"10.0.0.1": pool.IPv4}, map[string]pool.Family{"10.0.0.1": pool.IPv6, "10.0.0.2": pool.IPv4})
-	w.config.Attributes = pick(w, "attributes", bgp.Attributes{}, bgp.Attributes{Prepend: 1})
+	w.config.Attributes = pick(w, "attributes", v1alpha1.Attributes{}, v1alpha1.Attributes{Prepend: 1})
 	before := w.config.Reserved
 	w.config.Reserved = nil
 	if w.chance(2) && !w.broken {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
 )
@@ -27,7 +28,7 @@ type route struct {
 
 // export is the path attributes and peers of the routes of a pool or of an exception.
 type export struct {
-	attributes bgp.Attributes
+	attributes v1alpha1.Attributes
 	peers      []string // as in [bgp.Route]
 }
 

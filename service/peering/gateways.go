@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
 // Linger is how long a default gateway that is none any more keeps its session, for that with the new one to come up.
@@ -42,9 +41,9 @@ func (f following) next(now time.Time, current []netip.Addr) following {
 // follow puts the default gateways there are in the place of the peers of set that are to be these.
 func (p *Peering) follow(set *Set) error {
 	known := make(map[string]following)
-	for _, family := range []config.Family{config.IPv4, config.IPv6} {
-		name := config.GatewayName(family)
-		if !slices.ContainsFunc(set.BGP.Peers, func(peer bgp.Peer) bool { return peer.Gateway == name }) {
+	for _, family := range []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6} {
+		name := v1alpha1.GatewayName(family)
+		if !slices.ContainsFunc(set.BGP.Peers, func(peer v1alpha1.Peer) bool { return peer.Name() == name }) {
 			continue
 		}
 		now, err := p.options.Gateways(family)
@@ -58,30 +57,32 @@ func (p *Peering) follow(set *Set) error {
 	return nil
 }
 
-// place replaces the peers that are default gateways by one for each of the gateways, by [bgp.Peer.Gateway]. One that is
-// a peer by its address already is that, and where there is none its peer stays and waits.
+// place replaces each peer that is a default gateway by one peer per gateway address, by [v1alpha1.Peer.Name]. An address
+// that another peer has is left to that peer. While there is no gateway, the peer stays without an address and waits.
 func (s *Set) place(gateways map[string]following) {
-	peers := slices.DeleteFunc(slices.Clone(s.BGP.Peers), func(p bgp.Peer) bool { return p.Gateway != "" })
+	isGateway := func(p v1alpha1.Peer) bool { return p.DefaultGateway != "" }
+	peers := slices.DeleteFunc(slices.Clone(s.BGP.Peers), isGateway)
 	for _, p := range s.BGP.Peers {
-		if p.Gateway == "" {
+		if !isGateway(p) {
 			continue
 		}
 		if s.Gateways == nil {
 			s.Gateways = make(map[string][]string)
 		}
-		if len(gateways[p.Gateway]) == 0 {
-			peers, s.Gateways[p.Gateway] = append(peers, p), []string{p.Gateway}
+		name := p.Name()
+		if len(gateways[name]) == 0 {
+			peers, s.Gateways[name] = append(peers, p), []string{name}
 		}
-		for _, g := range gateways[p.Gateway] {
-			one := p
-			one.Address = g.addr
+		for _, g := range gateways[name] {
+			at := p
+			at.Address = g.addr
 			if p.BFD != nil && g.addr.IsLinkLocalUnicast() { // always on the link
-				one.BFD = new(*p.BFD)
-				one.BFD.Multihop = false
+				at.BFD = p.BFD.DeepCopy()
+				at.BFD.Multihop = new(false)
 			}
-			s.Gateways[p.Gateway] = append(s.Gateways[p.Gateway], one.Name())
-			if !slices.ContainsFunc(peers, func(other bgp.Peer) bool { return other.Name() == one.Name() }) {
-				peers = append(peers, one)
+			s.Gateways[name] = append(s.Gateways[name], at.Name())
+			if !slices.ContainsFunc(peers, func(other v1alpha1.Peer) bool { return other.Name() == at.Name() }) {
+				peers = append(peers, at)
 			}
 		}
 	}

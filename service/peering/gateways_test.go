@@ -12,9 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/asn"
 	"github.com/herald-vip/herald/config"
 )
 
@@ -56,27 +57,27 @@ func TestFollowing(t *testing.T) {
 }
 
 func TestPlace(t *testing.T) {
-	gateway := func(name string) bgp.Peer { return bgp.Peer{Gateway: name, ASN: 64500} }
+	gateway := func(f v1alpha1.Family) v1alpha1.Peer { return v1alpha1.Peer{DefaultGateway: f, ASN: 64500} }
 	of := func(list string) following { return following(nil).next(time.Now(), addrs(list)) }
-	fixed := bgp.Peer{Address: netip.MustParseAddr("10.0.0.2"), ASN: 64501}
-	watched := gateway("default-ipv6")
-	watched.BFD = &bgp.BFD{Multihop: true}
+	fixed := v1alpha1.Peer{Address: netip.MustParseAddr("10.0.0.2"), ASN: 64501}
+	watched := gateway(v1alpha1.IPv6)
+	watched.BFD = &v1alpha1.BFD{Multihop: new(true)}
 	for _, tt := range []struct {
 		name     string
-		peers    []bgp.Peer
+		peers    []v1alpha1.Peer
 		gateways map[string]following
 		want     string // peers, and which of these have multihop BFD
 		vip      string // the peers of a VIP whose peers are the default gateways
 	}{
-		{name: "none", peers: []bgp.Peer{fixed}, want: "10.0.0.2", vip: "default-ipv4 default-ipv6"},
-		{name: "one waits", peers: []bgp.Peer{gateway("default-ipv4"), fixed}, want: "10.0.0.2 default-ipv4", vip: "default-ipv4 default-ipv6"},
+		{name: "none", peers: []v1alpha1.Peer{fixed}, want: "10.0.0.2", vip: "default-ipv4 default-ipv6"},
+		{name: "one waits", peers: []v1alpha1.Peer{gateway(v1alpha1.IPv4), fixed}, want: "10.0.0.2 default-ipv4", vip: "default-ipv4 default-ipv6"},
 		{
-			name: "two of one family, one of them a peer by itself", peers: []bgp.Peer{gateway("default-ipv4"), fixed, gateway("default-ipv6")},
+			name: "two of one family, one of them a peer by itself", peers: []v1alpha1.Peer{gateway(v1alpha1.IPv4), fixed, gateway(v1alpha1.IPv6)},
 			gateways: map[string]following{"default-ipv4": of("10.0.0.1 10.0.0.2"), "default-ipv6": of("fe80::1%eth0")},
 			want:     "10.0.0.2 10.0.0.1 fe80::1%eth0", vip: "10.0.0.1 10.0.0.2 fe80::1%eth0",
 		},
 		{
-			name: "BFD on the link and beyond", peers: []bgp.Peer{watched},
+			name: "BFD on the link and beyond", peers: []v1alpha1.Peer{watched},
 			gateways: map[string]following{"default-ipv6": of("fe80::1%eth0 fd00::1")},
 			want:     "fe80::1%eth0 fd00::1+multihop", vip: "default-ipv4 fd00::1 fe80::1%eth0",
 		},
@@ -86,12 +87,12 @@ func TestPlace(t *testing.T) {
 		var got []string
 		for _, p := range s.BGP.Peers {
 			name := p.Name()
-			if p.BFD != nil && p.BFD.Multihop {
+			if p.BFD != nil && *p.BFD.Multihop {
 				name += "+multihop"
 			}
 			got = append(got, name)
-			if (p.Gateway == "") != (p.Name() == fixed.Name()) {
-				t.Errorf("%s: %s is the gateway %q", tt.name, p.Name(), p.Gateway)
+			if (p.DefaultGateway == "") != (p.Name() == fixed.Name()) {
+				t.Errorf("%s: %s is the gateway %q", tt.name, p.Name(), p.DefaultGateway)
 			}
 		}
 		if strings.Join(got, " ") != tt.want {
@@ -110,14 +111,14 @@ func TestPlace(t *testing.T) {
 func TestRenewFollowsGateways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		table := map[config.Family]string{config.IPv4: "10.0.0.1"}
+		table := map[v1alpha1.Family]string{v1alpha1.IPv4: "10.0.0.1"}
 		var unreadable error
-		p := New(slog.New(slog.NewTextHandler(t.Output(), nil)), s, Options{Gateways: func(f config.Family) ([]netip.Addr, error) {
+		p := New(slog.New(slog.NewTextHandler(t.Output(), nil)), s, Options{Gateways: func(f v1alpha1.Family) ([]netip.Addr, error) {
 			return addrs(table[f]), unreadable
 		}})
-		file := config.Peer{DefaultGateway: config.IPv4, ASN: asn.External, Port: 179, HoldTime: 3 * time.Second, Families: []config.Family{config.IPv4}}
-		c := &config.Config{BGP: &config.BGP{ASN: 64512, RouterID: netip.MustParseAddr("10.0.0.9"), Peers: []config.Peer{file}}}
-		resources := Resources{Peers: []*v1alpha1.BGPPeer{router("six", 0, func(s *v1alpha1.BGPPeerSpec) { s.DefaultGateway = v1alpha1.IPv6 })}}
+		file := v1alpha1.Peer{DefaultGateway: v1alpha1.IPv4, ASN: v1alpha1.External, Port: 179, HoldTime: metav1.Duration{Duration: 3 * time.Second}, Families: []v1alpha1.Family{v1alpha1.IPv4}}
+		c := &config.Config{BGP: &config.BGP{ASN: 64512, RouterID: netip.MustParseAddr("10.0.0.9"), Peers: []v1alpha1.Peer{file}}}
+		resources := Resources{Peers: []*v1alpha1.BGPPeer{router("six", 0, func(s *v1alpha1.Peer) { s.DefaultGateway = v1alpha1.IPv6 })}}
 		renewed := func(changed bool, want string) {
 			t.Helper()
 			if got := p.Renew(context.Background(), c, resources); got != changed || p.Err() != nil {
@@ -125,7 +126,7 @@ func TestRenewFollowsGateways(t *testing.T) {
 			}
 			last := s.applied[len(s.applied)-1]
 			last.Peers = slices.Clone(last.Peers)
-			slices.SortFunc(last.Peers, func(a, b bgp.Peer) int { return cmp.Compare(a.Name(), b.Name()) })
+			slices.SortFunc(last.Peers, func(a, b v1alpha1.Peer) int { return cmp.Compare(a.Name(), b.Name()) })
 			var names []string
 			for _, peer := range last.Peers {
 				names = append(names, peer.Name())
@@ -138,7 +139,7 @@ func TestRenewFollowsGateways(t *testing.T) {
 		if got := p.InForce().ByName(); !slices.Equal(got["default-ipv4"], []string{"10.0.0.1"}) || !slices.Equal(got["six"], []string{"default-ipv6"}) {
 			t.Errorf("pools may name %v", got)
 		}
-		table[config.IPv4], table[config.IPv6] = "10.0.0.2 10.0.0.3", "fe80::1%eth0"
+		table[v1alpha1.IPv4], table[v1alpha1.IPv6] = "10.0.0.2 10.0.0.3", "fe80::1%eth0"
 		renewed(true, "10.0.0.1 10.0.0.2 10.0.0.3 fe80::1%eth0")
 		renewed(false, "10.0.0.1 10.0.0.2 10.0.0.3 fe80::1%eth0")
 		time.Sleep(Linger)

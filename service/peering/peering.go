@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/convert"
@@ -29,7 +30,7 @@ type Options struct {
 	// RouterID guesses one for a node that is none of the given VIPs.
 	RouterID func(node string, vips ...netip.Addr) (netip.Addr, error)
 	// Gateways finds the default gateways of a family.
-	Gateways func(config.Family) ([]netip.Addr, error)
+	Gateways func(v1alpha1.Family) ([]netip.Addr, error)
 }
 
 // Peering has the peers of a node in force. It is not safe for concurrent use.
@@ -86,10 +87,11 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 }
 
 // slowDown raises BFD intervals to those at which a busy node does not look like a dead one.
-func slowDown(peers []bgp.Peer) {
-	for _, p := range peers {
+func slowDown(peers []v1alpha1.Peer) {
+	for i, p := range peers {
 		if p.BFD != nil {
-			p.BFD.Interval = max(p.BFD.Interval, config.CalmInterval)
+			peers[i].BFD = p.BFD.DeepCopy() // the configuration's stays
+			peers[i].BFD.Interval.Duration = max(p.BFD.Interval.Duration, config.CalmInterval)
 		}
 	}
 }

@@ -35,9 +35,9 @@ func TestRenew(t *testing.T) {
 		return netip.MustParseAddr("10.0.1.1"), nil
 	}})
 	c := &config.Config{Realtime: true}
-	fast := router("rack", 0, func(r *v1alpha1.BGPPeerSpec) {
+	fast := router("rack", 0, func(r *v1alpha1.Peer) {
 		at("10.0.1.254")(r)
-		r.LocalASN, r.BFD = new(v1alpha1.ASN(64512)), &v1alpha1.BFD{}
+		r.LocalASN, r.BFD = 64512, &v1alpha1.BFD{}
 		r.BFD.Interval.Duration = 10 * time.Millisecond
 	})
 	resources := Resources{Peers: []*v1alpha1.BGPPeer{fast}}
@@ -55,7 +55,7 @@ func TestRenew(t *testing.T) {
 		t.Fatalf("applied %d times, %d router IDs guessed", len(s.applied), guesses)
 	}
 	got := s.applied[0]
-	if got.ASN != 64512 || got.RouterID != netip.MustParseAddr("10.0.1.1") || got.Peers[0].BFD.Interval != config.CalmInterval {
+	if got.ASN != 64512 || got.RouterID != netip.MustParseAddr("10.0.1.1") || got.Peers[0].BFD.Interval.Duration != config.CalmInterval {
 		t.Errorf("got %+v, BFD %+v", got, got.Peers[0].BFD)
 	}
 	// Without peers the process keeps its ASN, with which GoBGP was started.

@@ -30,11 +30,11 @@ type Set struct {
 	// BGP has all of them. Without an ASN there are none.
 	BGP bgp.Config
 	// resources are those that are from BGPPeers, by the names of these.
-	resources map[string]bgp.Peer
+	resources map[string]v1alpha1.Peer
 	// Names are the names that address pools use for peers, with those in BGP: of a
-	// BGPPeer its own, of a peer in the file [config.Peer.Name].
+	// BGPPeer its own, of a peer in the file [v1alpha1.Peer.Name].
 	Names map[string]string
-	// Gateways are the peers that are default gateways, by [bgp.Peer.Gateway]; one that waits for a gateway if there is none.
+	// Gateways are the peers that are default gateways, by [v1alpha1.Peer.Gateway]; one that waits for a gateway if there is none.
 	Gateways map[string][]string
 	// LeftOut are the BGPPeers that are for this node and not, or not as they are
 	// now, in force.
@@ -70,9 +70,9 @@ func (s Set) OneFamily() map[string]pool.Family {
 	out := make(map[string]pool.Family)
 	for _, peer := range s.BGP.Peers {
 		switch {
-		case peer.IPv4 && !peer.IPv6:
+		case peer.Carries(v1alpha1.IPv4) && !peer.Carries(v1alpha1.IPv6):
 			out[peer.Name()] = pool.IPv4
-		case peer.IPv6 && !peer.IPv4:
+		case peer.Carries(v1alpha1.IPv6) && !peer.Carries(v1alpha1.IPv4):
 			out[peer.Name()] = pool.IPv6
 		}
 	}
@@ -90,8 +90,8 @@ type LeftOut struct {
 // newSet joins the peers in the file of c, as they are in file, and those in the API. A BGPPeer that cannot be used as it is now stays as it is in running,
 // where the BGPPeers in force are by name, or is left out if it is not there; no
 // other is disturbed.
-func newSet(c *config.Config, file bgp.Config, api Resources, running map[string]bgp.Peer) Set {
-	out := Set{BGP: file, resources: make(map[string]bgp.Peer), Names: make(map[string]string)}
+func newSet(c *config.Config, file bgp.Config, api Resources, running map[string]v1alpha1.Peer) Set {
+	out := Set{BGP: file, resources: make(map[string]v1alpha1.Peer), Names: make(map[string]string)}
 	out.BGP.Peers = slices.Clone(file.Peers)
 	owner := make(map[string]string) // of a peer, by its name: whose it is
 	for _, p := range file.Peers {
@@ -109,7 +109,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		} else if !nodes.Match(api.Labels) {
 			continue
 		}
-		name := nameOf(r)
+		name := r.Spec.Name()
 		switch other, taken := owner[name]; {
 		case taken && other == "":
 			refuse(r, "the file of this node has a peer %s, which stands for it", name)
@@ -138,7 +138,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		out.Names[r.Name] = name
 		out.resources[r.Name] = peer
 		out.BGP.Peers = append(out.BGP.Peers, peer)
-		out.BGP.ASN = cmp.Or(out.BGP.ASN, peer.LocalASN)
+		out.BGP.ASN = cmp.Or(out.BGP.ASN, uint32(peer.LocalASN))
 	}
 	return out
 }

@@ -14,13 +14,11 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
-	"github.com/herald-vip/herald/bgp/asn"
-	"github.com/herald-vip/herald/bgp/community"
 	"github.com/herald-vip/herald/config"
 )
 
 // router is a BGPPeer that was made so many hours after the first.
-func router(name string, hours int, change func(*v1alpha1.BGPPeerSpec)) *v1alpha1.BGPPeer {
+func router(name string, hours int, change func(*v1alpha1.Peer)) *v1alpha1.BGPPeer {
 	r := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{
 		Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)),
 	}}
@@ -29,32 +27,42 @@ func router(name string, hours int, change func(*v1alpha1.BGPPeerSpec)) *v1alpha
 	return r
 }
 
-func at(address string) func(*v1alpha1.BGPPeerSpec) {
-	return func(s *v1alpha1.BGPPeerSpec) { s.Address = address }
+// parse reads an address; "" is none.
+func parse(s string) (addr netip.Addr) {
+	if s != "" {
+		addr = netip.MustParseAddr(s)
+	}
+	return addr
+}
+
+func at(address string) func(*v1alpha1.Peer) {
+	return func(s *v1alpha1.Peer) { s.Address = parse(address) }
 }
 
 // locked is a router with a password.
-func locked(secret string) func(*v1alpha1.BGPPeerSpec) {
-	return func(s *v1alpha1.BGPPeerSpec) {
-		s.Address, s.PasswordSecretRef = "10.0.1.254", &v1alpha1.SecretReference{Name: secret}
+func locked(secret string) func(*v1alpha1.Peer) {
+	return func(s *v1alpha1.Peer) {
+		s.Address, s.PasswordSecretRef = parse("10.0.1.254"), &v1alpha1.SecretReference{Name: secret}
 	}
 }
 
 func TestSet(t *testing.T) {
-	fast := func(s *v1alpha1.BGPPeerSpec) {
-		s.Address, s.BFD = "10.0.1.254", &v1alpha1.BFD{Interval: metav1.Duration{Duration: 10 * time.Millisecond}}
+	fast := func(s *v1alpha1.Peer) {
+		s.Address, s.BFD = parse("10.0.1.254"), &v1alpha1.BFD{Interval: metav1.Duration{Duration: 10 * time.Millisecond}}
 	}
-	selecting := func(address string, selectors ...v1alpha1.LabelSelector) func(*v1alpha1.BGPPeerSpec) {
-		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.NodeSelectors = address, selectors }
+	selecting := func(address string, selectors ...v1alpha1.LabelSelector) func(*v1alpha1.Peer) {
+		return func(s *v1alpha1.Peer) { s.Address, s.NodeSelectors = parse(address), selectors }
 	}
 	in := func(zone string) v1alpha1.LabelSelector {
 		return v1alpha1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
 	}
-	own := func(n v1alpha1.ASN) func(*v1alpha1.BGPPeerSpec) {
-		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.LocalASN = "10.0.1.254", &n }
+	own := func(n v1alpha1.ASN) func(*v1alpha1.Peer) {
+		return func(s *v1alpha1.Peer) { s.Address, s.LocalASN = parse("10.0.1.254"), n }
 	}
-	from := func(own v1alpha1.NodeValue) func(*v1alpha1.BGPPeerSpec) {
-		return func(s *v1alpha1.BGPPeerSpec) { s.Address, s.ASN, s.LocalASNFrom = "10.0.1.254", asn.External, &own }
+	from := func(own v1alpha1.NodeValue) func(*v1alpha1.Peer) {
+		return func(s *v1alpha1.Peer) {
+			s.Address, s.ASN, s.LocalASNFrom = parse("10.0.1.254"), v1alpha1.External, &own
+		}
 	}
 	node := Resources{
 		Labels:      labels.Set{"zone": "a", "asn": "4200000001"},
@@ -78,7 +86,7 @@ func TestSet(t *testing.T) {
 			want: []string{"10.0.1.1", "fd00::1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "fd00::1"},
 		},
 		{
-			name: "unnumbered", resources: []*v1alpha1.BGPPeer{router("up", 0, func(s *v1alpha1.BGPPeerSpec) { s.Interface = "eth2" })},
+			name: "unnumbered", resources: []*v1alpha1.BGPPeer{router("up", 0, func(s *v1alpha1.Peer) { s.Interface = "eth2" })},
 			want: []string{"eth2"}, names: map[string]string{"up": "eth2"},
 		},
 		{
@@ -126,15 +134,15 @@ func TestSet(t *testing.T) {
 			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
 		},
 		{
-			name: "its ASNs on this node", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
-				s.Address, s.ASN = "10.0.1.254", 0
+			name: "its ASNs on this node", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
+				s.Address, s.ASN = parse("10.0.1.254"), 0
 				s.ASNFrom, s.LocalASNFrom = &v1alpha1.NodeValue{Annotation: "herald.dev/tor-asn"}, &v1alpha1.NodeValue{Label: "asn"}
 			})},
 			want: []string{"10.0.1.254 AS 64501 local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
 		},
 		{
 			name: "any ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "asn"}))},
-			want: []string{"10.0.1.254 AS 0 local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
+			want: []string{"10.0.1.254 AS external local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
 		},
 		{
 			name: "no such label", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "example.com/asn"}))}, names: map[string]string{},
@@ -176,9 +184,9 @@ func TestSet(t *testing.T) {
 			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing; until then the session stays as it was"}},
 		},
 		{
-			name: "made again, for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
+			name: "made again, for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
 				locked("missing")(s)
-				s.Address = "10.0.1.253"
+				s.Address = parse("10.0.1.253")
 			})}, running: []string{"rack"}, names: map[string]string{},
 			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing"}},
 		},
@@ -195,11 +203,11 @@ func TestSet(t *testing.T) {
 				file.ASN = 64512
 			}
 			for _, address := range tt.file {
-				file.Peers = append(file.Peers, bgp.Peer{Address: netip.MustParseAddr(address), ASN: 64500})
+				file.Peers = append(file.Peers, v1alpha1.Peer{Address: netip.MustParseAddr(address), ASN: 64500})
 			}
-			running := make(map[string]bgp.Peer)
+			running := make(map[string]v1alpha1.Peer)
 			for _, name := range tt.running {
-				running[name] = bgp.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, Password: "old"}
+				running[name] = v1alpha1.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, Password: "old"}
 			}
 			node.Peers = tt.resources
 			got := newSet(c, file, node, running)
@@ -239,10 +247,10 @@ func passwordOf(ref v1alpha1.SecretReference) (string, error) {
 	return "", errors.New("there is no Secret " + ref.Name)
 }
 
-func inShort(p bgp.Peer) string {
+func inShort(p v1alpha1.Peer) string {
 	out := p.Name()
 	if p.ASN != 64500 {
-		out += fmt.Sprintf(" AS %d", p.ASN)
+		out += fmt.Sprintf(" AS %s", p.ASN)
 	}
 	if p.LocalASN != 0 {
 		out += fmt.Sprintf(" local %d", p.LocalASN)
@@ -251,21 +259,21 @@ func inShort(p bgp.Peer) string {
 		out += " password " + p.Password
 	}
 	if p.BFD != nil {
-		out += " bfd " + p.BFD.Interval.String()
+		out += " bfd " + p.BFD.Interval.Duration.String()
 	}
 	return out
 }
 
 // Everything that a BGPPeer says reaches the session, as from a file.
 func TestResourceBecomesPeer(t *testing.T) {
-	r := router("rack", 0, func(s *v1alpha1.BGPPeerSpec) {
-		*s = v1alpha1.BGPPeerSpec{
-			Address: "10.0.1.254", ASN: 64512, Port: 1179, LocalAddress: "10.0.1.1", HoldTime: metav1.Duration{Duration: 9 * time.Second},
+	r := router("rack", 0, func(s *v1alpha1.Peer) {
+		*s = v1alpha1.Peer{
+			Address: parse("10.0.1.254"), ASN: 64512, Port: 1179, LocalAddress: parse("10.0.1.1"), HoldTime: metav1.Duration{Duration: 9 * time.Second},
 			TTLSecurity: 2, BFD: &v1alpha1.BFD{Interval: metav1.Duration{Duration: 100 * time.Millisecond}, Multiplier: 5},
-			Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, NextHop4: "10.0.1.2", NextHop6: "fd00::2",
+			Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, NextHop4: parse("10.0.1.2"), NextHop6: parse("fd00::2"),
 			Attributes: v1alpha1.Attributes{
-				Communities: []v1alpha1.Community{"no-export"}, LargeCommunities: []v1alpha1.LargeCommunity{"1:2:3"},
-				MED: new(int64(4294967295)), LocalPref: new(int64(7)), Prepend: 2,
+				Communities: []v1alpha1.Community{0xffffff01}, LargeCommunities: []v1alpha1.LargeCommunity{{Global: 1, Local1: 2, Local2: 3}},
+				MED: new(uint32(4294967295)), LocalPref: new(uint32(7)), Prepend: 2,
 			},
 		}
 	})
@@ -273,12 +281,12 @@ func TestResourceBecomesPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := bgp.Peer{
+	want := v1alpha1.Peer{
 		Address: netip.MustParseAddr("10.0.1.254"), ASN: 64512, Port: 1179, LocalAddress: netip.MustParseAddr("10.0.1.1"),
-		HoldTime: 9 * time.Second, TTLSecurity: 2, BFD: &bgp.BFD{Interval: 100 * time.Millisecond, Multiplier: 5, Multihop: true},
-		IPv4: true, IPv6: true, NextHop4: netip.MustParseAddr("10.0.1.2"), NextHop6: netip.MustParseAddr("fd00::2"),
-		Attributes: bgp.Attributes{
-			Communities: []community.Community{0xffffff01}, LargeCommunities: []community.Large{{Global: 1, Local1: 2, Local2: 3}},
+		HoldTime: metav1.Duration{Duration: 9 * time.Second}, TTLSecurity: 2, BFD: &v1alpha1.BFD{Interval: metav1.Duration{Duration: 100 * time.Millisecond}, Multiplier: 5, Multihop: new(true)},
+		Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, NextHop4: netip.MustParseAddr("10.0.1.2"), NextHop6: netip.MustParseAddr("fd00::2"),
+		Attributes: v1alpha1.Attributes{
+			Communities: []v1alpha1.Community{0xffffff01}, LargeCommunities: []v1alpha1.LargeCommunity{{Global: 1, Local1: 2, Local2: 3}},
 			MED: new(uint32(4294967295)), LocalPref: new(uint32(7)), Prepend: 2,
 		},
 	}
@@ -286,7 +294,7 @@ func TestResourceBecomesPeer(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), Resources{})
-	if err != nil || least.Port != 179 || least.HoldTime != 3*time.Second || !least.IPv4 || least.IPv6 || least.LocalASN != 0 {
+	if err != nil || least.Port != 179 || least.HoldTime.Duration != 3*time.Second || !slices.Equal(least.Families, []v1alpha1.Family{v1alpha1.IPv4}) || least.LocalASN != 0 {
 		t.Errorf("the least there can be: %+v, %v", least, err)
 	}
 }

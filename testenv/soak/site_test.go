@@ -30,7 +30,7 @@ func TestSpeakerConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range c.BGP.Peers {
-		if p.BFD == nil || p.BFD.Interval != 50*time.Millisecond || p.BFD.Multiplier != 3 {
+		if p.BFD == nil || p.BFD.Interval.Duration != 50*time.Millisecond || p.BFD.Multiplier != 3 {
 			t.Errorf("peer %v has BFD %+v", p.Address, p.BFD)
 		}
 	}

@@ -3,6 +3,7 @@ package reference
 import (
 	"bytes"
 	"cmp"
+	"encoding"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -71,7 +72,7 @@ func filePage(example []byte, source ...[]byte) ([]byte, error) {
 	}
 	file := reflect.TypeFor[config.Config]()
 	p := page{tag: "yaml", spell: spell, attributes: "path attributes", last: map[reflect.Type]section{
-		reflect.TypeFor[config.Attributes](): {title: "Path attributes", text: comments["config.Attributes"]},
+		reflect.TypeFor[v1alpha1.Attributes](): {title: "Path attributes", text: comments["v1alpha1.Attributes"]},
 	}}
 	p.WriteString(fileIntroduction)
 	if err := p.section(section{title: "The file", text: comments["config.Config"], t: file, schema: schemaOf(file, comments)}); err != nil {
@@ -224,12 +225,12 @@ func (p *page) share(t reflect.Type, s *schema) string {
 	return link(shared.title)
 }
 
-// structOf returns the struct of this module that t is, points to or lists; nil if it is something else.
+// structOf returns the struct of this module, with fields, that t is, points to or lists; nil if it is something else.
 func structOf(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "github.com/herald-vip/herald/") {
+	if t.Kind() != reflect.Struct || !strings.HasPrefix(t.PkgPath(), "github.com/herald-vip/herald/") || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return nil
 	}
 	return t
@@ -252,6 +253,9 @@ func scalar(t reflect.Type) string {
 		return "conditions"
 	case reflect.TypeFor[metav1.Time]():
 		return "time"
+	}
+	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return "text"
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:

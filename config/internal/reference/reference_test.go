@@ -3,6 +3,7 @@
 package reference
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
@@ -88,7 +90,7 @@ func pages() (map[string][]byte, error) {
 
 // readSource reads the Go files that declare the types of the configuration file.
 func readSource() ([][]byte, error) {
-	names := []string{"config/config.go", "config/balancers.go", "election/electorate/settings.go"}
+	names := []string{"api/v1alpha1/bgppeer.go", "api/v1alpha1/attributes.go", "config/config.go", "config/balancers.go", "election/electorate/settings.go"}
 	paths, err := filepath.Glob(filepath.Join(root, "health", "*.go"))
 	for _, path := range paths {
 		if !strings.HasSuffix(path, "_test.go") {
@@ -143,10 +145,13 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 		for f := range v.Type().Fields() {
 			_, fallback := split(comments[v.Type().String()+"."+f.Name])
 			fallback = strings.Trim(fallback, "`")
-			if d, err := time.ParseDuration(fallback); err == nil && f.Type == reflect.TypeFor[time.Duration]() {
+			if d, err := time.ParseDuration(fallback); err == nil && (f.Type == reflect.TypeFor[time.Duration]() || f.Type == reflect.TypeFor[metav1.Duration]()) {
 				fallback = d.String()
 			}
 			got := fmt.Sprint(v.FieldByIndex(f.Index).Interface())
+			if d, ok := v.FieldByIndex(f.Index).Interface().(metav1.Duration); ok {
+				got = d.Duration.String()
+			}
 			zero := v.FieldByIndex(f.Index).IsZero()
 			literal := fallback != "–" && (slices.Contains([]string{"lo", "false", "true", "withdraw", "herald.dev/vip", "internal", "kernel", "round-robin"}, fallback) || strings.ContainsAny(fallback[:1], "0123456789[/"))
 			switch {
@@ -171,10 +176,10 @@ func TestUndocumentedFieldIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	comment := "\t// Port is the peer's TCP port. Default: 179.\n"
-	if !strings.Contains(string(source[0]), comment) {
+	if !bytes.Contains(source[0], []byte(comment)) {
 		t.Fatalf("no comment %q", comment)
 	}
-	source[0] = []byte(strings.Replace(string(source[0]), comment, "", 1))
+	source[0] = bytes.Replace(source[0], []byte(comment), nil, 1)
 	_, err = filePage(nil, source...)
 	if err == nil || err.Error() != "Peer.Port is not described" {
 		t.Errorf("error is %v", err)

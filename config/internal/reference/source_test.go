@@ -31,20 +31,30 @@ func parse(source ...[]byte) (map[string]string, error) {
 func collect(comments map[string]string, pkg string, group *ast.GenDecl) {
 	for _, spec := range group.Specs {
 		spec := spec.(*ast.TypeSpec)
-		typeName := pkg + "." + spec.Name.Name
-		comments[typeName] = group.Doc.Text()
+		name := pkg + "." + spec.Name.Name
+		comments[name] = prose(group.Doc)
 		s, ok := spec.Type.(*ast.StructType)
 		if !ok {
 			continue
 		}
 		for _, f := range s.Fields.List {
-			name := fmt.Sprint(f.Type) // embedded
+			var field string
 			if len(f.Names) > 0 {
-				name = f.Names[0].Name
+				field = f.Names[0].Name
+			} else if elsewhere, ok := f.Type.(*ast.SelectorExpr); ok { // embedded
+				field = elsewhere.Sel.Name
+			} else {
+				field = fmt.Sprint(f.Type)
 			}
-			comments[typeName+"."+name] = f.Doc.Text()
+			comments[name+"."+field] = prose(f.Doc)
 		}
 	}
+}
+
+// prose returns a doc comment without the markers of the CRD generator.
+func prose(doc *ast.CommentGroup) string {
+	text, _, _ := strings.Cut("\n"+doc.Text(), "\n+")
+	return strings.TrimSpace(text)
 }
 
 // schemaOf returns the schema of type t by its doc comments.

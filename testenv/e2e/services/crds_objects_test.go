@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -30,18 +31,18 @@ func (a *crdAPI) testDefaults(t *testing.T) {
 	}
 	var peer v1alpha1.BGPPeer
 	a.Do(t, http.MethodPost, site.HeraldPath("bgppeers")+try, site.HeraldObject("BGPPeer", "{address: 10.0.1.254, asn: 64500, bfd: {}}"), &peer)
-	if diff := cmp.Diff(v1alpha1.BGPPeerSpec{
-		Address:  "10.0.1.254",
+	if diff := cmp.Diff(v1alpha1.Peer{
+		Address:  netip.MustParseAddr("10.0.1.254"),
 		ASN:      64500,
 		Port:     179,
 		HoldTime: metav1.Duration{Duration: 3 * time.Second},
 		BFD:      &v1alpha1.BFD{Interval: metav1.Duration{Duration: 50 * time.Millisecond}, Multiplier: 3},
-	}, peer.Spec); diff != "" {
+	}, peer.Spec, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("peer (-want +got):\n%s", diff)
 	}
 	// A client of these types leaves unset fields to the server.
-	least := v1alpha1.BGPPeerSpec{Address: "10.0.1.254", ASN: 64500, BFD: &v1alpha1.BFD{}}
-	for _, spec := range []v1alpha1.BGPPeerSpec{least, peer.Spec} {
+	least := v1alpha1.Peer{Address: netip.MustParseAddr("10.0.1.254"), ASN: 64500, BFD: &v1alpha1.BFD{}}
+	for _, spec := range []v1alpha1.Peer{least, peer.Spec} {
 		written, err := json.Marshal(spec)
 		site.Must(t, err)
 		if got := a.mistakes(t, "bgppeers", site.HeraldObject("BGPPeer", string(written))); got != nil {

@@ -1,19 +1,21 @@
-package asn
+package v1alpha1_test
 
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-func TestPeer(t *testing.T) {
+func TestASN(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want Peer
+		want v1alpha1.ASN
 		ok   bool
 	}{
 		{text: `64500`, want: 64500, ok: true},
 		{text: `4294967294`, want: 4294967294, ok: true},
-		{text: `"external"`, want: External, ok: true},
+		{text: `"external"`, want: v1alpha1.External, ok: true},
 		{text: `4294967295`},
 		{text: `4294967296`},
 		{text: `-1`},
@@ -23,7 +25,7 @@ func TestPeer(t *testing.T) {
 		{text: `[]`},
 		{text: ``},
 	} {
-		var got Peer
+		var got v1alpha1.ASN
 		if err := got.UnmarshalJSON([]byte(tt.text)); got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("%s: got %d, error %v", tt.text, got, err)
 		}
@@ -36,12 +38,12 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// Whatever is read is written as it was, and read again.
-func FuzzPeer(f *testing.F) {
+// An ASN that was read is written in the same form and reads back.
+func FuzzASN(f *testing.F) {
 	f.Add([]byte(`64500`))
 	f.Add([]byte(`"external"`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var first, again Peer
+		var first, again v1alpha1.ASN
 		if first.UnmarshalJSON(text) != nil {
 			return
 		}
