@@ -26,7 +26,7 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("another class has written status", b.testForeignStatus)
 	t.Run("no node ports, then some", b.testNodePorts)
 	t.Run("same port, different protocols", b.testMixedProtocols)
-	t.Run("what is kube-proxy's", b.testProxyFields)
+	t.Run("fields for kube-proxy", b.testProxyFields)
 	t.Run("deleted", b.testDeleted)
 	t.Run("held by a finalizer", b.testFinalizer)
 	t.Run("status is kept and put back", b.testStatus)
