@@ -164,7 +164,7 @@ func (k *converter) track(t *migrate.Statement) string {
 		return ""
 	}
 	if len(t.Words) > 1 {
-		k.Note(t.Line, t.Keyword(), "a failing check takes the VIP away: it does not lower a priority, and %q is left out", migrate.Shown(strings.Join(t.Words[1:], " ")))
+		k.Note(t.Line, t.Keyword(), "a failing check withdraws the VIP: it does not lower a priority, and %q is left out", migrate.Shown(strings.Join(t.Words[1:], " ")))
 	}
 	s := scripts[i]
 	name, done := k.checks[s]

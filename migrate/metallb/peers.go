@@ -104,7 +104,7 @@ func (p *lbPeer) timers(f *fields) {
 	default:
 		p.spec.HoldTime.Duration = hold
 		if aliveLine != 0 && alive != hold/3 {
-			p.Note(aliveLine, p.about("keepaliveTime"), "Herald's keepalives are sent at a third of holdTime")
+			p.Note(aliveLine, p.about("keepaliveTime"), "Herald sends keepalives at a third of holdTime")
 		}
 	}
 }
