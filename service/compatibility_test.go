@@ -6,7 +6,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// TestCompatibility checks that the file accepts each load balancer whose annotations may count.
+// TestCompatibility checks that the file accepts each load balancer with compatible annotations.
 func TestCompatibility(t *testing.T) {
 	for _, s := range synonyms() {
 		file := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nservices: {compatibility: [" + s.product + "]}\n"

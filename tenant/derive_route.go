@@ -265,8 +265,8 @@ func includes(current, want any) bool {
 	return current == want
 }
 
-// RouteStatus returns the status of an HTTPLoadBalancer. refused is the reason that it is not served as requested, d the
-// derivation, current the derived object (nil if none), and missing the faults of its backends (empty if none).
+// RouteStatus returns the status of an HTTPLoadBalancer. refused is the reason that it is not served as requested. d is
+// the derivation and current the derived object, if any. missing describes the faults of its backends, if any.
 func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, current *unstructured.Unstructured, missing string, now time.Time) v1alpha1.HTTPLoadBalancerStatus {
 	s := v1alpha1.HTTPLoadBalancerStatus{ObservedGeneration: lb.Generation, Hostnames: d.Hostnames}
 	if current != nil && d.Object != nil {

@@ -227,19 +227,19 @@ func TestBackends(t *testing.T) {
 		return func(lb *v1alpha1.TCPLoadBalancer) { lb.Spec.Local, lb.Spec.Nodes = true, names }
 	}
 	for name, tt := range map[string]struct {
-		lb     *v1alpha1.TCPLoadBalancer
-		silent string
-		want   string
+		lb   *v1alpha1.TCPLoadBalancer
+		down string
+		want string
 	}{
-		"ready nodes":                              {asked(), "", "n1 n2"},
-		"answering nodes":                          {asked(), "n1", "n2"},
-		"none answers":                             {asked(), "n1 n2 n3", "n1 n2"},
-		"nodes with endpoints":                     {asked(local("n1")), "", "n1"},
-		"the only one with endpoints is silent":    {asked(local("n1")), "n1", "n1"},
-		"the only one with endpoints is not ready": {asked(local("n3")), "", "n3"},
-		"no endpoints at all":                      {asked(local()), "", ""},
+		"ready nodes":          {asked(), "", "n1 n2"},
+		"answering nodes":      {asked(), "n1", "n2"},
+		"none answers":         {asked(), "n1 n2 n3", "n1 n2"},
+		"nodes with endpoints": {asked(local("n1")), "", "n1"},
+		"the only one with endpoints does not answer": {asked(local("n1")), "n1", "n1"},
+		"the only one with endpoints is not ready":    {asked(local("n3")), "", "n3"},
+		"no endpoints at all":                         {asked(local()), "", ""},
 	} {
-		got := Derive("acme", tt.lb, Backends{Nodes: nodes, Limit: 32, Answers: func(n string) bool { return !strings.Contains(tt.silent, n) }})
+		got := Derive("acme", tt.lb, Backends{Nodes: nodes, Limit: 32, Answers: func(n string) bool { return !strings.Contains(tt.down, n) }})
 		var names []string
 		for _, e := range got.Slices[0].Endpoints {
 			names = append(names, "n"+strings.TrimPrefix(e.Addresses[0], "10.20.0."))

@@ -195,8 +195,8 @@ func served(lb *v1alpha1.HTTPLoadBalancer) *metav1.Condition {
 }
 
 // AnswerToRoute returns the status of a route of the Gateway API. refused is the reason that it is not requested, lb its
-// HTTPLoadBalancer (nil if none), and silent names the party that does not answer. Entries of other controllers stay.
-func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
+// HTTPLoadBalancer (nil if none), and timeout names the party that does not answer. Entries of other controllers stay.
+func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, timeout string, now time.Time) map[string]any {
 	before, out := []parentStatus{}, []parentStatus{}
 	for _, p := range convert[[]parentStatus](object(o.Object["status"])["parents"]) {
 		if p.ControllerName == Controller {
@@ -212,7 +212,7 @@ func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error
 		}); i >= 0 {
 			status.Conditions = before[i].Conditions
 		}
-		status.Conditions = dated(status.Conditions, conditionsFor(status.Conditions, p, refused, refusedBackend(o), lb, silent), o.GetGeneration(), now)
+		status.Conditions = dated(status.Conditions, conditionsFor(status.Conditions, p, refused, refusedBackend(o), lb, timeout), o.GetGeneration(), now)
 		out = append(out, status)
 	}
 	return map[string]any{"parents": out}
@@ -220,11 +220,11 @@ func AnswerToRoute(o *unstructured.Unstructured, parents []Parent, refused error
 
 // conditionsFor returns the conditions of a route for one of its parents, given the previous ones. refused is the reason
 // that the route is not served, without the reason that one of its backends is not.
-func conditionsFor(before []metav1.Condition, p Parent, refused, without error, lb *v1alpha1.HTTPLoadBalancer, silent string) []metav1.Condition {
+func conditionsFor(before []metav1.Condition, p Parent, refused, without error, lb *v1alpha1.HTTPLoadBalancer, timeout string) []metav1.Condition {
 	if p.Reason != "" {
 		refused = refuse(pool.Reason(p.Reason), "%s", p.Message)
 	}
-	c := outcome(refused, silent, served(lb))
+	c := outcome(refused, timeout, served(lb))
 	if c == nil {
 		return before
 	}
@@ -253,9 +253,9 @@ func conditionsFor(before []metav1.Condition, p Parent, refused, without error, 
 	return append(theirs, *c)
 }
 
-// AnswerToGateway returns the status of a Gateway of the class. attached counts the routes per listener name; the other
-// parameters are those of [AnswerToRoute].
-func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string, now time.Time) map[string]any {
+// AnswerToGateway returns the status of a Gateway of the class. attached counts the routes per listener name; for the
+// other parameters see [AnswerToRoute].
+func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refused error, lb *v1alpha1.HTTPLoadBalancer, timeout string, now time.Time) map[string]any {
 	current := object(g.Object["status"])
 	ready := served(lb)
 	programmed := ready != nil && ready.Status == metav1.ConditionTrue
@@ -267,8 +267,8 @@ func AnswerToGateway(g *unstructured.Unstructured, attached map[string]int, refu
 		reason, message = condProgrammed, "the load-balancing cluster serves it"
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		reason, message = "Invalid", ready.Message
-	case silent != "":
-		message = silent
+	case timeout != "":
+		message = timeout
 	}
 	unsupported := 0
 	before, listeners := convert[[]listenerStatus](current["listeners"]), []listenerStatus{}
@@ -336,8 +336,8 @@ func AnswerToIngress(o *unstructured.Unstructured, lb *v1alpha1.HTTPLoadBalancer
 }
 
 // IngressTrouble returns reason and message why an Ingress is not served; empty if it is served or not answered yet.
-func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) (reason, message string) {
-	if c := outcome(refused, silent, served(lb)); c != nil && (c.Status == metav1.ConditionFalse || silent != "") {
+func IngressTrouble(refused error, lb *v1alpha1.HTTPLoadBalancer, timeout string) (reason, message string) {
+	if c := outcome(refused, timeout, served(lb)); c != nil && (c.Status == metav1.ConditionFalse || timeout != "") {
 		return c.Reason, c.Message
 	}
 	return "", ""

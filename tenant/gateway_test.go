@@ -127,7 +127,7 @@ func TestAnswerToRoute(t *testing.T) {
 		parent  string
 		refused error
 		lb      *v1alpha1.HTTPLoadBalancer
-		silent  string
+		timeout string
 		want    map[string]string
 	}{
 		"not asked yet": {parent: "name: front", want: map[string]string{}},
@@ -149,7 +149,7 @@ func TestAnswerToRoute(t *testing.T) {
 		"not attached": {parent: "name: front, port: 81", want: map[string]string{
 			condAccepted: "False NoMatchingParent the Gateway has no such listener", condResolved: "True ResolvedRefs",
 			ConditionServed: "False NoMatchingParent the Gateway has no such listener"}},
-		"no answer": {parent: "name: front", silent: "silence", lb: older, want: map[string]string{ConditionServed: "Unknown Silent silence"}},
+		"no answer": {parent: "name: front", timeout: "silence", lb: older, want: map[string]string{ConditionServed: "Unknown Silent silence"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := routeOf(t, "HTTPRoute", "default", tt.parent, "")
@@ -158,7 +158,7 @@ func TestAnswerToRoute(t *testing.T) {
 			}
 			theirs := map[string]any{"controllerName": "example.com/other", "parentRef": map[string]any{"name": "other"}}
 			o.Object["status"] = map[string]any{"parents": []any{theirs}}
-			status := AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.silent, now)
+			status := AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.timeout, now)
 			parents := objects(convert[map[string]any](status)["parents"])
 			if len(parents) != 2 || parents[0]["controllerName"] != "example.com/other" {
 				t.Fatalf("%v", parents)
@@ -170,7 +170,7 @@ func TestAnswerToRoute(t *testing.T) {
 				t.Error("SameStatus reports no change")
 			}
 			o.Object["status"] = convert[map[string]any](status)
-			if !SameStatus(o, AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.silent, now.Add(1e10))) {
+			if !SameStatus(o, AnswerToRoute(o, gateways.Parents(o), tt.refused, tt.lb, tt.timeout, now.Add(1e10))) {
 				t.Error("the status is written again")
 			}
 			if left := convert[[]any](AnswerToRoute(o, nil, nil, nil, "", now)["parents"]); len(left) != 1 {

@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// tree parses an object from YAML in which a tab means two spaces.
+// tree parses an object from YAML, where a tab means two spaces.
 func tree(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	out := new(unstructured.Unstructured)

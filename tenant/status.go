@@ -16,8 +16,8 @@ import (
 )
 
 // LoadBalancerStatus returns the status of a TCPLoadBalancer; not ok while there is nothing to report yet. refused is the
-// reason that it is not served as requested (empty if it is), derived its current Service (nil if none), and unserved
-// names the families without an endpoint.
+// reason that it is not served as requested. derived is its present Service, if any. unserved names the families
+// without an endpoint.
 func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *corev1.Service, unserved string, now time.Time) (s v1alpha1.TCPLoadBalancerStatus, ok bool) {
 	s = v1alpha1.TCPLoadBalancerStatus{ObservedGeneration: lb.Generation, Conditions: slices.Clone(lb.Status.Conditions)}
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now)}
@@ -50,9 +50,9 @@ func LoadBalancerStatus(lb *v1alpha1.TCPLoadBalancer, refused string, derived *c
 }
 
 // AnswerTo returns the status of a Service in a tenant's cluster and its value of [service.AnnotationAssigned]. refused is
-// the reason that it is not requested, lb its TCPLoadBalancer (nil if none), and silent names the party that does not
+// the reason that it is not requested, lb its TCPLoadBalancer (nil if none), and timeout names the party that does not
 // answer (empty if all do). With the mode NotServed it removes what an agent wrote before.
-func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string, now time.Time) (status corev1.ServiceStatus, assigned string) {
+func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadBalancer, timeout string, now time.Time) (status corev1.ServiceStatus, assigned string) {
 	status, assigned = *s.Status.DeepCopy(), s.Annotations[service.AnnotationAssigned]
 	var addresses []string
 	if lb != nil {
@@ -77,7 +77,7 @@ func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadB
 	if lb != nil && lb.Status.ObservedGeneration == lb.Generation {
 		ready = meta.FindStatusCondition(lb.Status.Conditions, ConditionReady)
 	}
-	if c := outcome(refused, silent, ready); c != nil {
+	if c := outcome(refused, timeout, ready); c != nil {
 		c.ObservedGeneration, c.LastTransitionTime = s.Generation, metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, *c)
 	}
@@ -85,9 +85,9 @@ func AnswerTo(s *corev1.Service, mode Mode, refused error, lb *v1alpha1.TCPLoadB
 }
 
 // outcome returns the condition Served of a tenant's object; nil if there is nothing to report. refused is the reason that
-// the object is not requested, silent names the party that does not answer, and ready is the condition that the manager
-// reports (nil if none yet).
-func outcome(refused error, silent string, ready *metav1.Condition) *metav1.Condition {
+// the object is not requested. timeout names the party that does not answer. ready is the condition that the manager
+// reports, if any.
+func outcome(refused error, timeout string, ready *metav1.Condition) *metav1.Condition {
 	c := &metav1.Condition{Type: ConditionServed, Status: metav1.ConditionFalse, Reason: ReasonRefused}
 	switch {
 	case refused != nil: // its previous VIPs stay
@@ -95,8 +95,8 @@ func outcome(refused error, silent string, ready *metav1.Condition) *metav1.Cond
 		if r, ok := refused.(*pool.Refusal); ok {
 			c.Reason = string(r.Reason)
 		}
-	case silent != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonSilent, silent
+	case timeout != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonSilent, timeout
 	case ready == nil:
 		return nil
 	default:
@@ -115,7 +115,7 @@ type Report struct {
 	Addresses     int  // distinct VIPs
 	Refused       []string
 	AgentLast     time.Time // the agent's last heartbeat; zero if none
-	AgentSilent   bool
+	AgentTimedOut bool
 }
 
 // mostRefusals limits the sentences in the status of a Tenant.
@@ -143,7 +143,7 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 	switch {
 	case r.AgentLast.IsZero():
 		set(ConditionAgentHeard, false, "NeverHeard", "no agent has reported yet: give it the output of `herald tenant kubeconfig`")
-	case r.AgentSilent:
+	case r.AgentTimedOut:
 		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent last reported at %s: its Services stay as they are", r.AgentLast.UTC().Format(time.RFC3339)))
 	default:
 		set(ConditionAgentHeard, true, ReasonHeard, "the agent reports")

@@ -71,7 +71,7 @@ func TestAnswer(t *testing.T) {
 		mode     Mode
 		refused  error
 		lb       *v1alpha1.TCPLoadBalancer
-		silent   string
+		timeout  string
 		status   string // the condition
 		ingress  string
 		assigned string
@@ -95,7 +95,7 @@ func TestAnswer(t *testing.T) {
 				{Type: ConditionServed, Status: metav1.ConditionTrue, Reason: "Served", Message: "before"},
 			}
 		})
-		status, assigned := AnswerTo(s, tt.mode, tt.refused, tt.lb, tt.silent, now)
+		status, assigned := AnswerTo(s, tt.mode, tt.refused, tt.lb, tt.timeout, now)
 		var conditions, ingress []string
 		for _, c := range status.Conditions[1:] {
 			conditions = append(conditions, brief(c))
@@ -118,12 +118,12 @@ func TestTenantStatus(t *testing.T) {
 		Report
 		want string
 	}{
-		"all is well":  {Report{Nodes: 3, Answer: 2, Served: 7, Addresses: 5, AgentLast: now}, "2/3 7/100 5: True Heard; True Answer; True Served"},
-		"no agent yet": {Report{}, "0/0 0/100 0: False NeverHeard; False NoNodes; True Served"},
-		"all silent":   {Report{Nodes: 3, Served: 7, Addresses: 7, AgentLast: now, AgentSilent: true}, "0/3 7/100 7: False Silent; False NodesSilent; True Served"},
-		"probing":      {Report{Nodes: 3, Probing: true, AgentLast: now}, " 0/100 0: True Heard; True Served"},
-		"conflict":     {Report{Nodes: 1, Answer: 1, Conflict: "overlaps", Refused: []string{"x"}, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Conflict"},
-		"refused":      {Report{Nodes: 1, Answer: 1, Refused: many, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Refused"},
+		"all is well":   {Report{Nodes: 3, Answer: 2, Served: 7, Addresses: 5, AgentLast: now}, "2/3 7/100 5: True Heard; True Answer; True Served"},
+		"no agent yet":  {Report{}, "0/0 0/100 0: False NeverHeard; False NoNodes; True Served"},
+		"all timed out": {Report{Nodes: 3, Served: 7, Addresses: 7, AgentLast: now, AgentTimedOut: true}, "0/3 7/100 7: False Silent; False NodesSilent; True Served"},
+		"probing":       {Report{Nodes: 3, Probing: true, AgentLast: now}, " 0/100 0: True Heard; True Served"},
+		"conflict":      {Report{Nodes: 1, Answer: 1, Conflict: "overlaps", Refused: []string{"x"}, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Conflict"},
+		"refused":       {Report{Nodes: 1, Answer: 1, Refused: many, AgentLast: now}, "1/1 0/100 0: True Heard; True Answer; False Refused"},
 	} {
 		s := TenantStatus(acme(), tt.Report, now)
 		var words []string

@@ -33,8 +33,8 @@ const (
 	namespacePrefix = "tenant-"
 )
 
-// SilentAfter is how long a peer may not answer before a condition says so.
-const SilentAfter = 90 * time.Second
+// TimeoutAfter is how long a peer may not answer before a condition says so.
+const TimeoutAfter = 90 * time.Second
 
 // Annotations of a Service in a tenant's cluster.
 const (

@@ -20,11 +20,11 @@ type address struct {
 	pool   *addressPool // nil if it is in no pool
 	claims []*backing   // the Services that have it, oldest first
 
-	route   *route        // nil if it is not announced
-	stale   []stalePath   // previous routes, marked by GRACEFUL_SHUTDOWN
+	route   *route        // nil if not announced
+	stale   []stalePath   // draining routes
 	since   time.Time     // start of the stage
-	flat    *flat.Address // nil if this node may not hold it
-	service string        // key of the oldest Service, or of the last one
+	flat    *flat.Address // nil if not permitted here
+	service string        // the oldest Service, or the last one
 	origin  tenant.Origin
 }
 
@@ -117,9 +117,9 @@ func (x *address) bgp() *poolBGP {
 	return x.pool.bgp
 }
 
-// network returns the prefix to announce for an address of a pool with BGP: the aggregate,
-// or the address alone if the aggregate contains an address outside the pool or a VIP of
-// this node.
+// network returns the prefix to announce for an address of a pool with BGP. It is the
+// aggregate, unless this contains an address outside the pool or a VIP of this node. Then
+// it is the address alone.
 func (a *Announcer) network(x *address) netip.Prefix {
 	host := netip.PrefixFrom(x.addr, x.addr.BitLen())
 	length := x.bgp().lengths[pool.FamilyOf(x.addr)]

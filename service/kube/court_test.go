@@ -29,10 +29,10 @@ type court struct {
 type seat struct {
 	court   *court
 	arrived chan *coordinationv1.Lease
-	away    bool   // no messages pass in either direction
-	late    bool   // requests take effect after a second and get no answer
-	hung    bool   // requests end after a minute, regardless of their context
-	holder  string // the last holder reported by its elector
+	away    bool   // no messages pass
+	late    bool   // requests succeed late, without an answer
+	hung    bool   // requests ignore their context
+	holder  string // as its elector reports
 }
 
 var errAway = errors.New("the server is away")

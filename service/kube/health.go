@@ -58,7 +58,7 @@ func (c *Cluster) Health() Health {
 // observer is the context key of the pointer that receives a request's transport error.
 type observer struct{}
 
-// observed returns a context whose requests set *unanswered to the transport error, or to nil after an answer.
+// observed returns a context. Its requests set *unanswered to the transport error, or to nil after an answer.
 func observed(ctx context.Context, unanswered *error) context.Context {
 	return context.WithValue(ctx, observer{}, unanswered)
 }

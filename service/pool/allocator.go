@@ -144,7 +144,7 @@ func (a *Allocator) Addresses(key string) []netip.Addr {
 
 // PoolOf returns the name of the pool that an address belongs to, in use or not.
 func (a *Allocator) PoolOf(addr netip.Addr) (name string, ok bool) {
-	if s := a.pools.of(addr); s != nil {
+	if s := a.pools.containing(addr); s != nil {
 		return s.Name, true
 	}
 	return "", false
@@ -199,7 +199,7 @@ func (a *Allocator) slot(addr netip.Addr, k sharingKey) *slot {
 
 // place finds the pool of a slot and removes its address from the free addresses.
 func (a *Allocator) place(s *slot) {
-	if s.pool = a.pools.of(s.addr); s.pool != nil {
+	if s.pool = a.pools.containing(s.addr); s.pool != nil {
 		s.pool.free.take(s.addr)
 		s.pool.used[FamilyOf(s.addr)]++
 	}

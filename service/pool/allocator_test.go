@@ -47,9 +47,9 @@ func TestAdopt(t *testing.T) {
 			errs: []string{"InvalidClaim: web names no valid address families: ask for IPv4, IPv6 or both"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			buggy := of("b", "10.1.0.0/24")
+			buggy := newPool("b", "10.1.0.0/24")
 			buggy.AvoidBuggyIPs = true
-			a := allocator(t, of("a", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), buggy)
+			a := allocator(t, newPool("a", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), buggy)
 			for _, o := range c.others {
 				if err := a.Adopt(o.Claim, addresses(o.addrs)); err != nil {
 					t.Fatal(err)
@@ -93,7 +93,7 @@ func refusals(err error) []string {
 
 // TestNoKey uses claims without a key.
 func TestNoKey(t *testing.T) {
-	a := allocator(t, of("a", "10.0.0.0/24"))
+	a := allocator(t, newPool("a", "10.0.0.0/24"))
 	const want = "[InvalidClaim: the claim has no key: give it the namespace and name of its Service]"
 	if addrs, err := a.Assign(pool.Claim{Families: v4}); addrs != nil || fmt.Sprint(refusals(err)) != want {
 		t.Errorf("Assign = %v, %v", addrs, err)
@@ -108,7 +108,7 @@ func TestNoKey(t *testing.T) {
 
 // TestReplace edits pools while claims hold addresses.
 func TestReplace(t *testing.T) {
-	a := allocator(t, of("a", "10.0.0.0/29", "fd00::/125"))
+	a := allocator(t, newPool("a", "10.0.0.0/29", "fd00::/125"))
 	claim := func(key, share string, port uint16) pool.Claim {
 		return pool.Claim{Key: key, Families: dual, Share: share, Ports: tcp(port)}
 	}
@@ -138,34 +138,34 @@ func TestReplace(t *testing.T) {
 			t.Errorf("strays %v, want %s", got, want)
 		}
 	}
-	replace("two 10.0.0.1, three 10.0.0.1, four 10.0.0.2", of("a", "10.0.0.0/32", "fd00::/125"), of("b", "10.0.0.3/32"))
+	replace("two 10.0.0.1, three 10.0.0.1, four 10.0.0.2", newPool("a", "10.0.0.0/32", "fd00::/125"), newPool("b", "10.0.0.3/32"))
 	if u := a.Usage("a", pool.IPv4); !same(u, 1, 1) {
 		t.Errorf("usage %+v", u)
 	}
 	assign(claim("two", "x", 80), "10.0.0.1 fd00::1")   // stays
-	assign(claim("five", "", 80), "10.0.0.3 fd00::3")   // not a stray
+	assign(claim("five", "", 80), "10.0.0.3 fd00::3")   // not one outside the pools
 	assign(claim("four", "x", 82), "10.0.0.2 fd00::2")  // shares from now on
 	assign(claim("three", "x", 83), "10.0.0.1 fd00::1") // not with four: it has an address
 	if had := a.Release("four"); fmt.Sprint(had) != "[10.0.0.2 fd00::2]" {
 		t.Errorf("released %v", had)
 	}
-	replace("", of("c", "10.0.0.0/30"), of("d", "fd00::/64"))
+	replace("", newPool("c", "10.0.0.0/30"), newPool("d", "fd00::/64"))
 	for addr, want := range map[string]string{"10.0.0.1": "c", "10.0.0.4": "", "fd00::2": "d", "9.9.9.9": ""} {
 		if name, ok := a.PoolOf(netip.MustParseAddr(addr)); name != want || ok != (want != "") {
 			t.Errorf("%s is in %q, want %q", addr, name, want)
 		}
 	}
 	assign(claim("six", "", 80), "10.0.0.2 fd00::2")
-	replace("one fd00::, two fd00::1, three fd00::1, five fd00::3, six fd00::2", of("c", "10.0.0.0/30"))
+	replace("one fd00::, two fd00::1, three fd00::1, five fd00::3, six fd00::2", newPool("c", "10.0.0.0/30"))
 
 	// Invalid pools change nothing.
 	for _, c := range []struct {
 		pools []pool.Pool
 		want  string
 	}{
-		{[]pool.Pool{of("a", "10.0.0.0/24"), of("b", "fd00::/64", "10.0.0.250-10.0.1.5")},
+		{[]pool.Pool{newPool("a", "10.0.0.0/24"), newPool("b", "fd00::/64", "10.0.0.250-10.0.1.5")},
 			`pool "a" (10.0.0.0/24) and pool "b" (10.0.0.250-10.0.1.5) overlap: remove the common addresses from one of them`},
-		{[]pool.Pool{of("a", "10.0.0.0/24"), of("a", "10.0.1.0/24")}, `two pools are called "a": rename one of them`},
+		{[]pool.Pool{newPool("a", "10.0.0.0/24"), newPool("a", "10.0.1.0/24")}, `two pools are called "a": rename one of them`},
 		{[]pool.Pool{{Name: "a", Ranges: []pool.Range{{}}}}, `pool "a": invalid IP-invalid IP: a range needs a first and a last address`},
 	} {
 		err := a.Replace(c.pools)
@@ -183,9 +183,9 @@ func TestReplace(t *testing.T) {
 
 // TestPoolsAreCopied changes pools and claims after the call.
 func TestPoolsAreCopied(t *testing.T) {
-	p := of("a", "10.0.0.0/24")
+	p := newPool("a", "10.0.0.0/24")
 	a := allocator(t, p)
-	p.Ranges[0] = of("", "10.0.1.0/24").Ranges[0]
+	p.Ranges[0] = newPool("", "10.0.1.0/24").Ranges[0]
 	c := pool.Claim{Key: "web", Families: []pool.Family{pool.IPv4}, Share: "x", Ports: tcp(80)}
 	if addrs, err := a.Assign(c); err != nil || fmt.Sprint(addrs) != "[10.0.0.0]" {
 		t.Errorf("got %v, %v", addrs, err)
@@ -203,11 +203,11 @@ func TestOverlaps(t *testing.T) {
 		want  []string
 	}{
 		{nil, nil},
-		{[]pool.Pool{of("a", "10.0.0.0/24", "10.0.0.0/25"), of("b", "10.0.1.0/24", "fd00::/64")}, nil},
-		{[]pool.Pool{of("b", "10.0.0.0/24"), of("a", "10.0.0.255-10.0.1.0")}, []string{"a (10.0.0.255-10.0.1.0) b (10.0.0.0/24)"}},
-		{[]pool.Pool{of("a", "10.0.0.0/8"), of("b", "10.1.0.0/16", "10.2.0.0/16"), of("c", "10.2.3.4/32"), of("d", "11.0.0.0/8")},
+		{[]pool.Pool{newPool("a", "10.0.0.0/24", "10.0.0.0/25"), newPool("b", "10.0.1.0/24", "fd00::/64")}, nil},
+		{[]pool.Pool{newPool("b", "10.0.0.0/24"), newPool("a", "10.0.0.255-10.0.1.0")}, []string{"a (10.0.0.255-10.0.1.0) b (10.0.0.0/24)"}},
+		{[]pool.Pool{newPool("a", "10.0.0.0/8"), newPool("b", "10.1.0.0/16", "10.2.0.0/16"), newPool("c", "10.2.3.4/32"), newPool("d", "11.0.0.0/8")},
 			[]string{"a (10.0.0.0/8) b (10.1.0.0/16)", "a (10.0.0.0/8) c (10.2.3.4/32)", "b (10.2.0.0/16) c (10.2.3.4/32)"}},
-		{[]pool.Pool{of("a", "fd00::/64"), of("b", "fd00::/64")}, []string{"a (fd00::/64) b (fd00::/64)"}},
+		{[]pool.Pool{newPool("a", "fd00::/64"), newPool("b", "fd00::/64")}, []string{"a (fd00::/64) b (fd00::/64)"}},
 	} {
 		var got []string
 		for _, o := range pool.Overlaps(c.pools) {
@@ -233,18 +233,18 @@ func TestUsage(t *testing.T) {
 		pool pool.Pool
 		want [2]string
 	}{
-		{of("a"), [2]string{"0", "0"}},
-		{of("a", "10.0.0.0/8"), [2]string{"16777216", "0"}},
-		{avoiding(of("a", "10.0.0.0/8")), [2]string{"16646144", "0"}},
-		{avoiding(of("a", "10.0.0.255-10.0.1.0")), [2]string{"0", "0"}},
-		{avoiding(of("a", "10.0.0.254-10.0.1.1", "fd00::/120")), [2]string{"2", "256"}},
-		{avoiding(of("a", "255.255.255.0-255.255.255.254")), [2]string{"254", "0"}},
-		{of("a", "10.0.0.0/24", "10.0.0.128-10.0.1.9"), [2]string{"266", "0"}},
-		{of("a", "10.0.0.0/24", "10.0.0.16/28"), [2]string{"256", "0"}},
-		{of("a", "fd00::/65"), [2]string{"0", "9223372036854775808"}},
-		{of("a", "fd00::/65", "fd01::/65"), [2]string{"0", "18446744073709551616"}},
-		{of("a", "fd00::/64"), [2]string{"0", "18446744073709551616"}},
-		{of("a", "fd00::/9"), [2]string{"0", "664613997892457936451903530140172288"}},
+		{newPool("a"), [2]string{"0", "0"}},
+		{newPool("a", "10.0.0.0/8"), [2]string{"16777216", "0"}},
+		{avoiding(newPool("a", "10.0.0.0/8")), [2]string{"16646144", "0"}},
+		{avoiding(newPool("a", "10.0.0.255-10.0.1.0")), [2]string{"0", "0"}},
+		{avoiding(newPool("a", "10.0.0.254-10.0.1.1", "fd00::/120")), [2]string{"2", "256"}},
+		{avoiding(newPool("a", "255.255.255.0-255.255.255.254")), [2]string{"254", "0"}},
+		{newPool("a", "10.0.0.0/24", "10.0.0.128-10.0.1.9"), [2]string{"266", "0"}},
+		{newPool("a", "10.0.0.0/24", "10.0.0.16/28"), [2]string{"256", "0"}},
+		{newPool("a", "fd00::/65"), [2]string{"0", "9223372036854775808"}},
+		{newPool("a", "fd00::/65", "fd01::/65"), [2]string{"0", "18446744073709551616"}},
+		{newPool("a", "fd00::/64"), [2]string{"0", "18446744073709551616"}},
+		{newPool("a", "fd00::/9"), [2]string{"0", "664613997892457936451903530140172288"}},
 	} {
 		a := allocator(t, c.pool)
 		for f, want := range c.want {
@@ -258,7 +258,7 @@ func TestUsage(t *testing.T) {
 // TestGapsClose takes every address and returns them in random order: the free
 // addresses form one range again.
 func TestGapsClose(t *testing.T) {
-	p := of("a", "10.0.0.0/22")
+	p := newPool("a", "10.0.0.0/22")
 	p.AvoidBuggyIPs = true
 	a := allocator(t, p)
 	const all = 4 * 254

@@ -16,8 +16,8 @@ var (
 	dual = []pool.Family{pool.IPv4, pool.IPv6}
 )
 
-// of returns a pool of these ranges with AutoAssign.
-func of(name string, ranges ...string) pool.Pool {
+// newPool returns a pool of these ranges with AutoAssign.
+func newPool(name string, ranges ...string) pool.Pool {
 	p := pool.Pool{Name: name, AutoAssign: true}
 	for _, s := range ranges {
 		r, err := pool.ParseRange(s)
@@ -93,7 +93,7 @@ func owner(key, addrs string) given {
 // addresses that default/web itself already holds are listed among others.
 func TestAssign(t *testing.T) {
 	const web = "default/web"
-	small := of("small", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2")
+	small := newPool("small", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2")
 	only := func(names ...string) func(string) bool {
 		return func(name string) bool { return strings.Contains(strings.Join(names, " "), name) }
 	}
@@ -107,30 +107,30 @@ func TestAssign(t *testing.T) {
 		err    string
 	}{
 		// Which pool and which address of it.
-		{name: "the lowest address", pools: []pool.Pool{of("a", "10.0.0.8/30", "10.0.0.0/30")},
+		{name: "the lowest address", pools: []pool.Pool{newPool("a", "10.0.0.8/30", "10.0.0.0/30")},
 			claim: pool.Claim{Families: v4}, want: "10.0.0.0"},
-		{name: "a gap", pools: []pool.Pool{of("a", "10.0.0.0/30")},
+		{name: "a gap", pools: []pool.Pool{newPool("a", "10.0.0.0/30")},
 			others: []given{owner("b", "10.0.0.0"), owner("c", "10.0.0.2")},
 			claim:  pool.Claim{Families: v4}, want: "10.0.0.1"},
-		{name: "priority before name", pools: []pool.Pool{of("a", "10.0.0.0/30"), preferred(of("b", "10.0.1.0/30"), 1), preferred(of("c", "10.0.2.0/30"), -1)},
+		{name: "priority before name", pools: []pool.Pool{newPool("a", "10.0.0.0/30"), preferred(newPool("b", "10.0.1.0/30"), 1), preferred(newPool("c", "10.0.2.0/30"), -1)},
 			claim: pool.Claim{Families: v4}, want: "10.0.1.0"},
-		{name: "names in order", pools: []pool.Pool{of("b", "10.0.0.0/30"), of("a", "10.0.1.0/30")},
+		{name: "names in order", pools: []pool.Pool{newPool("b", "10.0.0.0/30"), newPool("a", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4}, want: "10.0.1.0"},
-		{name: "the next pool when one is exhausted", pools: []pool.Pool{of("a", "10.0.0.0/32"), of("b", "10.0.1.0/30")},
+		{name: "the next pool when one is exhausted", pools: []pool.Pool{newPool("a", "10.0.0.0/32"), newPool("b", "10.0.1.0/30")},
 			others: []given{owner("b", "10.0.0.0")},
 			claim:  pool.Claim{Families: v4}, want: "10.0.1.0"},
-		{name: "a pool that does not assign by itself", pools: []pool.Pool{manual(of("a", "10.0.0.0/30")), of("b", "10.0.1.0/30")},
+		{name: "a pool that does not assign by itself", pools: []pool.Pool{manual(newPool("a", "10.0.0.0/30")), newPool("b", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4}, want: "10.0.1.0"},
-		{name: "by selectors", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "10.0.1.0/30")},
+		{name: "by selectors", pools: []pool.Pool{newPool("a", "10.0.0.0/30"), newPool("b", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4, SelectedBy: only("b")}, want: "10.0.1.0"},
-		{name: "a million networks", pools: []pool.Pool{of("a", "10.0.0.0/8", "fd00::/64")},
+		{name: "a million networks", pools: []pool.Pool{newPool("a", "10.0.0.0/8", "fd00::/64")},
 			claim: pool.Claim{Families: dual}, want: "10.0.0.0 fd00::"},
-		{name: "no buggy addresses", pools: []pool.Pool{{Name: "a", AutoAssign: true, AvoidBuggyIPs: true, Ranges: of("", "10.0.0.254-10.0.1.1", "fd00::ff/128").Ranges}},
+		{name: "no buggy addresses", pools: []pool.Pool{{Name: "a", AutoAssign: true, AvoidBuggyIPs: true, Ranges: newPool("", "10.0.0.254-10.0.1.1", "fd00::ff/128").Ranges}},
 			others: []given{owner("b", "10.0.0.254")},
 			claim:  pool.Claim{Families: dual}, want: "10.0.1.1 fd00::ff"},
 
 		// Asking for a pool.
-		{name: "a pool by name", pools: []pool.Pool{of("a", "10.0.0.0/30"), manual(of("b", "10.0.1.0/30"))},
+		{name: "a pool by name", pools: []pool.Pool{newPool("a", "10.0.0.0/30"), manual(newPool("b", "10.0.1.0/30"))},
 			claim: pool.Claim{Families: v4, Pool: "b"}, want: "10.0.1.0"},
 		{name: "an unknown pool", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Pool: "b"}, reason: pool.NoPool,
@@ -138,14 +138,14 @@ func TestAssign(t *testing.T) {
 		{name: "a pool that does not select the claim", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Pool: "small", SelectedBy: only("b")}, reason: pool.NoPool,
 			err: `the selectors of pool "small" do not choose default/web: ask for another pool`},
-		{name: "a pool without the family", pools: []pool.Pool{of("a", "10.0.0.0/30")},
+		{name: "a pool without the family", pools: []pool.Pool{newPool("a", "10.0.0.0/30")},
 			claim: pool.Claim{Families: v6, Pool: "a"}, reason: pool.NoPool,
 			err: `pool "a" has no IPv6 addresses: add some, or ask for another pool`},
-		{name: "an exhausted pool, though another is not", pools: []pool.Pool{of("a", "10.0.0.0/32"), of("b", "10.0.1.0/30")},
+		{name: "an exhausted pool, though another is not", pools: []pool.Pool{newPool("a", "10.0.0.0/32"), newPool("b", "10.0.1.0/30")},
 			others: []given{owner("b", "10.0.0.0")},
 			claim:  pool.Claim{Families: v4, Pool: "a"}, reason: pool.PoolExhausted,
 			err: `no IPv4 address is free in pool "a": add addresses, or release some`},
-		{name: "exhausted pools", pools: []pool.Pool{of("a", "10.0.0.0/32"), of("b", "10.0.1.0/32"), preferred(of("c", "10.0.2.0/32"), 1), of("d", "fd00::/64")},
+		{name: "exhausted pools", pools: []pool.Pool{newPool("a", "10.0.0.0/32"), newPool("b", "10.0.1.0/32"), preferred(newPool("c", "10.0.2.0/32"), 1), newPool("d", "fd00::/64")},
 			others: []given{owner("b", "10.0.0.0"), owner("c", "10.0.1.0"), owner("d", "10.0.2.0")},
 			claim:  pool.Claim{Families: v4}, reason: pool.PoolExhausted,
 			err: `no IPv4 address is free in pools "c", "a" and "b": add addresses, or release some`},
@@ -164,10 +164,10 @@ func TestAssign(t *testing.T) {
 		{name: "an address outside all pools", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.9")}, reason: pool.AddressNotInPool,
 			err: "10.0.0.9 is in no ready pool: ask for an address of a ready pool, or add this one to a pool"},
-		{name: "an address of another pool", pools: []pool.Pool{small, of("b", "10.0.1.0/30")},
+		{name: "an address of another pool", pools: []pool.Pool{small, newPool("b", "10.0.1.0/30")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.1.0"), Pool: "small"}, reason: pool.AddressNotInPool,
 			err: `10.0.1.0 is in pool "b", not in pool "small": ask for only one of address and pool`},
-		{name: "a buggy address", pools: []pool.Pool{{Name: "a", AvoidBuggyIPs: true, Ranges: of("", "10.0.0.0/24").Ranges}},
+		{name: "a buggy address", pools: []pool.Pool{{Name: "a", AvoidBuggyIPs: true, Ranges: newPool("", "10.0.0.0/24").Ranges}},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.255")}, reason: pool.AddressNotInPool,
 			err: `10.0.0.255 ends in .0 or .255, which pool "a" avoids: ask for another address`},
 		{name: "an address of a pool that does not select the claim", pools: []pool.Pool{small},
@@ -190,12 +190,12 @@ func TestAssign(t *testing.T) {
 			err: "10.0.0.2 belongs to b: ask for another address, or give both the same sharing key"},
 
 		// Both families.
-		{name: "both, from different pools", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")},
+		{name: "both, from different pools", pools: []pool.Pool{newPool("a", "10.0.0.0/30"), newPool("b", "fd00::/126")},
 			claim: pool.Claim{Families: dual}, want: "10.0.0.0 fd00::"},
-		{name: "both or none", pools: []pool.Pool{of("a", "10.0.0.0/30")},
+		{name: "both or none", pools: []pool.Pool{newPool("a", "10.0.0.0/30")},
 			claim: pool.Claim{Families: dual}, reason: pool.NoPool,
 			err: "no pool assigns IPv6 addresses to default/web: create one that does, or ask for a pool by name"},
-		{name: "one is enough", pools: []pool.Pool{of("a", "10.0.0.0/30")},
+		{name: "one is enough", pools: []pool.Pool{newPool("a", "10.0.0.0/30")},
 			claim: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Partial: true}, want: "10.0.0.0"},
 		{name: "not even one", pools: []pool.Pool{manual(small)},
 			claim: pool.Claim{Families: dual, Partial: true}, reason: pool.NoPool,
@@ -216,7 +216,7 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: v4, Share: "y", Ports: tcp(443)}, want: "10.0.0.1"},
 		{name: "another policy", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Policy: "local", Ports: tcp(443)}, want: "10.0.0.1"},
-		{name: "the lowest that has the ports free", pools: []pool.Pool{of("a", "10.0.0.0/29")},
+		{name: "the lowest that has the ports free", pools: []pool.Pool{newPool("a", "10.0.0.0/29")},
 			others: []given{sharer("b", "10.0.0.1", 80), sharer("c", "10.0.0.3", 443), sharer("d", "10.0.0.4", 443)},
 			claim:  pool.Claim{Families: v4, Share: "x", Ports: tcp(80)}, want: "10.0.0.3"},
 		{name: "asking for the same port", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80)},
@@ -228,9 +228,9 @@ func TestAssign(t *testing.T) {
 		{name: "asking with another policy", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Policy: "local", Ports: tcp(443), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: `10.0.0.2 is shared by the key "x" with another policy for its traffic: ask for another address, or use the same policy`},
-		{name: "not in a pool that does not select the claim", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{sharer("b", "10.0.1.2", 80)},
+		{name: "not in a pool that does not select the claim", pools: []pool.Pool{small, newPool("b", "10.0.1.0/30")}, others: []given{sharer("b", "10.0.1.2", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443), SelectedBy: only("small")}, want: "10.0.0.1"},
-		{name: "when nothing is free", pools: []pool.Pool{of("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80)},
+		{name: "when nothing is free", pools: []pool.Pool{newPool("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443)}, want: "10.0.0.1"},
 
 		// Sharing both families.
@@ -248,7 +248,7 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.1 fd00::1"},
 		{name: "one address of a pair brings the other", pools: []pool.Pool{manual(small)}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Pool: "small", Addresses: addresses("fd00::2")}, want: "10.0.0.2 fd00::2"},
-		{name: "the other address of the pair is in no usable pool", pools: []pool.Pool{of("a", "10.0.0.0/30"), of("b", "fd00::/126")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
+		{name: "the other address of the pair is in no usable pool", pools: []pool.Pool{newPool("a", "10.0.0.0/30"), newPool("b", "fd00::/126")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), SelectedBy: only("a"), Addresses: addresses("10.0.0.2")}, reason: pool.AddressConflict,
 			err: "fd00::2 is the second address of Services that share 10.0.0.2, but no pool assigns it to default/web: ask for both addresses, or use another sharing key"},
 		{name: "the other address of the pair has the port in use", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer("c", "fd00::2", 443)},
@@ -264,7 +264,7 @@ func TestAssign(t *testing.T) {
 		// Addresses stay.
 		{name: "its address", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: v4}, want: "10.0.0.2"},
-		{name: "its address in a pool that would not be used now", pools: []pool.Pool{manual(small), of("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2")},
+		{name: "its address in a pool that would not be used now", pools: []pool.Pool{manual(small), newPool("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: v4, SelectedBy: only("b")}, want: "10.0.0.2"},
 		{name: "its address in no pool", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.9")},
 			claim: pool.Claim{Families: v4, Pool: "small"}, want: "10.0.0.9"},
@@ -274,12 +274,12 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(443)}, want: "10.0.0.2"},
 		{name: "its address, when it asks for another of the other family", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.2 fd00::2")},
 			claim: pool.Claim{Families: dual, Addresses: addresses("fd00::1")}, want: "10.0.0.2 fd00::1"},
-		{name: "one family of another pool", pools: []pool.Pool{small, of("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2 fd00::2")},
+		{name: "one family of another pool", pools: []pool.Pool{small, newPool("b", "10.0.1.0/30")}, others: []given{owner(web, "10.0.0.2 fd00::2")},
 			claim: pool.Claim{Families: v4, Pool: "b"}, want: "10.0.1.0"},
 		{name: "all when the requested address is taken", pools: []pool.Pool{small}, others: []given{owner(web, "10.0.0.1"), owner("b", "10.0.0.2")},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.2")}, want: "10.0.0.1", reason: pool.AddressConflict,
 			err: "10.0.0.2 belongs to b: ask for another address, or give both the same sharing key"},
-		{name: "all when the other family is unavailable", pools: []pool.Pool{of("a", "10.0.0.0/30")}, others: []given{owner(web, "10.0.0.2")},
+		{name: "all when the other family is unavailable", pools: []pool.Pool{newPool("a", "10.0.0.0/30")}, others: []given{owner(web, "10.0.0.2")},
 			claim: pool.Claim{Families: dual}, want: "10.0.0.2", reason: pool.NoPool,
 			err: "no pool assigns IPv6 addresses to default/web: create one that does, or ask for a pool by name"},
 
@@ -288,14 +288,14 @@ func TestAssign(t *testing.T) {
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(80)}, want: "10.0.0.2"},
 		{name: "with the sharing key removed", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: v4, Ports: tcp(443)}, want: "10.0.0.2"},
-		{name: "with no free address left", pools: []pool.Pool{of("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "with no free address left", pools: []pool.Pool{newPool("a", "10.0.0.1/32")}, others: []given{sharer("b", "10.0.0.1", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: v4, Share: "x", Ports: tcp(80)}, reason: pool.PoolExhausted,
 			err: `no IPv4 address is free in pool "a": add addresses, or release some`},
 		{name: "with the requested pair", pools: []pool.Pool{small}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1 fd00::1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443), Addresses: addresses("fd00::2")}, want: "10.0.0.2 fd00::2"},
-		{name: "to a pair if there is no other address", pools: []pool.Pool{of("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "to a pair if there is no other address", pools: []pool.Pool{newPool("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Ports: tcp(443)}, want: "10.0.0.2 fd00::2"},
-		{name: "but not if one is enough", pools: []pool.Pool{of("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
+		{name: "but not if one is enough", pools: []pool.Pool{newPool("a", "10.0.0.1-10.0.0.2", "fd00::2/128")}, others: []given{sharer("b", "10.0.0.2 fd00::2", 80), sharer(web, "10.0.0.1", 443)},
 			claim: pool.Claim{Families: dual, Share: "x", Partial: true, Ports: tcp(443)}, want: "10.0.0.1"},
 
 		{name: "no family", claim: pool.Claim{}, reason: pool.InvalidClaim,

@@ -35,7 +35,7 @@ func (a *Allocator) choose(c *Claim, kept pair) (pair, error) {
 // serves reports whether a held address satisfies the pool that the claim asks
 // for. An address outside all pools does: the pool was changed, not the claim.
 func (a *Allocator) serves(c *Claim, addr netip.Addr) bool {
-	p := a.pools.of(addr)
+	p := a.pools.containing(addr)
 	return addr.IsValid() && (c.Pool == "" || p == nil || p.Name == c.Pool)
 }
 

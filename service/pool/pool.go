@@ -21,9 +21,9 @@
 // pools govern new assignments only: editing a pool moves no Service. Addresses
 // that no pool contains any more stay with their claims, even if these ask for a
 // pool, and no other claim gets them. To move such a claim the caller releases it
-// and assigns it anew. [Allocator.Assign] changes an address in three cases only:
-// the claim asks for another address, for a pool that does not contain it, or for
-// ports or a sharing key that other claims on the address rule out.
+// and assigns it anew. [Allocator.Assign] changes an address in three cases only.
+// The claim asks for another address, or for a pool that does not contain it. Or other
+// claims on the address rule out the claim's ports or sharing key.
 //
 // # Cost
 //

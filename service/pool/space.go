@@ -121,8 +121,8 @@ func (l *layout) around(addr netip.Addr) *space {
 	return nil
 }
 
-// of returns the pool that addr belongs to; nil if there is none.
-func (l *layout) of(addr netip.Addr) *space {
+// containing returns the pool that addr belongs to; nil if there is none.
+func (l *layout) containing(addr netip.Addr) *space {
 	s := l.around(addr)
 	if s == nil || s.free.skip(addr) {
 		return nil

@@ -41,7 +41,7 @@ func crowd(n int, makeClaim func(i int) pool.Claim) (*pool.Allocator, []pool.Cla
 }
 
 func large() []pool.Pool {
-	return []pool.Pool{{Name: "large", AutoAssign: true, AvoidBuggyIPs: true, Ranges: of("", "10.0.0.0/8", "fd00::/64").Ranges}}
+	return []pool.Pool{{Name: "large", AutoAssign: true, AvoidBuggyIPs: true, Ranges: newPool("", "10.0.0.0/8", "fd00::/64").Ranges}}
 }
 
 // TestSteps counts the steps of operations among 100 and 100² claims: a logarithmic

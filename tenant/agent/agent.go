@@ -52,18 +52,18 @@ type agent struct {
 	there       *kube.RemoteInformers
 	queue       *kube.Queue
 
-	mu      sync.Mutex
-	began   map[string]time.Time // start of each lasting condition
-	brought sync.Map             // versions of copied Secrets, by the names of the copies
-	told    sync.Map             // messages of the last events of Ingresses, by key
-	heard   time.Time            // time of the last heartbeat that the load-balancing cluster accepted
+	mu         sync.Mutex
+	began      map[string]time.Time // start of lasting conditions
+	brought    sync.Map             // versions of copied Secrets
+	told       sync.Map             // last events of Ingresses
+	lastAnswer time.Time            // last accepted heartbeat
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
 		here: own.OwnInformers(log, tenant.AnnotationClass, kinds()), there: remote.RemoteInformers(log, o.Remote),
-		began: make(map[string]time.Time), heard: time.Now(),
+		began: make(map[string]time.Time), lastAnswer: time.Now(),
 	}
 }
 

@@ -18,24 +18,24 @@ const beats = 30 * time.Second
 func (a *agent) beat(ctx context.Context) {
 	logged := false
 	for {
-		seconds := int32(tenant.SilentAfter / time.Second)
+		seconds := int32(tenant.TimeoutAfter / time.Second)
 		err := a.remote.Apply(ctx, tenant.AgentName, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.AgentName},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &a.opts.Identity, LeaseDurationSeconds: &seconds, RenewTime: new(metav1.NowMicro())},
 		})
 		a.mu.Lock()
-		silent := time.Since(a.heard) >= tenant.SilentAfter
+		timedOut := time.Since(a.lastAnswer) >= tenant.TimeoutAfter
 		if err == nil {
-			a.heard = time.Now()
+			a.lastAnswer = time.Now()
 		}
 		a.mu.Unlock()
-		if silent { // update the conditions of all Services
+		if timedOut { // update the conditions of all Services
 			a.addAll()
 		}
-		if err != nil && silent && !logged && ctx.Err() == nil {
+		if err != nil && timedOut && !logged && ctx.Err() == nil {
 			a.log.Warn("the load-balancing cluster does not answer", "reason", err)
 		}
-		logged = err != nil && silent
+		logged = err != nil && timedOut
 		if !wake.Pause(ctx, beats) {
 			return
 		}

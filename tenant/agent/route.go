@@ -232,8 +232,8 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 			err = a.bring(ctx, lb, secrets)
 		}
 	}
-	silent := a.silent(routeKey(kind, namespace, name), asked == nil || asked.Status.ObservedGeneration == asked.Generation)
-	return cmp.Or(err, a.answerRoute(ctx, o, parents, refused, asked, silent))
+	timeout := a.timeout(routeKey(kind, namespace, name), asked == nil || asked.Status.ObservedGeneration == asked.Generation)
+	return cmp.Or(err, a.answerRoute(ctx, o, parents, refused, asked, timeout))
 }
 
 // backendsKnown reports whether the load-balancing cluster has all existing backends of a route. With settled it must have
@@ -314,19 +314,19 @@ func (a *agent) bring(ctx context.Context, lb *v1alpha1.HTTPLoadBalancer, secret
 }
 
 // answerRoute writes the result into an object's status. An Ingress has no conditions, so an event reports its faults.
-func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, parents []tenant.Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
+func (a *agent) answerRoute(ctx context.Context, o *unstructured.Unstructured, parents []tenant.Parent, refused error, lb *v1alpha1.HTTPLoadBalancer, timeout string) error {
 	switch o.GetKind() {
 	case tenant.KindIngress:
 		err := a.writeStatus(ctx, o, tenant.AnswerToIngress(o, lb))
-		return errors.Join(err, a.tellIngress(ctx, o, refused, lb, silent))
+		return errors.Join(err, a.tellIngress(ctx, o, refused, lb, timeout))
 	case tenant.KindGateway:
 		if !tenant.Serves(o) || lb == nil && !a.knowsAsked() {
 			return nil
 		}
 		attached := a.gateways().Attached(kube.Key(o), a.routes())
-		return a.writeStatus(ctx, o, tenant.AnswerToGateway(o, attached, refused, lb, silent, time.Now()))
+		return a.writeStatus(ctx, o, tenant.AnswerToGateway(o, attached, refused, lb, timeout, time.Now()))
 	}
-	return a.writeStatus(ctx, o, tenant.AnswerToRoute(o, parents, refused, lb, silent, time.Now()))
+	return a.writeStatus(ctx, o, tenant.AnswerToRoute(o, parents, refused, lb, timeout, time.Now()))
 }
 
 func (a *agent) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
@@ -337,8 +337,8 @@ func (a *agent) writeStatus(ctx context.Context, o *unstructured.Unstructured, s
 }
 
 // tellIngress writes one event with the reason that an Ingress is not served, once that has lasted.
-func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, refused error, lb *v1alpha1.HTTPLoadBalancer, silent string) error {
-	reason, message := tenant.IngressTrouble(refused, lb, silent)
+func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, refused error, lb *v1alpha1.HTTPLoadBalancer, timeout string) error {
+	reason, message := tenant.IngressTrouble(refused, lb, timeout)
 	key := routeKey(o.GetKind(), o.GetNamespace(), o.GetName())
 	if left := lasting - a.lasts("troubled "+key, message != ""); message != "" && left > 0 {
 		a.queue.AddAfter(key, left)

@@ -84,7 +84,7 @@ func (a *agent) attend(ctx context.Context, key string) error {
 	if refused == nil && kube.Refuses(err) {
 		refused = fmt.Errorf("the load-balancing cluster refuses it: %s", kube.Refusal(err))
 	}
-	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.silent(key, lb == nil || lb.Status.ObservedGeneration == lb.Generation)))
+	return cmp.Or(err, a.answer(ctx, s, mode, refused, lb, a.timeout(key, lb == nil || lb.Status.ObservedGeneration == lb.Generation)))
 }
 
 // answered reports whether an agent has written to a Service.
@@ -136,15 +136,15 @@ func (a *agent) lasts(key string, holds bool) time.Duration {
 	return time.Since(a.began[key])
 }
 
-// silent returns a sentence about the party that does not answer; empty if all do. answered reports whether the manager has.
-func (a *agent) silent(key string, answered bool) string {
+// timeout returns a sentence about the party that does not answer; empty if all do. answered reports whether the manager has.
+func (a *agent) timeout(key string, answered bool) string {
 	a.mu.Lock()
-	heard := a.heard
+	lastAnswer := a.lastAnswer
 	a.mu.Unlock()
 	waits := a.lasts("unanswered "+key, !answered)
-	switch left := tenant.SilentAfter - waits; {
-	case time.Since(heard) >= tenant.SilentAfter:
-		return "the load-balancing cluster has not answered since " + heard.UTC().Format(time.RFC3339)
+	switch left := tenant.TimeoutAfter - waits; {
+	case time.Since(lastAnswer) >= tenant.TimeoutAfter:
+		return "the load-balancing cluster has not answered since " + lastAnswer.UTC().Format(time.RFC3339)
 	case answered:
 		return ""
 	case left > 0:
@@ -155,8 +155,8 @@ func (a *agent) silent(key string, answered bool) string {
 }
 
 // answer writes the result into a Service's annotation, then its status.
-func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, refused error, lb *v1alpha1.TCPLoadBalancer, silent string) error {
-	status, assigned := tenant.AnswerTo(s, mode, refused, lb, silent, time.Now())
+func (a *agent) answer(ctx context.Context, s *corev1.Service, mode tenant.Mode, refused error, lb *v1alpha1.TCPLoadBalancer, timeout string) error {
+	status, assigned := tenant.AnswerTo(s, mode, refused, lb, timeout, time.Now())
 	if s.Annotations[service.AnnotationAssigned] != assigned {
 		return a.own.Annotate(ctx, s, service.AnnotationAssigned, assigned) // the change of the Service enqueues it again
 	}

@@ -46,11 +46,11 @@ type manager struct {
 	queue   *kube.Queue
 	prober  *prober
 
-	mu        sync.Mutex
-	reserved  tenant.Reserved      // nil means outdated
-	heard     map[string]time.Time // last heartbeat of agents, by tenant
-	furnished map[string]furnished // by tenant
-	names     tenant.Names
+	mu         sync.Mutex
+	reserved   tenant.Reserved      // nil means outdated
+	heartbeats map[string]time.Time // last heartbeat of agents, by tenant
+	furnished  map[string]furnished // by tenant
+	names      tenant.Names
 
 	tenants map[string]tenantKey // used only by the handler of Tenants
 }
@@ -64,7 +64,7 @@ type tenantKey struct {
 func newManager(log *slog.Logger, cluster *kube.Cluster, domain string) *manager {
 	m := &manager{
 		log: log, cluster: cluster, domain: domain, known: cluster.ManagerInformers(log, tenant.AgentName, tenant.RouteKinds()), queue: kube.NewQueue(),
-		names: make(tenant.Names), heard: make(map[string]time.Time), furnished: make(map[string]furnished), tenants: make(map[string]tenantKey),
+		names: make(tenant.Names), heartbeats: make(map[string]time.Time), furnished: make(map[string]furnished), tenants: make(map[string]tenantKey),
 	}
 	m.prober = newProber(log, m.addProbed)
 	return m
@@ -115,7 +115,7 @@ func (m *manager) listen() {
 	})
 	m.listenToRoutes()
 	m.known.Leases.Handle(kube.Handlers[*coordinationv1.Lease]{
-		Set:    func(l *coordinationv1.Lease) { m.hear(l); m.addStatus(l.Namespace) },
+		Set:    func(l *coordinationv1.Lease) { m.recordHeartbeat(l); m.addStatus(l.Namespace) },
 		Delete: func(l *coordinationv1.Lease) { m.addStatus(l.Namespace) },
 	})
 	m.known.Nodes.HandleChanges(func(*corev1.Node) { m.addAll() })
@@ -126,8 +126,8 @@ func (m *manager) listen() {
 	m.known.Slices.HandleChanges(func(s *discoveryv1.EndpointSlice) { m.addOwner(s, 5*echo) })
 }
 
-// hear records an agent's heartbeat Lease. The first Lease seen may be old; comparing its time involves two clocks.
-func (m *manager) hear(l *coordinationv1.Lease) {
+// recordHeartbeat records an agent's heartbeat Lease. The first Lease seen may be old; comparing its time involves two clocks.
+func (m *manager) recordHeartbeat(l *coordinationv1.Lease) {
 	name, ok := tenant.OfNamespace(l.Namespace)
 	if !ok {
 		return
@@ -135,10 +135,10 @@ func (m *manager) hear(l *coordinationv1.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := time.Now()
-	if renewed := l.Spec.RenewTime; m.heard[name].IsZero() && renewed != nil && at.Sub(renewed.Time) >= tenant.SilentAfter {
+	if renewed := l.Spec.RenewTime; m.heartbeats[name].IsZero() && renewed != nil && at.Sub(renewed.Time) >= tenant.TimeoutAfter {
 		at = renewed.Time
 	}
-	m.heard[name] = at
+	m.heartbeats[name] = at
 }
 
 // addAll enqueues all tenants and their objects after a change that may affect all.

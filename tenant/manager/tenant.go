@@ -39,7 +39,7 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 	nodes, refused := m.nodes(t)
 	err := errors.Join(m.furnish(ctx, t), m.prober.probe(name, t.Spec.Nodes.Probe, nodes), m.sweep(ctx, name))
 	report := m.report(t, nodes, refused)
-	if left := tenant.SilentAfter - time.Since(report.AgentLast); left > 0 {
+	if left := tenant.TimeoutAfter - time.Since(report.AgentLast); left > 0 {
 		m.queue.AddAfter(name, left)
 	}
 	status := tenant.TenantStatus(t, report, time.Now())
@@ -74,7 +74,7 @@ func (m *manager) sweep(ctx context.Context, name string) error {
 // endTenant deletes a tenant's namespace with all its objects.
 func (m *manager) endTenant(ctx context.Context, name string) error {
 	m.mu.Lock()
-	delete(m.heard, name)
+	delete(m.heartbeats, name)
 	delete(m.furnished, name)
 	m.mu.Unlock()
 	if err := m.prober.probe(name, v1alpha1.TenantProbe{}, nil); err != nil {
@@ -212,7 +212,7 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 	r.Refused, r.Addresses = append(r.Refused, sentences...), len(vips)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.AgentLast = m.heard[t.Name]
-	r.AgentSilent = time.Since(r.AgentLast) >= tenant.SilentAfter
+	r.AgentLast = m.heartbeats[t.Name]
+	r.AgentTimedOut = time.Since(r.AgentLast) >= tenant.TimeoutAfter
 	return r
 }
