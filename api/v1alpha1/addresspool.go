@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressPool is a set of addresses that Services of type LoadBalancer are given, and how these are announced.
+// AddressPool is a set of addresses that Services of type LoadBalancer get, and how nodes announce them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
@@ -18,57 +18,57 @@ type AddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted of the pool.
+	// Spec describes the pool and its announcement.
 	// +required
 	Spec AddressPoolSpec `json:"spec"`
-	// Status is what Herald reports of the pool.
+	// Status is Herald's report on the pool.
 	// +optional
 	Status AddressPoolStatus `json:"status,omitzero"`
 }
 
-// AddressPoolSpec is what an administrator wants of a pool.
+// AddressPoolSpec describes a pool and its announcement.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.bgp) || self.addresses.all(a, !isIP(a.find('^[^-/]+')) || ip(a.find('^[^-/]+')).family() != 4 || (isCIDR(a) ? cidr(a).prefixLength() : 32) <= self.bgp.aggregationLength)",fieldPath=".bgp.aggregationLength",message="routes of this length reach beyond the pool: want at least the length of each IPv4 CIDR, and 32 where there is a range"
 // +kubebuilder:validation:XValidation:rule="!has(self.bgp) || self.addresses.all(a, !isIP(a.find('^[^-/]+')) || ip(a.find('^[^-/]+')).family() != 6 || (isCIDR(a) ? cidr(a).prefixLength() : 128) <= self.bgp.aggregationLengthV6)",fieldPath=".bgp.aggregationLengthV6",message="routes of this length reach beyond the pool: want at least the length of each IPv6 CIDR, and 128 where there is a range"
 type AddressPoolSpec struct {
-	// Addresses are the pool's addresses: CIDRs, `10.1.0.0/24`, and ranges from the first to the last, `10.2.0.10-10.2.0.50`, of which none overlaps another.
+	// Addresses are the pool's addresses: CIDRs, `10.1.0.0/24`, and ranges from the first to the last, `10.2.0.10-10.2.0.50`. They must not overlap.
 	// ---
-	// Two of them overlap if and only if one holds the first address of the other. Mistakes in one are reported by its own rules, not here.
+	// Two of them overlap if and only if one holds the first address of the other. The rules of AddressRange report mistakes within one.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="!self.all(a, isCIDR(a) || isIP(a.find('^[^-]+')) && isIP(a.find('[^-]+$')) && ip(a.find('^[^-]+')).family() == ip(a.find('[^-]+$')).family()) || self.all(a, self.all(b, a == b || !(isCIDR(a) ? cidr(a).containsIP(b.find('^[^-/]+')) : a.contains(':') ? cidr(a.find('^[^-]+') + '/112').containsIP(b.find('^[^-/]+')) && a.find('^[^-]+').replace(':', ':0000').find('.{4}$') <= b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') && b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') <= a.find('[^-]+$').replace(':', ':0000').find('.{4}$') : !b.contains(':') && [a.find('^[^-]+').split('.'), b.find('^[^-/]+').split('.'), a.find('[^-]+$').split('.')].map(o, int(o[0]) * 16777216 + int(o[1]) * 65536 + int(o[2]) * 256 + int(o[3])).isSorted())))",message="two of the addresses overlap: want each address once"
 	Addresses []AddressRange `json:"addresses"`
-	// AutoAssign gives the pool's addresses to Services that ask for none. Otherwise a Service names the pool, or the address. Default: true.
+	// AutoAssign gives the pool's addresses to Services that ask for none. Otherwise a Service must name the pool or the address. Default: true.
 	// +optional
 	// +kubebuilder:default=true
 	AutoAssign *bool `json:"autoAssign,omitempty"`
-	// Priority decides between pools that a Service may have an address of, -1000 to 1000: the highest is used first. Default: 0.
+	// Priority ranks the pools that a Service may use, -1000 to 1000: the highest is used first. Default: 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	Priority int32 `json:"priority,omitempty"`
-	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255, which some old equipment takes for those of a network. Default: false.
+	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255, which some old equipment mistakes for network or broadcast addresses. Default: false.
 	// +optional
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
-	// ServiceSelectors say which Services may have an address of the pool, by their labels: those that one of them selects. Default: all.
+	// ServiceSelectors select the Services that may use the pool, by their labels; one matching selector is enough. Default: all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ServiceSelectors []LabelSelector `json:"serviceSelectors,omitempty"`
-	// Namespaces name the namespaces whose Services may have an address of the pool, besides those that `namespaceSelectors` select. Default: all, if there are no `namespaceSelectors` either.
+	// Namespaces name the namespaces with Services that may use the pool, in addition to `namespaceSelectors`. Default: all, if there are no `namespaceSelectors` either.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	Namespaces []Namespace `json:"namespaces,omitempty"`
-	// NamespaceSelectors select namespaces by their labels, besides those in `namespaces`.
+	// NamespaceSelectors select namespaces by their labels, in addition to `namespaces`.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NamespaceSelectors []LabelSelector `json:"namespaceSelectors,omitempty"`
-	// BGP announces the addresses to routers, from every node that is fit for it. Default: not by BGP.
+	// BGP announces the addresses to routers, from every eligible node. Default: not by BGP.
 	// +optional
 	BGP *PoolBGP `json:"bgp,omitempty"`
 	// ARP announces the addresses on a flat layer 2, by ARP and neighbour discovery, each from one node. Default: not by ARP.
@@ -78,7 +78,7 @@ type AddressPoolSpec struct {
 
 // AddressRange is a CIDR, or the first and the last address of a range with `-` between, in their canonical form (RFC 5952).
 // ---
-// CEL does not compare addresses. Those of IPv4 are compared as numbers; of those of IPv6, whose range is to lie within a /112, the last groups as text, filled up with zeros.
+// CEL does not compare addresses. The rules compare IPv4 addresses as numbers. An IPv6 range must lie within a /112: the rules compare the last groups as text, padded with zeros.
 //
 // +kubebuilder:validation:MaxLength=79
 // +kubebuilder:validation:XValidation:rule="isCIDR(self) || self.matches('^[^-]+-[^-]+$') && isIP(self.find('^[^-]+')) && isIP(self.find('[^-]+$')) && ip(self.find('^[^-]+')).family() == ip(self.find('[^-]+$')).family()",message="want a CIDR such as 10.1.0.0/24, or a range of one family such as 10.2.0.10-10.2.0.50"
@@ -98,7 +98,7 @@ type Namespace string
 
 // PoolBGP is how the addresses of a pool are announced by BGP.
 type PoolBGP struct {
-	// AggregationLength is the length of the IPv4 routes, 8 to 32: one route stands for all addresses of the pool in it that are in use. Default: 32, a route for each address.
+	// AggregationLength is the length of the IPv4 routes, 8 to 32: one aggregate covers all of the pool's addresses in it that are in use. Default: 32, a route for each address.
 	// +optional
 	// +kubebuilder:default=32
 	// +kubebuilder:validation:Minimum=8
@@ -110,7 +110,7 @@ type PoolBGP struct {
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=128
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
-	// Peers name the peers that hear of the addresses: a BGPPeer by its name, a peer of a node's own file by its address or interface, or as `default-ipv4` and `default-ipv6`. Default: all.
+	// Peers name the peers that the addresses are advertised to: a BGPPeer by its name, a peer of a node's own file by its address or interface, or as `default-ipv4` and `default-ipv6`. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -118,23 +118,23 @@ type PoolBGP struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	Peers []string `json:"peers,omitempty"`
-	// NodeSelectors say which nodes announce, by their labels: those that one of them selects. Default: all.
+	// NodeSelectors select the nodes that announce, by their labels; one matching selector is enough. Default: all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
-	// Attributes are those of the pool's routes.
+	// Attributes are added to the pool's routes.
 	Attributes `json:",inline"`
-	// Exceptions are for Services that are announced otherwise. The first that selects the Service of an address says by what nodes, to which peers and with what attributes, in place of the above, and the address has a route of its own.
+	// Exceptions announce some Services differently. The first exception that selects the Service of an address replaces the nodes, peers and attributes above, and the address gets a route of its own.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Exceptions []PoolBGPException `json:"exceptions,omitempty"`
 }
 
-// PoolBGPException is how the addresses of some Services are announced by BGP. Of an address that several share, the oldest Service counts.
+// PoolBGPException is how the addresses of some Services are announced by BGP. If several Services share an address, the oldest one counts.
 type PoolBGPException struct {
-	// ServiceSelectors say for which Services it is, by their labels: those that one of them selects.
+	// ServiceSelectors select the Services of the exception, by their labels; one matching selector is enough.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -153,43 +153,43 @@ type PoolBGPException struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
-	// Attributes are those of the routes.
+	// Attributes are added to the routes.
 	Attributes `json:",inline"`
 }
 
 // PoolARP is how the addresses of a pool are announced on a flat layer 2.
 type PoolARP struct {
-	// Interfaces are the links on which an address is answered for. Default: the one whose subnet holds it.
+	// Interfaces are the links on which the holder answers for an address. Default: the link with a subnet that contains it.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Interfaces []Link `json:"interfaces,omitempty"`
-	// NodeSelectors say which nodes may hold an address, by their labels: those that one of them selects. Default: all.
+	// NodeSelectors select the nodes that may hold an address, by their labels; one matching selector is enough. Default: all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
-	// Preferences say which of these nodes are to hold an address rather than others: of those that are fit, the one whose preferences weigh most together gets it when it is free. Default: each address goes by a hash, evenly.
+	// Preferences rank the nodes that may hold an address: the eligible node with the highest total weight gets a free address. Default: a hash spreads the addresses evenly.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Preferences []Preference `json:"preferences,omitempty"`
-	// Preempt moves an address to a node that is preferred to its holder as soon as that node is fit. Default: false, it stays where it is.
+	// Preempt moves an address to a node with a higher preference as soon as that node is eligible. Default: false, it stays with its holder.
 	// +optional
 	Preempt bool `json:"preempt,omitempty"`
 }
 
-// Preference is for the nodes that it selects.
+// Preference adds a weight to the nodes that it selects.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSelectors) || has(self.endpoints) && self.endpoints",message="want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none"
 type Preference struct {
-	// Weight is how much it counts, 1 to 100.
+	// Weight is added to the rank of the selected nodes, 1 to 100.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight"`
-	// NodeSelectors select the nodes by their labels: those that one of them selects. Default: all.
+	// NodeSelectors select the nodes by their labels; one matching selector is enough. Default: all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -206,9 +206,9 @@ type Preference struct {
 // +kubebuilder:validation:XValidation:rule="self.matches('^[^/: \t]+$') && !(self in ['.', '..'])",message="want the name of a link, such as eth0"
 type Link string
 
-// AddressPoolStatus is what Herald reports of a pool.
+// AddressPoolStatus is Herald's report on a pool.
 type AddressPoolStatus struct {
-	// ObservedGeneration is the generation of the pool that this is about.
+	// ObservedGeneration is the generation of the pool that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// IPv4 counts the IPv4 addresses.
@@ -217,14 +217,14 @@ type AddressPoolStatus struct {
 	// IPv6 counts the IPv6 addresses.
 	// +optional
 	IPv6 *Usage `json:"ipv6,omitempty"`
-	// Usage is both in short, as `kubectl get` shows it: `3/254, 1/256`.
+	// Usage summarises both families, as `kubectl get` shows them: `3/254, 1/256`.
 	// +optional
 	Usage string `json:"usage,omitempty"`
-	// Conflicts are sentences about what keeps the pool, or addresses of it, from being used: another pool with the same addresses, a Service that has an address that is another's.
+	// Conflicts explain why the pool, or some of its addresses, cannot be used: another pool with the same addresses, or a Service with an address that belongs to another Service.
 	// +optional
 	// +listType=atomic
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Conditions are the pool's; of type `Ready` is whether Services are given addresses of it.
+	// Conditions are the pool's conditions; `Ready` reports whether Services get addresses from it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -233,15 +233,15 @@ type AddressPoolStatus struct {
 
 // Usage counts the addresses of one family.
 type Usage struct {
-	// Capacity is how many addresses the pool has for Services, a decimal number that may be as large as 2^120.
+	// Capacity is the number of addresses that Services may get, a decimal number of up to 2^120.
 	// +required
 	Capacity string `json:"capacity"`
-	// Used is how many of them Services have.
+	// Used is the number of addresses that Services have.
 	// +required
 	Used int64 `json:"used"`
 }
 
-// ConditionReady is the type of the condition that a pool is of use: that Services are given addresses of it.
+// ConditionReady is the condition type that reports whether Services get addresses from a pool.
 const ConditionReady = "Ready"
 
 // AddressPoolList is a list of pools.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Attributes are BGP path attributes. A VIP's, a pool's and a peer's are merged over those of the `bgp` section of the node's file: lists and `prepend` add up, the other numbers replace.
+// Attributes are BGP path attributes. The attributes of a VIP, a pool or a peer are merged over the `bgp` section of the node's file: lists and `prepend` add up, the other numbers replace.
 type Attributes struct {
 	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
 	// +optional

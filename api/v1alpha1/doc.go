@@ -1,21 +1,20 @@
 // +kubebuilder:object:generate=true
 // +groupName=herald.dev
 
-// Package v1alpha1 is the Kubernetes API of the group herald.dev: [AddressPool],
-// the addresses that Services of type LoadBalancer are given and how they are
-// announced, [BGPPeer], a router that hears of them, [NodeStatus], how a node stands, and
-// [Tenant], another cluster that is given some; these are of the whole cluster. In the namespace of a tenant are
-// [TenantNodes], [TCPLoadBalancer] and [HTTPLoadBalancer], what its agent tells of.
+// Package v1alpha1 is the Kubernetes API of the group herald.dev, and the vocabulary of BGP that it shares with the
+// configuration file: [Peer], [BFD], [Attributes], [ASN], [Community] and [LargeCommunity].
 //
-// The types are all there is: manifests/crds is generated from them, rules of
-// validation included, so that an API server refuses a mistake by itself. The
-// fields and their bounds are those of package config, where there are such.
+// Cluster-scoped are [AddressPool], the addresses of Services and their announcement, [BGPPeer], a router,
+// [NodeStatus], the state of a node, and [Tenant], another cluster that gets addresses. A tenant's agent
+// writes [TenantNodes], [TCPLoadBalancer] and [HTTPLoadBalancer] in the tenant's namespace.
 //
-// The rules take Kubernetes 1.31, the first that knows addresses in CEL. A server
-// takes a CRD only if it can bound what each rule costs, and 1.31 cannot when two
-// CIDRs are compared, or the parts of a text that was split: the rules compare
-// numbers, and texts that it can tell the length of. Nor does CEL know which of
-// two addresses is the lower, for which see [AddressRange].
+// manifests/crds is generated from these types, validation rules included, so that the API server
+// refuses mistakes without a webhook. The yaml tags are for package config.
+//
+// The rules need Kubernetes 1.31, the first version with addresses in CEL. A server accepts a CRD only if
+// it can bound the cost of each rule. Version 1.31 cannot bound the comparison of two CIDRs or of
+// the parts of a split text, so the rules compare numbers, and texts of bounded length. CEL cannot
+// order two addresses either; see [AddressRange].
 package v1alpha1
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 object paths=. crd output:crd:dir=../../manifests/crds

@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// HTTPLoadBalancer is an Ingress, a Gateway or a route of a tenant that is to be served, as its agent tells of it. Its name is the kind in small letters,
-// the namespace and the name, with dots between.
+// HTTPLoadBalancer is an Ingress, a Gateway or a route of a tenant, as its agent reports it. Its name is the kind in lower case,
+// the namespace and the name, separated by dots.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=httploadbalancers,categories=herald
@@ -20,10 +20,10 @@ type HTTPLoadBalancer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is to be served.
+	// Spec is the object to serve.
 	// +required
 	Spec HTTPLoadBalancerSpec `json:"spec"`
-	// Status is what Herald reports of it.
+	// Status is Herald's report on it.
 	// +optional
 	Status HTTPLoadBalancerStatus `json:"status,omitzero"`
 }
@@ -37,45 +37,45 @@ type HTTPLoadBalancerSpec struct {
 	// Origin is the object in the tenant's cluster.
 	// +required
 	Origin Origin `json:"origin"`
-	// Annotations are those of an Ingress that its controller is to see. A Tenant allows none by default.
+	// Annotations are the annotations of an Ingress for its controller. A Tenant allows none by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Secrets are the names of those of an Ingress' `tls` whose certificates are the tenant's own.
+	// Secrets are the names of the Secrets in the `tls` of an Ingress that hold the tenant's own certificates.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	Secrets []string `json:"secrets,omitempty"`
-	// Gateways are the namespaces and names, with a slash between, of the tenant's Gateways at whose names a route without hostnames is served.
+	// Gateways are the tenant's Gateways as namespace/name. A route without hostnames is served at the hostnames of these.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=317
 	Gateways []string `json:"gateways,omitempty"`
-	// Object is the specification of an Ingress or a route; of a Gateway nothing is needed.
+	// Object is the specification of an Ingress or a route; unset for a Gateway.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Object *runtime.RawExtension `json:"object,omitempty"`
 }
 
-// HTTPLoadBalancerStatus is what Herald reports of it.
+// HTTPLoadBalancerStatus is Herald's report on an HTTPLoadBalancer.
 type HTTPLoadBalancerStatus struct {
-	// ObservedGeneration is the generation that this is about.
+	// ObservedGeneration is the generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Hostnames are those that it is served at. The first one of an Ingress or a Gateway is its own, which others can be aliases of.
+	// Hostnames are the names that it is served at. The first name of an Ingress or a Gateway is its own; DNS aliases can point to it.
 	// +optional
 	// +listType=atomic
 	Hostnames []string `json:"hostnames,omitempty"`
-	// Conditions are what the gateway says of the derived route, and of type `Ready` whether it is served.
+	// Conditions are the gateway's conditions of the derived route, and `Ready`, which reports whether it is served.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// HTTPLoadBalancerList is a list of them.
+// HTTPLoadBalancerList is a list of HTTPLoadBalancers.
 //
 // +kubebuilder:object:root=true
 type HTTPLoadBalancerList struct {

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeStatus is what Herald tells of a node: its sessions, the VIPs of its own file, and the addresses of Services that it announces, or why not. There is one of the name of each node that runs Herald, and that one writes it. A node that is cut off, or whose Herald was killed, tells nothing new.
+// NodeStatus reports the state of a node: its sessions, the VIPs of its own file, and the addresses of Services that it announces, or why not. Each node that runs Herald writes the NodeStatus of its name. It goes stale while the node is cut off or Herald does not run.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nodestatuses,scope=Cluster,categories=herald
@@ -17,33 +17,33 @@ type NodeStatus struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Status is how the node stands. It is written when that changes, every five seconds at most, and when somebody else has changed it.
+	// Status is the state of the node. Herald writes it at most every five seconds: when the state changes, and when another client has changed the object.
 	// +optional
 	Status NodeState `json:"status,omitzero"`
 }
 
-// NodeState is how a node stands. It is written with all of its fields: one that was left out would stay as somebody else has set it.
+// NodeState is the state of a node. Herald writes all of its fields: an omitted field would keep a value set by another client.
 type NodeState struct {
-	// Version is Herald's.
+	// Version is the version of Herald.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version"`
-	// Draining is why everything is withdrawn on purpose; empty if it is not.
+	// Draining is the reason of the drain, in which the node withdraws everything; empty without a drain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Draining string `json:"draining"`
-	// Established is how many BGP sessions are established, of all: `2/2`.
+	// Established counts the established BGP sessions, of all: `2/2`.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Established string `json:"established"`
-	// Up is how many addresses of the VIPs of the node's own file are announced, of all: `1/1`.
+	// Up counts the announced VIP addresses of the node's own file, of all: `1/1`.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Up string `json:"up"`
-	// Announced is how many addresses of Services are announced by BGP.
+	// Announced counts the addresses of Services that the node announces by BGP.
 	// +optional
 	Announced int32 `json:"announced"`
-	// Held is how many addresses of Services the node holds on a flat layer 2.
+	// Held counts the addresses of Services that the node holds on a flat layer 2.
 	// +optional
 	Held int32 `json:"held"`
 	// Sessions are the BGP sessions.
@@ -67,7 +67,7 @@ type NodeSession struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Peer string `json:"peer"`
-	// ASN is the peer's autonomous system, or `external` while that is open.
+	// ASN is the peer's autonomous system number, or `external` until it is known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	ASN string `json:"asn,omitempty"`
@@ -78,11 +78,11 @@ type NodeSession struct {
 	// Since is when the session came up or went down.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
-	// Reason is why it is not established, or what it cannot carry.
+	// Reason explains why the session is not established, or which routes it cannot carry.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-	// BFD is the state of the BFD session with the peer; empty if there is to be none.
+	// BFD is the state of the BFD session with the peer; empty without BFD.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	BFD string `json:"bfd,omitempty"`
@@ -98,50 +98,50 @@ type NodeVIP struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=39
 	Address string `json:"address"`
-	// State is how far its announcement is: `announced`, `withdrawn`, `draining`, `lingering`, `demoted`, `blocked` or `unsent`.
+	// State is the stage of its announcement: `announced`, `withdrawn`, `draining`, `lingering`, `demoted`, `blocked` or `unsent`.
 	// +required
 	// +kubebuilder:validation:MaxLength=16
 	State string `json:"state"`
-	// Since is when it came there.
+	// Since is when it entered this state.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
-	// Reason is why.
+	// Reason explains the state.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
 }
 
-// NodeServices are the addresses of Services on a node, as ranges: `198.51.100.1-198.51.100.40`. On a flat layer 2 the others that the node stands for are in none of them. Each list has 4000 ranges at most, and so have all of `withdrawn` together.
+// NodeServices are the addresses of Services on a node, as ranges: `198.51.100.1-198.51.100.40`. The lists omit addresses on a flat layer 2 for which the node is a candidate but not the holder. Each list has at most 4000 ranges, and so has `withdrawn` in total.
 type NodeServices struct {
-	// Announced are the addresses that a peer was sent a route to.
+	// Announced are the addresses with a route that a peer was sent.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4000
 	// +kubebuilder:validation:items:MaxLength=79
 	Announced []string `json:"announced"`
-	// Held are those that the node holds on a flat layer 2.
+	// Held are the addresses that the node holds on a flat layer 2.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4000
 	// +kubebuilder:validation:items:MaxLength=79
 	Held []string `json:"held"`
-	// Withdrawn are those that are neither, by the reason; 64 reasons at most.
+	// Withdrawn are the addresses that are neither announced nor held, by reason; at most 64 reasons.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Withdrawn []NodeWithdrawn `json:"withdrawn"`
-	// More is how many addresses the lists had no room for.
+	// More counts the addresses that the lists had no room for.
 	// +optional
 	More int32 `json:"more"`
 }
 
 // NodeWithdrawn are addresses that a node does not announce.
 type NodeWithdrawn struct {
-	// Reason is why.
+	// Reason explains the state.
 	// +required
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`
-	// Addresses are the addresses.
+	// Addresses are ranges of addresses.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4000
@@ -149,7 +149,7 @@ type NodeWithdrawn struct {
 	Addresses []string `json:"addresses"`
 }
 
-// NodeStatusList is a list of those of nodes.
+// NodeStatusList is a list of NodeStatuses.
 //
 // +kubebuilder:object:root=true
 type NodeStatusList struct {

@@ -17,8 +17,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: Group, Version: Version}
 }
 
-// AddToScheme has scheme know the types of this package. The error is always nil:
-// the signature is that of a [runtime.SchemeBuilder]'s functions.
+// AddToScheme adds the types of this package to scheme. The error is always nil:
+// a [runtime.SchemeBuilder] needs this signature.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &NodeStatus{}, &NodeStatusList{},
 		&Tenant{}, &TenantList{}, &TenantNodes{}, &TenantNodesList{}, &TCPLoadBalancer{}, &TCPLoadBalancerList{},

@@ -8,20 +8,20 @@ import (
 // LabelSelector selects objects that have all of these labels and meet all of
 // these requirements; an empty one selects all.
 // ---
-// It is [metav1.LabelSelector] with limits, which the cost of its rules needs.
+// It is [metav1.LabelSelector] with limits, so that the API server can bound the cost of its rules.
 type LabelSelector struct {
 	// MatchLabels are labels and their values.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
-	// MatchExpressions are requirements of labels.
+	// MatchExpressions are requirements on labels.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`
 }
 
-// LabelRequirement is what one label must be.
+// LabelRequirement is a requirement on one label.
 //
 // +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="In and NotIn need values, Exists and DoesNotExist have none"
 type LabelRequirement struct {
@@ -34,7 +34,7 @@ type LabelRequirement struct {
 	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
-	// Values are those of `In` and `NotIn`.
+	// Values are the operands of `In` and `NotIn`.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -42,8 +42,8 @@ type LabelRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// Selector is the selector in the form that matches. It fails if a label or value
-// is none that an object can have, which the API server does not refuse everywhere.
+// Selector returns the selector in the form that matches labels. It fails if a label or value
+// is invalid, which the API server does not refuse everywhere.
 func (s *LabelSelector) Selector() (labels.Selector, error) {
 	plain := metav1.LabelSelector{MatchLabels: s.MatchLabels}
 	for _, r := range s.MatchExpressions {

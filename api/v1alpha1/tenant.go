@@ -2,20 +2,20 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// LabelTenant is on all objects that are made for a [Tenant]; its value is the name of that.
+// LabelTenant is the label of all objects made for a [Tenant]; its value is the tenant's name.
 const LabelTenant = Group + "/tenant"
 
-// Tenant is another cluster, whose Services this one gives VIPs to: what its agent may ask for in the namespace `tenant-NAME`, which is made for it.
+// Tenant is another cluster that this cluster gives VIPs to. It bounds what the tenant's agent may request in the namespace `tenant-NAME`, which Herald creates.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`,description="nodes that answer, of those that the agent tells of and the Tenant allows"
-// +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.services`,description="Services that are served, of those that may be"
-// +kubebuilder:printcolumn:name="Routes",type=string,JSONPath=`.status.routes`,description="Ingresses, Gateways and routes that are served, of those that may be"
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`,description="nodes that answer, of the nodes that the agent lists and the Tenant allows"
+// +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.services`,description="Services that are served, of the quota"
+// +kubebuilder:printcolumn:name="Routes",type=string,JSONPath=`.status.routes`,description="Ingresses, Gateways and routes that are served, of the quota"
 // +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`,description="VIPs that Services have"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHeard")].reason`,description="whether the agent is heard"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether what the agent asks for is served"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether the agent's requests are served"
 // +kubebuilder:printcolumn:name="Refused",type=string,JSONPath=`.status.refused[*]`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 56 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="want a name of 56 lower-case letters, digits and '-' at most: it becomes that of a namespace, after tenant-"
@@ -23,45 +23,45 @@ type Tenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the tenant may ask for.
+	// Spec is the tenant's permissions.
 	// +required
 	Spec TenantSpec `json:"spec"`
-	// Status is what Herald reports of the tenant.
+	// Status is Herald's report on the tenant.
 	// +optional
 	Status TenantStatus `json:"status,omitzero"`
 }
 
-// TenantSpec is what an administrator allows a tenant.
+// TenantSpec is the permissions that an administrator grants a tenant.
 type TenantSpec struct {
-	// Nodes say which nodes the tenant may have.
+	// Nodes bound the addresses and ports of the tenant's nodes.
 	// +required
 	Nodes TenantNodesSpec `json:"nodes"`
-	// Endpoints say where else the tenant's connections may be sent. Default: nowhere.
+	// Endpoints allow other destinations of the tenant's connections. Default: none.
 	// +optional
 	Endpoints TenantEndpoints `json:"endpoints,omitzero"`
-	// Domains are those that hostnames of the tenant may be in, besides `TENANT.DOMAIN`, where DOMAIN is the manager's. No other tenant may have them.
+	// Domains may contain hostnames of the tenant, in addition to `TENANT.DOMAIN`, where DOMAIN is the manager's. No other tenant may have the same domains.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Domains []Domain `json:"domains,omitempty"`
-	// Ingress says how Ingresses of the tenant are served. Default: not at all.
+	// Ingress configures how the tenant's Ingresses are served. Default: not at all.
 	// +optional
 	Ingress TenantIngress `json:"ingress,omitzero"`
-	// Gateway is the one that serves Gateways and routes of the tenant. Default: none.
+	// Gateway serves the Gateways and routes of the tenant. Default: none.
 	// +optional
 	Gateway TenantGateway `json:"gateway,omitzero"`
-	// Certificates say where those of the tenant's Ingresses come from. Default: from the controller.
+	// Certificates configure the source of the certificates of the tenant's Ingresses. Default: the controller.
 	// +optional
 	Certificates TenantCertificates `json:"certificates,omitzero"`
-	// Quota bounds what the tenant may have.
+	// Quota bounds the number of objects that are served.
 	// +optional
 	// +kubebuilder:default={}
 	Quota TenantQuota `json:"quota,omitzero"`
 }
 
-// TenantNodesSpec is where the nodes of a tenant are, and how they are asked whether they are there.
+// TenantNodesSpec is the addresses and ports of a tenant's nodes, and how Herald probes them.
 type TenantNodesSpec struct {
-	// CIDRs hold all addresses of the tenant's nodes, `10.20.0.0/24`. Nothing of this cluster, and of no other tenant, may be in them.
+	// CIDRs contain all addresses of the tenant's nodes, `10.20.0.0/24`. Addresses of this cluster and of other tenants must lie outside.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -73,11 +73,11 @@ type TenantNodesSpec struct {
 	// +kubebuilder:validation:MaxLength=11
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]{0,4}-[1-9][0-9]{0,4}$') && int(self.split('-')[0]) <= int(self.split('-')[1]) && int(self.split('-')[1]) <= 65535",message="want the first and the last port, such as 30000-32767"
 	Ports string `json:"ports,omitempty"`
-	// Probe is how nodes are asked whether they are there.
+	// Probe configures the health probes of the nodes.
 	// +optional
 	// +kubebuilder:default={}
 	Probe TenantProbe `json:"probe,omitzero"`
-	// MaxPerService is how many nodes connections of one Service are sent to, 1 to 100. Default: 32.
+	// MaxPerService limits the nodes that one Service's connections are sent to, 1 to 100. Default: 32.
 	// +optional
 	// +kubebuilder:default=32
 	// +kubebuilder:validation:Minimum=1
@@ -85,20 +85,20 @@ type TenantNodesSpec struct {
 	MaxPerService int32 `json:"maxPerService,omitempty"`
 }
 
-// TenantProbe asks each node of a tenant, five times a second. A node that refuses, or does not answer twice in a row, is sent no new connections while others answer.
+// TenantProbe probes each node of a tenant five times a second. A node that refuses, or times out twice in a row, gets no new connections while other nodes answer.
 type TenantProbe struct {
-	// Protocol is how: `HTTP` wants the status 200, `TCP` a connection, and `None` takes all nodes for healthy. Default: HTTP, which kube-proxy answers.
+	// Protocol is the kind of probe: `HTTP` requires the status 200, `TCP` a connection, and `None` treats all nodes as healthy. Default: HTTP, which kube-proxy answers.
 	// +optional
 	// +kubebuilder:default=HTTP
 	// +kubebuilder:validation:Enum=HTTP;TCP;None
 	Protocol string `json:"protocol,omitempty"`
-	// Port is the port to ask. Default: 10256, kube-proxy's.
+	// Port is the port to probe. Default: 10256, kube-proxy's.
 	// +optional
 	// +kubebuilder:default=10256
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// Path is what HTTP asks for. Default: /healthz.
+	// Path is the path of the HTTP request. Default: /healthz.
 	// +optional
 	// +kubebuilder:default=/healthz
 	// +kubebuilder:validation:MaxLength=256
@@ -108,7 +108,7 @@ type TenantProbe struct {
 
 // TenantEndpoints are where a tenant's own load balancers are.
 type TenantEndpoints struct {
-	// CIDRs hold the addresses of the tenant's own load balancers. Nothing of this cluster may be in them.
+	// CIDRs contain the addresses of the tenant's own load balancers. Addresses of this cluster must lie outside.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -116,20 +116,20 @@ type TenantEndpoints struct {
 	CIDRs []CIDR `json:"cidrs"`
 }
 
-// Domain is a name of DNS in small letters.
+// Domain is a DNS name in lower case.
 //
 // +kubebuilder:validation:MaxLength=200
 // +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)+$')",message="want a domain of two labels or more, such as acme.example.com"
 type Domain string
 
-// TenantIngress is how Ingresses of a tenant are served.
+// TenantIngress configures how Ingresses of a tenant are served.
 type TenantIngress struct {
-	// ClassName is the IngressClass, in this cluster.
+	// ClassName is the IngressClass in this cluster.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ClassName string `json:"className"`
-	// Annotations are the names of those that Ingresses of the tenant may have. Default: none.
+	// Annotations are the names of the annotations that Ingresses of the tenant may have. Default: none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -137,7 +137,7 @@ type TenantIngress struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// TenantGateway is a Gateway of this cluster, whose listeners allow routes of the tenant's namespace.
+// TenantGateway is a Gateway of this cluster. Its listeners must allow routes from the tenant's namespace.
 type TenantGateway struct {
 	// Namespace is its namespace.
 	// +required
@@ -151,32 +151,32 @@ type TenantGateway struct {
 	Name string `json:"name"`
 }
 
-// TenantCertificates say who issues certificates.
+// TenantCertificates configure the issuer of certificates.
 type TenantCertificates struct {
-	// Issuer is the name of a ClusterIssuer of cert-manager, for those that bring none.
+	// Issuer is the name of a ClusterIssuer of cert-manager, for Ingresses without a certificate of their own.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Issuer string `json:"issuer,omitempty"`
-	// Own lets Ingresses bring certificates of their own. A controller may show them to whoever asks for a name that they are for, whoever has that name.
+	// Own lets Ingresses bring certificates of their own. The ingress controller may serve such a certificate for any matching host name, even another tenant's.
 	// +optional
 	Own bool `json:"own,omitempty"`
 }
 
-// TenantQuota is how much a tenant may have.
+// TenantQuota bounds the number of objects that are served for a tenant.
 type TenantQuota struct {
-	// Services is how many Services may have VIPs, 0 to 10000. Default: 100.
+	// Services limits the Services with VIPs, 0 to 10000. Default: 100.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Services int32 `json:"services"`
-	// Routes is how many Ingresses, Gateways and routes may be served, and how many Services for them, 0 to 10000. Default: 100.
+	// Routes limits the Ingresses, Gateways and routes that are served, and separately the Services for them, 0 to 10000. Default: 100.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Routes int32 `json:"routes"`
-	// Nodes is how many nodes connections may be sent to and are probed, 1 to 1000. Default: 100.
+	// Nodes limits the nodes that are probed and get connections, 1 to 1000. Default: 100.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=1
@@ -191,24 +191,24 @@ type TenantQuota struct {
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() >= 8 && cidr(self).ip().isGlobalUnicast()",message="want addresses that others can reach, and a length of 8 or more"
 type CIDR string
 
-// TenantStatus is what Herald reports of a tenant.
+// TenantStatus is Herald's report on a tenant.
 type TenantStatus struct {
-	// ObservedGeneration is the generation of the Tenant that this is about.
+	// ObservedGeneration is the generation of the Tenant that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Nodes is how many nodes answer, of those that the agent tells of and the Tenant allows: `9/10`.
+	// Nodes counts the nodes that answer, of the nodes that the agent lists and the Tenant allows: `9/10`.
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
-	// Services is how many Services are served, of those that may be: `7/100`.
+	// Services counts the Services that are served, of the quota: `7/100`.
 	// +optional
 	Services string `json:"services,omitempty"`
-	// Routes is how many Ingresses, Gateways and routes are served, of those that may be: `7/100`.
+	// Routes counts the Ingresses, Gateways and routes that are served, of the quota: `7/100`.
 	// +optional
 	Routes string `json:"routes,omitempty"`
-	// Addresses is how many VIPs Services have.
+	// Addresses counts the VIPs of Services.
 	// +optional
 	Addresses int32 `json:"addresses,omitempty"`
-	// Refused are sentences about what is not served, and why; the first ten.
+	// Refused names the first ten objects that are not served, each with its reason.
 	// +optional
 	// +listType=atomic
 	Refused []string `json:"refused,omitempty"`
@@ -219,7 +219,7 @@ type TenantStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// TenantNodes are the nodes of a tenant, as its agent tells of them. There is one in its namespace, of the name `nodes`.
+// TenantNodes lists the nodes of a tenant, as its agent reports them. The tenant's namespace has one, named `nodes`.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=tenantnodes,categories=herald
@@ -229,7 +229,7 @@ type TenantNodes struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Nodes are those that connections may be sent to.
+	// Nodes may get connections.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -237,14 +237,14 @@ type TenantNodes struct {
 	Nodes []TenantNode `json:"nodes,omitempty"`
 }
 
-// TenantNode is one of them.
+// TenantNode is one node of a tenant.
 type TenantNode struct {
 	// Name is the node's.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Addresses are its addresses, of each family one at most.
+	// Addresses are the node's addresses, at most one of each family.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -252,16 +252,16 @@ type TenantNode struct {
 	// +kubebuilder:validation:items:MaxLength=39
 	// +kubebuilder:validation:items:Format=ip
 	Addresses []string `json:"addresses"`
-	// Zone is the zone that it is in, if it is in one.
+	// Zone is the node's zone, if it has one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
-	// Ready is whether new connections are to be sent to it.
+	// Ready reports whether the node may get new connections.
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 }
 
-// TCPLoadBalancer is a Service of a tenant that is to have a VIP or to be sent requests by name, as its agent tells of it. Its name is that of the Service after its namespace and a dot.
+// TCPLoadBalancer is a Service of a tenant that needs a VIP or gets requests by host name, as its agent reports it. Its name is the Service's namespace, a dot, and the Service's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=tcploadbalancers,categories=herald
@@ -274,53 +274,53 @@ type TCPLoadBalancer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the tenant's Service asks for.
+	// Spec is the request of the tenant's Service.
 	// +required
 	Spec TCPLoadBalancerSpec `json:"spec"`
-	// Status is what Herald reports of it.
+	// Status is Herald's report on it.
 	// +optional
 	Status TCPLoadBalancerStatus `json:"status,omitzero"`
 }
 
-// TCPLoadBalancerSpec is what a Service of a tenant asks for.
+// TCPLoadBalancerSpec is the request of a tenant's Service.
 type TCPLoadBalancerSpec struct {
 	// Origin is the Service.
 	// +required
 	Origin Origin `json:"origin"`
-	// Ports are those of the VIP.
+	// Ports are the ports of the VIP.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Ports []LoadBalancerPort `json:"ports"`
-	// Local has connections sent to `nodes` only, those that have endpoints of the Service. Default: to all nodes.
+	// Local restricts connections to `nodes`, the nodes with endpoints of the Service. Default: all nodes get connections.
 	// +optional
 	Local bool `json:"local,omitempty"`
-	// Nodes are the names of the nodes that have endpoints.
+	// Nodes are the names of the nodes with endpoints.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes,omitempty"`
-	// Endpoints are the addresses of the tenant's own load balancer, which connections are sent to in place of nodes.
+	// Endpoints are the addresses of the tenant's own load balancer, which gets the connections instead of nodes.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=39
 	// +kubebuilder:validation:items:Format=ip
 	Endpoints []string `json:"endpoints,omitempty"`
-	// Addresses are the VIPs that it asks for, of each family one at most. Default: any.
+	// Addresses are the requested VIPs, at most one of each family. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=39
 	// +kubebuilder:validation:items:Format=ip
 	Addresses []string `json:"addresses,omitempty"`
-	// Pool is the pool that it asks for. Default: any.
+	// Pool is the requested pool. Default: any.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Pool string `json:"pool,omitempty"`
-	// Share is a sharing key: what has the same one, of the same tenant, gets the same VIP.
+	// Share is a sharing key: Services of one tenant with the same key get the same VIP.
 	// +optional
 	// +kubebuilder:validation:MaxLength=190
 	Share string `json:"share,omitempty"`
@@ -331,18 +331,18 @@ type TCPLoadBalancerSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=IPv4;IPv6
 	IPFamilies []string `json:"ipFamilies"`
-	// Internal has no VIP given: it is there for the HTTPLoadBalancers that refer to it. Default: it has one.
+	// Internal requests no VIP: only HTTPLoadBalancers refer to the Service. Default: it gets a VIP.
 	// +optional
 	Internal bool `json:"internal,omitempty"`
-	// Partial: an address of one of two families will do.
+	// Partial accepts an address of one of two families.
 	// +optional
 	Partial bool `json:"partial,omitempty"`
-	// SessionAffinity is for how many seconds connections of one client go to the same node. Default: not at all.
+	// SessionAffinity is the time in seconds for which connections of one client go to the same node. Default: no affinity.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	SessionAffinity int32 `json:"sessionAffinity,omitempty"`
-	// SourceRanges are the CIDRs of the clients that are let through. Default: all.
+	// SourceRanges are the CIDRs of the allowed clients. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -351,7 +351,7 @@ type TCPLoadBalancerSpec struct {
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 }
 
-// Origin is an object of a tenant's cluster.
+// Origin identifies an object of a tenant's cluster.
 type Origin struct {
 	// Namespace is its namespace.
 	// +required
@@ -375,7 +375,7 @@ type LoadBalancerPort struct {
 	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol string `json:"protocol"`
-	// AppProtocol is what is spoken there, as a Service says it: `kubernetes.io/h2c`.
+	// AppProtocol is the application protocol, as in a Service: `kubernetes.io/h2c`.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	AppProtocol string `json:"appProtocol,omitempty"`
@@ -391,16 +391,16 @@ type LoadBalancerPort struct {
 	TargetPort int32 `json:"targetPort"`
 }
 
-// TCPLoadBalancerStatus is what Herald reports of it.
+// TCPLoadBalancerStatus is Herald's report on a TCPLoadBalancer.
 type TCPLoadBalancerStatus struct {
-	// ObservedGeneration is the generation that this is about.
+	// ObservedGeneration is the generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Addresses are its VIPs.
 	// +optional
 	// +listType=set
 	Addresses []string `json:"addresses,omitempty"`
-	// Conditions are its own; of type `Ready` is whether it has a VIP and somewhere to send connections.
+	// Conditions are its conditions; `Ready` reports whether it has a VIP and a node or endpoint to send connections to.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -417,7 +417,7 @@ type TenantList struct {
 	Items []Tenant `json:"items"`
 }
 
-// TenantNodesList is a list of tenants' nodes.
+// TenantNodesList is a list of TenantNodes.
 //
 // +kubebuilder:object:root=true
 type TenantNodesList struct {
@@ -427,7 +427,7 @@ type TenantNodesList struct {
 	Items []TenantNodes `json:"items"`
 }
 
-// TCPLoadBalancerList is a list of them.
+// TCPLoadBalancerList is a list of TCPLoadBalancers.
 //
 // +kubebuilder:object:root=true
 type TCPLoadBalancerList struct {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,7 +91,46 @@ func TestScheme(t *testing.T) {
 	}
 }
 
-// TestSelector matches labels with selectors as they are in a pool.
+// DeepCopy of a peer, which is written by hand, shares no memory with the original.
+func TestPeerDeepCopy(t *testing.T) {
+	var full v1alpha1.Peer
+	fill(reflect.ValueOf(&full).Elem())
+	if diff := cmp.Diff(full, *full.DeepCopy(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("copy (-original +copy):\n%s", diff)
+	}
+	a, b := reflect.ValueOf(full), reflect.ValueOf(*full.DeepCopy())
+	for _, f := range reflect.VisibleFields(a.Type()) {
+		if k := f.Type.Kind(); (k == reflect.Pointer || k == reflect.Slice) && a.FieldByIndex(f.Index).Pointer() == b.FieldByIndex(f.Index).Pointer() {
+			t.Errorf("the copy shares %s", f.Name)
+		}
+	}
+}
+
+// fill sets the exported fields of v, pointers and lists of one item included.
+func fill(v reflect.Value) {
+	switch {
+	case v.Type() == reflect.TypeFor[netip.Addr]():
+		v.Set(reflect.ValueOf(netip.IPv6LinkLocalAllNodes()))
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.CanInt():
+		v.SetInt(7)
+	case v.CanUint():
+		v.SetUint(7)
+	}
+}
+
+// TestSelector matches labels with the selectors of a pool.
 func TestSelector(t *testing.T) {
 	node := labels.Set{"rack": "a", "kubernetes.io/os": "linux"}
 	for selector, want := range map[string]bool{

@@ -252,7 +252,7 @@ func peerCases() []crdCase {
 		{name: "large community", spec: `{address: 10.0.1.254, asn: 64500, largeCommunities: ["64512:1", "64512:1:4294967296"]}`, want: []string{
 			"spec.largeCommunities[0]: " + large, "spec.largeCommunities[1]: " + large}},
 		{name: "reserved large community", spec: `{address: 10.0.1.254, asn: 64500, largeCommunities: ["4294967295:1:2"]}`, want: []string{"spec.largeCommunities[0]: the number 4294967295 is reserved: want another in front"}},
-		{name: "local preference of eBGP", spec: `{address: 10.0.1.254, asn: 64500, localASN: 64512, localPref: 100}`, want: []string{"spec.localPref: only an iBGP peer hears it: remove it"}},
+		{name: "local preference of eBGP", spec: `{address: 10.0.1.254, asn: 64500, localASN: 64512, localPref: 100}`, want: []string{"spec.localPref: only iBGP peers receive it: remove it"}},
 		{name: "prepend", spec: `{address: 10.0.1.254, asn: 64500, prepend: 11}`, want: []string{out("spec.prepend", "11", "less than or equal to 10")}},
 		{name: "much local preference", spec: `{address: 10.0.1.254, asn: 64512, localASN: 64512, localPref: 4294967296}`, want: []string{out("spec.localPref", "4294967296", "less than or equal to 4294967295")}},
 		{name: "MED", spec: `{address: 10.0.1.254, asn: 64500, med: 4294967296}`, want: []string{out("spec.med", "4294967296", "less than or equal to 4294967295")}},

@@ -15,7 +15,7 @@ import (
 )
 
 // sameRouter is the refusal of a change of a peer's router.
-const sameRouter = "spec: address, interface and defaultGateway stay as they are: create a BGPPeer for the other router, then delete this one"
+const sameRouter = "spec: address, interface and defaultGateway cannot change: create a BGPPeer for the other router, then delete this one"
 
 // sentences returns the messages of all rules of the CRDs.
 func sentences(t *testing.T) []string {
