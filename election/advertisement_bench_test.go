@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// offerings starts three masters, which advertise a check, and n workers that receive it, over sockets.
-func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
+// startAdvertising starts three masters, which advertise a check, and n workers that receive it, over sockets.
+func startAdvertising(b *testing.B, m *meter, n int) (masters, workers []*member) {
 	at := nettest.Loopback(3 + n)
 	c := newCluster(b, m.open, at[:3], nil)
 	for i, at := range at[3:] {
@@ -29,21 +29,21 @@ func offerings(b *testing.B, m *meter, n int) (masters, workers []*member) {
 	return c.members[:3], c.members[3:]
 }
 
-// BenchmarkOffers measures the traffic and CPU time of three masters and a hundred workers, without advertisements and
+// BenchmarkAdvertisements measures the traffic and CPU time of three masters and a hundred workers, without advertisements and
 // with the masters'.
-func BenchmarkOffers(b *testing.B) {
+func BenchmarkAdvertisements(b *testing.B) {
 	const n, seconds = 100, 5
-	for _, offer := range []bool{false, true} {
-		b.Run(map[bool]string{false: "without", true: "with"}[offer], func(b *testing.B) {
+	for _, advertise := range []bool{false, true} {
+		b.Run(map[bool]string{false: "without", true: "with"}[advertise], func(b *testing.B) {
 			m := new(meter)
-			masters, workers := offerings(b, m, n)
+			masters, workers := startAdvertising(b, m, n)
 			for _, master := range masters {
-				if offer {
+				if advertise {
 					master.Advertise(serves())
 				}
 			}
 			for _, w := range workers {
-				wait.Until(b, w.name+" knows the offers", func() bool { return !offer || w.rotation() == "m1 m2 m3" })
+				wait.Until(b, w.name+" knows the advertisements", func() bool { return !advertise || w.rotation() == "m1 m2 m3" })
 			}
 			<-time.After(20 * time.Second) // until the members that joined are no longer new
 			for b.Loop() {
@@ -57,18 +57,18 @@ func BenchmarkOffers(b *testing.B) {
 	}
 }
 
-// BenchmarkOfferLatency measures the time from Advertise at a master until the handler of one worker is called, and
+// BenchmarkAdvertisementLatency measures the time from Advertise at a master until the handler of one worker is called, and
 // until all handlers are.
-func BenchmarkOfferLatency(b *testing.B) {
+func BenchmarkAdvertisementLatency(b *testing.B) {
 	for _, n := range []int{1, 20, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			masters, workers := offerings(b, new(meter), n)
+			masters, workers := startAdvertising(b, new(meter), n)
 			heard := make(chan bool, n)
 			masters[0].Advertise(serves())
 			for _, w := range workers {
-				wait.Until(b, w.name+" knows the offer", func() bool { return w.rotation() == "m1" })
+				wait.Until(b, w.name+" knows the advertisement", func() bool { return w.rotation() == "m1" })
 				w.mu.Lock()
-				w.offer = func() { heard <- w.rotation() == "m1" }
+				w.onStates = func() { heard <- w.rotation() == "m1" }
 				w.mu.Unlock()
 			}
 			var some, all []time.Duration
@@ -78,7 +78,7 @@ func BenchmarkOfferLatency(b *testing.B) {
 				masters[0].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 				for range workers {
 					if now := nettest.Receive(b, heard); now != healthy {
-						b.Fatal("a worker was told something else")
+						b.Fatal("a worker received another state")
 					}
 					some = append(some, time.Since(began))
 				}

@@ -30,8 +30,8 @@ func serves() advertisement.Advertisement {
 	return advertisement.Advertisement{Checks: map[string]bool{"apiserver": true}}
 }
 
-// offered returns the last state of another member that the handler received.
-func (m *member) offered(other string) (advertisement.MemberState, bool) {
+// lastState returns the last state of another member that the handler received.
+func (m *member) lastState(other string) (advertisement.MemberState, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.given) == 0 {
@@ -70,16 +70,16 @@ func within(t *testing.T, limit time.Duration, serving string, members ...*membe
 		wait.Until(t, m.name+" knows that these serve: "+serving, func() bool { return m.rotation() == serving })
 	}
 	if took := time.Since(began); took > limit {
-		t.Errorf("until all knew that %q serve took %v", serving, took)
+		t.Errorf("it took %[2]v until all knew that %[1]q serve", serving, took)
 	}
 }
 
-func TestOffersReachAll(t *testing.T) {
+func TestAdvertisementsReachAll(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
 		if all := c.members[0].MemberStates(); len(all) > 0 {
-			t.Fatalf("before anybody offers anything: %v", all)
+			t.Fatalf("before any advertisement: %v", all)
 		}
 		for _, m := range voters {
 			m.Advertise(serves())
@@ -91,7 +91,7 @@ func TestOffersReachAll(t *testing.T) {
 			for i, o := range m.MemberStates() {
 				want := append(slices.Clone(voters), observers[0])[i]
 				if o.Member != want.name || o.Address != want.home || o.Self != (want == m) || time.Since(o.Received) > time.Second {
-					t.Errorf("%s says %+v", m.name, o)
+					t.Errorf("%s reports %+v", m.name, o)
 				}
 			}
 		}
@@ -99,7 +99,7 @@ func TestOffersReachAll(t *testing.T) {
 		within(t, 5*time.Millisecond, "m1 m3 w1", c.members...)
 		voters[1].Advertise(advertisement.Advertisement{Draining: true, Checks: map[string]bool{"apiserver": true}})
 		for _, m := range c.members {
-			wait.Until(t, m.name+" knows that m2 drains", func() bool { o, _ := m.offered("m2"); return o.Advertisement.Draining })
+			wait.Until(t, m.name+" knows that m2 drains", func() bool { o, _ := m.lastState("m2"); return o.Advertisement.Draining })
 		}
 
 		for _, m := range c.members {
@@ -111,7 +111,7 @@ func TestOffersReachAll(t *testing.T) {
 		for _, m := range c.members {
 			m.mu.Lock()
 			if len(m.given) > 0 {
-				t.Errorf("%s was told of repetitions: %v", m.name, m.given)
+				t.Errorf("the handler of %s received repetitions: %v", m.name, m.given)
 			}
 			m.mu.Unlock()
 			if d := m.Status().Dropped; d.Malformed > 0 || d.Unsent > 0 {
@@ -121,7 +121,7 @@ func TestOffersReachAll(t *testing.T) {
 	})
 }
 
-func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
+func TestDeadMemberTimesOutAfterOneLease(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
@@ -132,8 +132,8 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 		rest := c.others(voters[0])
 		voters[0].crash()
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
-		if o, _ := observers[0].offered("m1"); !o.TimedOut || o.Left || !o.Advertisement.Checks["apiserver"] {
-			t.Errorf("of who has crashed: %+v", o)
+		if o, _ := observers[0].lastState("m1"); !o.TimedOut || o.Left || !o.Advertisement.Checks["apiserver"] {
+			t.Errorf("crashed member: %+v", o)
 		}
 		voters[0].apply(nil)
 		within(t, 300*time.Millisecond, "m1 m2 m3", rest...)
@@ -157,8 +157,8 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 			t.Errorf("leaving took %v", took)
 		}
 		within(t, 0, "m1 m3", c.others(voters[1])...)
-		if o, _ := observers[0].offered("m2"); !o.TimedOut || !o.Left {
-			t.Errorf("of who has left: %+v", o)
+		if o, _ := observers[0].lastState("m2"); !o.TimedOut || !o.Left {
+			t.Errorf("member that left: %+v", o)
 		}
 		if all := voters[1].MemberStates(); all != nil {
 			t.Errorf("without an election: %v", all)
@@ -168,7 +168,7 @@ func TestWhoIsGoneIsSilentAfterOneLease(t *testing.T) {
 	})
 }
 
-func TestWhoJoinsIsToldAtOnce(t *testing.T) {
+func TestJoiningMemberIsInformedAtOnce(t *testing.T) {
 	mixed(t, func(t *testing.T, _ *fabric.Fabric, c *cluster, voters, observers []*member) {
 		for _, m := range voters {
 			m.apply(nil)
@@ -183,7 +183,7 @@ func TestWhoJoinsIsToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestOffersHoldForTheLeaseInForce(t *testing.T) {
+func TestAdvertisementsHoldForTheLeaseInForce(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		for _, m := range c.members {
@@ -199,7 +199,7 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 			began := time.Now()
 			within(t, length+10*time.Millisecond, "m2 m3", c.members[1:]...)
 			if took := time.Since(began); took < length/2 {
-				t.Errorf("with leases of %v, it is silent after %v", length, took)
+				t.Errorf("with leases of %v, it times out after %v", length, took)
 			}
 			c.members[0].apply(nil)
 			within(t, 10*time.Second, "m1 m2 m3", c.members...)
@@ -207,8 +207,8 @@ func TestOffersHoldForTheLeaseInForce(t *testing.T) {
 	})
 }
 
-// TestOffersInABadNetwork loses half of all packets and reorders or duplicates others.
-func TestOffersInABadNetwork(t *testing.T) {
+// TestAdvertisementsInABadNetwork loses half of all packets and reorders or duplicates others.
+func TestAdvertisementsInABadNetwork(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, _ []*member) {
 		c.start()
 		c.met()
@@ -218,15 +218,15 @@ func TestOffersInABadNetwork(t *testing.T) {
 		for healthy := true; healthy || time.Now().Second() < 20; healthy = !healthy {
 			voters[0].Advertise(advertisement.Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 			for _, m := range c.members {
-				wait.Until(t, m.name+" knows it", func() bool { o, ok := m.offered("m1"); return ok && o.Advertisement.Checks["apiserver"] == healthy })
+				wait.Until(t, m.name+" knows it", func() bool { o, ok := m.lastState("m1"); return ok && o.Advertisement.Checks["apiserver"] == healthy })
 			}
 		}
 	})
 }
 
-// TestSlowHandlersKeepNobodyWaiting blocks the handler in events of leases and in advertisements. Neither waits for the
+// TestSlowHandlersDelayNoOthers blocks the handler in events of leases and in advertisements. Neither waits for the
 // other, and no other member waits.
-func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
+func TestSlowHandlersDelayNoOthers(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		holder := c.holder("vip")
@@ -241,7 +241,7 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 
 		first, slow := c.members[0], c.members[1]
 		slow.mu.Lock()
-		slow.offer = func() { time.Sleep(30 * time.Second) }
+		slow.onStates = func() { time.Sleep(30 * time.Second) }
 		slow.mu.Unlock()
 		for range 10 {
 			first.Advertise(advertisement.Advertisement{Draining: true})
@@ -252,14 +252,14 @@ func TestSlowHandlersKeepNobodyWaiting(t *testing.T) {
 		time.Sleep(time.Minute)
 		wait.Until(t, "the slow one knows, too", func() bool { return slow.rotation() == "m1 m2 m3" })
 		slow.mu.Lock()
-		slow.offer = nil
+		slow.onStates = nil
 		slow.mu.Unlock()
 	})
 }
 
-// TestEarlierReleasesAreToldNoOffers has a member of a release without advertisements: it receives only messages that
+// TestEarlierReleasesReceiveNoAdvertisements has a member of a release without advertisements: it receives only messages that
 // it understands, and takes part.
-func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
+func TestEarlierReleasesReceiveNoAdvertisements(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		config := c.members[2].config
 		c.members = c.members[:2]
@@ -272,7 +272,7 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		understood := 0
 		r := members.New(config.Self, a, func(b []byte) {
 			if understood++; len(b) == 0 || b[0] != 2 { // version of lease messages
-				t.Errorf("it is told %q", b)
+				t.Errorf("the handler received %q", b)
 			}
 		})
 		r.Configure(config.Members, nil)
@@ -303,12 +303,12 @@ func TestEarlierReleasesAreToldNoOffers(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if understood == 0 {
-			t.Error("it is told nothing")
+			t.Error("it receives nothing")
 		}
 	})
 }
 
-func TestNonsenseOffersAreCounted(t *testing.T) {
+func TestInvalidAdvertisementsAreCounted(t *testing.T) {
 	virtually(t, 2, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		c.met()
@@ -340,13 +340,13 @@ func TestNonsenseOffersAreCounted(t *testing.T) {
 			t.Errorf("%+v became %+v; %q serves", before, after, second.rotation())
 		}
 		if n := second.log.count("an advertisement is truncated"); n != 1 {
-			t.Errorf("the log says so %d times", n)
+			t.Errorf("logged %d times", n)
 		}
 	})
 }
 
-// TestOffersOverSockets uses real sockets and floods a recipient.
-func TestOffersOverSockets(t *testing.T) {
+// TestAdvertisementsOverSockets uses real sockets and floods a recipient.
+func TestAdvertisementsOverSockets(t *testing.T) {
 	t.Parallel()
 	ipv4 := nettest.Loopback(4)
 	for name, at := range map[string][]netip.AddrPort{"IPv4": ipv4, "IPv6": free(t, 4)} {
@@ -378,7 +378,7 @@ func TestOffersOverSockets(t *testing.T) {
 			if err := c.members[1].Close(); err != nil {
 				t.Fatal(err)
 			}
-			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.offered("m2"); return o.TimedOut && o.Left })
+			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.lastState("m2"); return o.TimedOut && o.Left })
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-func TestHandlerLearnsWhoIsAlive(t *testing.T) {
+func TestHandlerReceivesLiveMembers(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		if alive := c.members[0].allAlive(); alive != nil {
 			t.Fatalf("%v are alive before there is a configuration", alive)

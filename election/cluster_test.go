@@ -38,13 +38,13 @@ type member struct {
 	config *Config
 	log    *book
 
-	mu    sync.Mutex
-	held  map[string]lease.Granted
-	story []string // delivered events, without renewals
-	seen  []string // members alive by the last event
-	on    func(event lease.Event)
-	given [][]advertisement.MemberState // each list of member states delivered
-	offer func()                        // called on each delivery
+	mu       sync.Mutex
+	held     map[string]lease.Granted
+	story    []string // delivered events, without renewals
+	seen     []string // members alive by the last event
+	on       func(event lease.Event)
+	given    [][]advertisement.MemberState // each list of member states delivered
+	onStates func()                        // called on each delivery
 }
 
 // newCluster returns a cluster at these addresses that does not run yet. It is closed when the test ends.
@@ -223,10 +223,10 @@ func (m *member) AliveChanged(alive []string) {
 func (m *member) MemberStatesChanged(all []advertisement.MemberState) {
 	m.mu.Lock()
 	m.given = append(m.given, all)
-	offered := m.offer
+	onStates := m.onStates
 	m.mu.Unlock()
-	if offered != nil {
-		offered()
+	if onStates != nil {
+		onStates()
 	}
 }
 

@@ -88,20 +88,20 @@ func TestFlood(t *testing.T) {
 
 	for _, m := range c.members {
 		if told := m.told(); len(told) > 0 {
-			t.Errorf("%s was told %v", m.name, told)
+			t.Errorf("the handler of %s received %v", m.name, told)
 		}
 	}
 	if after := heap(); after > before+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, after)
 	}
 	if a, b := holder.log.count("source="+at[3].Addr().String()), holder.log.count("cannot be decrypted"); a != 1 || b != 1 {
-		t.Errorf("named the stranger %d times and the wrong key %d times", a, b)
+		t.Errorf("logged the unknown source %d times and the wrong key %d times", a, b)
 	}
 }
 
-// TestPausedHolderLearnsItFirst pauses a member for longer than its lease. It learns of the loss before it handles
+// TestPausedHolderLearnsOfLossFirst pauses a member for longer than its lease. It learns of the loss before it handles
 // waiting messages.
-func TestPausedHolderLearnsItFirst(t *testing.T) {
+func TestPausedHolderLearnsOfLossFirst(t *testing.T) {
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	c.start("vip")
 	first := c.holder("vip")
@@ -124,7 +124,7 @@ func TestPausedHolderLearnsItFirst(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if _, ok := events[0].(lease.Lost); !ok {
-		t.Errorf("it first learnt %+v", events[0])
+		t.Errorf("its first state is %+v", events[0])
 	}
 	c.holder("vip", second)
 }
@@ -167,6 +167,6 @@ func TestFloodOfConnections(t *testing.T) {
 	stop()
 	flooders.Wait()
 	if told := holder.told(); len(told) > 0 || !holder.holds("vip") {
-		t.Errorf("the holder was told %v", told)
+		t.Errorf("the holder received %v", told)
 	}
 }

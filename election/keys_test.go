@@ -50,7 +50,7 @@ func TestExposed(t *testing.T) {
 			t.Errorf("mode %04o: %q", mode, said)
 		}
 		if want && !strings.Contains(said, fmt.Sprintf("%04o", mode)) {
-			t.Errorf("mode %04o is not named: %q", mode, said)
+			t.Errorf("mode %04o is not reported: %q", mode, said)
 		}
 	}
 	if said := election.Exposed(filepath.Join(dir, "none")); said != "" {

@@ -118,7 +118,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 	for _, m := range c.members {
 		if told := m.told(); len(told) > 0 {
-			t.Errorf("%s was told %v", m.name, told)
+			t.Errorf("the handler of %s received %v", m.name, told)
 		}
 		if d := m.Status().Dropped; d.Unreadable > 0 {
 			t.Errorf("%s could not read %d messages", m.name, d.Unreadable)
@@ -126,7 +126,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
+func TestWrongKeyIsLoggedAndRejected(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	wrong := c.members[2]
@@ -136,22 +136,22 @@ func TestWrongKeyIsNamedAndKeptOut(t *testing.T) {
 	c.holder("vip", good...)
 	c.met(good...)
 	for _, m := range good {
-		wait.Until(t, m.name+" has received much that it cannot read", func() bool { return m.Status().Dropped.Unreadable > 15 })
+		wait.Until(t, m.name+" has received many unreadable messages", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be decrypted"); n != 1 || m.log.count("member=m3") != 1 {
-			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
+			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		if m.alive("m3") {
 			t.Errorf("m3 is alive to %s", m.name)
 		}
 	}
 	if wrong.holds("vip") {
-		t.Error("the one with the wrong key holds the lease")
+		t.Error("the member with the wrong key holds the lease")
 	}
 	wrong.apply(func(config *Config) { config.Keys = [][]byte{key(1)} })
 	c.met()
 }
 
-func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
+func TestMissingKeyIsLoggedAndRejected(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
 	open := c.members[2]
@@ -163,7 +163,7 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	for i, m := range c.members {
 		wait.Until(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
 		if n := m.log.count("cannot be decrypted"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
-			t.Errorf("%s says it %d times:\n%v", m.name, n, m.log)
+			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 	}
 	if n := open.log.count("NOT ENCRYPTED"); n != 1 {
@@ -171,32 +171,32 @@ func TestNoKeyIsNamedAndKeptOut(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNamedAndKeptOut(t *testing.T) {
+func TestUnknownSourcesAreLoggedAndRejected(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(4)
 	c := newCluster(t, transport.Listen, at[:3], func(config *Config) { config.Keys, config.Insecure = nil, true })
-	stranger := c.add(c.members[0].config.clone())
-	stranger.name, stranger.config.Self = "m4", "m4"
-	stranger.config.Members["m4"] = at[3]
+	unknown := c.add(c.members[0].config.clone())
+	unknown.name, unknown.config.Self = "m4", "m4"
+	unknown.config.Members["m4"] = at[3]
 	members := c.members[:3]
 	c.start("vip")
 	c.holder("vip", members...)
 	c.met(members...)
 	for _, m := range members {
-		wait.Until(t, m.name+" has heard of the stranger", func() bool { return m.Status().Dropped.Unknown > 20 })
+		wait.Until(t, m.name+" has counted the unknown source", func() bool { return m.Status().Dropped.Unknown > 20 })
 		if n := m.log.count("source=" + at[3].Addr().String()); n != 1 {
-			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
+			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		if len(m.Status().Members) != 3 {
 			t.Errorf("%s has members %v", m.name, m.Status().Members)
 		}
 	}
-	if stranger.holds("vip") {
-		t.Error("the stranger holds the lease")
+	if unknown.holds("vip") {
+		t.Error("the unknown node holds the lease")
 	}
 }
 
-func TestImpostorIsNamedAndKeptOut(t *testing.T) {
+func TestImpostorIsLoggedAndRejected(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(3)
 	c := newCluster(t, transport.Listen, at, nil)
@@ -211,9 +211,9 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	c.start("vip")
 	c.holder("vip", good...)
 	for _, m := range good {
-		wait.Until(t, m.name+" has heard of the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
+		wait.Until(t, m.name+" has counted the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
 		if n := m.log.count("node=m9"); n != 1 {
-			t.Errorf("%s names it %d times:\n%v", m.name, n, m.log)
+			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		for _, node := range m.node.network.list.Members() {
 			if node.Name == "m9" {
@@ -226,8 +226,8 @@ func TestImpostorIsNamedAndKeptOut(t *testing.T) {
 	}
 }
 
-// TestAnotherNodesFileIsNamed gives a node the file of another node, with that node's name and address.
-func TestAnotherNodesFileIsNamed(t *testing.T) {
+// TestAnotherNodesFileIsReported gives a node the file of another node, with that node's name and address.
+func TestAnotherNodesFileIsReported(t *testing.T) {
 	t.Parallel()
 	at := nettest.Loopback(3)
 	at[0] = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), at[0].Port()) // an address of no node
@@ -239,19 +239,19 @@ func TestAnotherNodesFileIsNamed(t *testing.T) {
 		`set nodeName if the file is another node's, else correct the address in election`
 	wait.Until(t, "the log says it", func() bool { return wrong.log.count("takes no part") > 0 })
 	if n := wrong.log.count(reason); n != 1 {
-		t.Errorf("it says so %d times:\n%v", n, wrong.log)
+		t.Errorf("logged %d times:\n%v", n, wrong.log)
 	}
 	if got := wrong.Status().Lease.Problem; got != strings.ReplaceAll(reason, `\"`, `"`) {
 		t.Errorf("status says %q", got)
 	}
 	for _, m := range good {
 		if got := m.Status().Lease.Problem; got != "" {
-			t.Errorf("status of %s says %q", m.name, got)
+			t.Errorf("status of %s reports %q", m.name, got)
 		}
 	}
 }
 
-func TestWhatCannotChange(t *testing.T) {
+func TestUnchangeableSettings(t *testing.T) {
 	at := nettest.Loopback(4)
 	c := newCluster(t, transport.Listen, at[:3], nil)
 	c.start("vip")

@@ -164,18 +164,18 @@ func (n *node) rememberMembers() {
 	if file == "" || votes {
 		return
 	}
-	offering := make(map[string]netip.AddrPort)
+	advertising := make(map[string]netip.AddrPort)
 	for _, o := range n.exchange.List() {
-		if !o.Self && !o.Left && len(offering) < members.MaxRemembered {
-			offering[o.Member] = o.Address
+		if !o.Self && !o.Left && len(advertising) < members.MaxRemembered {
+			advertising[o.Member] = o.Address
 		}
 	}
-	if len(offering) == 0 || maps.Equal(offering, n.written) {
+	if len(advertising) == 0 || maps.Equal(advertising, n.written) {
 		return
 	}
-	if err := members.WriteRemembered(file, offering); err != nil {
+	if err := members.WriteRemembered(file, advertising); err != nil {
 		n.network.Warn("the next start will know only the configured members: " + err.Error())
 		return
 	}
-	n.written = offering
+	n.written = advertising
 }

@@ -44,7 +44,7 @@ func TestObserversJoinAndHold(t *testing.T) {
 			wait.Until(t, m.name+" knows the hardware of w1", func() bool { return len(m.Hardware()["w1"]) == 1 })
 			for _, s := range m.Status().Members {
 				if s.Voter != strings.HasPrefix(s.Name, "m") || !s.Alive || s.Problem != "" || s.Address != c.members[slices.Index(all, s.Name)].home {
-					t.Errorf("%s says %+v", m.name, s)
+					t.Errorf("%s reports %+v", m.name, s)
 				}
 			}
 		}
@@ -54,11 +54,11 @@ func TestObserversJoinAndHold(t *testing.T) {
 		c.holder("vip", observers[0])
 		time.Sleep(5 * time.Second)
 		if told := observers[0].told(); len(told) != 1 {
-			t.Fatalf("the holder was told %v", told)
+			t.Fatalf("the holder received %v", told)
 		}
 		for _, g := range observers {
 			if s := g.Lease("vip"); s.Holder != "w1" {
-				t.Errorf("%s says %+v", g.name, s)
+				t.Errorf("%s reports %+v", g.name, s)
 			}
 		}
 
@@ -101,7 +101,7 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 		restarted := time.Now()
 		c.holder("vip", observers...)
 		if took := time.Since(restarted); took > 5*time.Second {
-			t.Errorf("nobody held the lease for %v", took)
+			t.Errorf("no member held the lease for %v", took)
 		}
 		c.met()
 	})
@@ -126,7 +126,7 @@ func TestObserversInAPartition(t *testing.T) {
 		first.told()
 		time.Sleep(time.Minute)
 		if told := first.told(); len(told) > 0 || !first.holds("vip") {
-			t.Errorf("that observers do not hear each other moved the lease: %v", told)
+			t.Errorf("the partition between observers moved the lease: %v", told)
 		}
 		for _, m := range voters {
 			f.Part(first.home, m.home, true)
@@ -176,7 +176,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 			t.Errorf("the lease moved: %v %+v", told, w.Lease("vip"))
 		}
 		if err := w.Apply(&Config{Self: "w1", Settings: electorate.Settings{Members: w.config.Members, Keys: w.config.Keys, Lease: w.config.Lease}}); err != nil {
-			t.Errorf("it does not stay where it is: %v", err)
+			t.Errorf("it does not keep its address: %v", err)
 		}
 	})
 }

@@ -64,12 +64,12 @@ func TestMembersJoin(t *testing.T) {
 		c.voters("m1", "m2", "m3", "m4", "m5")
 		c.met()
 		if told := m[0].told(); len(told) != 1 {
-			t.Errorf("the holder, to which nothing has happened, was told %v", told)
+			t.Errorf("the undisturbed holder received %v", told)
 		}
 		for _, voter := range m {
 			s := voter.Status()
 			if s.Lease.Problem != "" || s.Lease.Lag != "" || len(s.Members) != 5 {
-				t.Errorf("%s says %+v", voter.name, s)
+				t.Errorf("%s reports %+v", voter.name, s)
 			}
 		}
 		m[0].crash()
@@ -115,13 +115,13 @@ func TestRemoval(t *testing.T) {
 		enter(m...)
 		c.voters("m1", "m2", "m3")
 		m[2].crash()
-		wait.Until(t, "m3 is silent", func() bool { return !m[0].alive("m3") })
+		wait.Until(t, "m3 has timed out", func() bool { return !m[0].alive("m3") })
 		if err := m[0].Remove(t.Context(), "m3"); err != nil {
 			t.Fatal(err)
 		}
 		c.voters("m1", "m2")
 		m[1].crash()
-		wait.Until(t, "m2 is silent", func() bool { return !m[0].alive("m2") })
+		wait.Until(t, "m2 has timed out", func() bool { return !m[0].alive("m2") })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: check with herald status that a majority of them is heard") {
@@ -142,7 +142,7 @@ func TestBootstrappedApart(t *testing.T) {
 		}
 		f.Part(m[0].home, m[1].home, false)
 		for i, voter := range m {
-			wait.Until(t, voter.name+" says that the other is of another cluster", func() bool {
+			wait.Until(t, voter.name+" reports that the other belongs to another cluster", func() bool {
 				return slices.ContainsFunc(voter.Status().Members, func(s Member) bool {
 					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, begun independently, with ")
 				})
@@ -185,7 +185,7 @@ func listAndJoin(t *testing.T, listed bool) {
 			c.voters("m1", "m2", "m3")
 			for _, voter := range m {
 				if s := voter.Status(); !slices.Equal(s.Lease.Active.Members, before) || s.Change() != "" {
-					t.Errorf("%s has %v, and is to change %s", voter.name, s.Lease.Active, s.Change())
+					t.Errorf("%s has %v and the pending change %q", voter.name, s.Lease.Active, s.Change())
 				}
 			}
 		}
@@ -228,16 +228,16 @@ func TestIslandsMeet(t *testing.T) {
 	})
 }
 
-// TestReplacedVoterIsTold checks that the status distinguishes a reinstalled member with failing checks from the voter
+// TestReplacedVoterIsReported checks that the status distinguishes a reinstalled member with failing checks from the voter
 // that its node was before.
-func TestReplacedVoterIsTold(t *testing.T) {
+func TestReplacedVoterIsReported(t *testing.T) {
 	openly(t, 4, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members
 		enter(m[:3]...)
 		m[3].apply(func(c *Config) { c.Observer = true })
 		c.voters("m1", "m2", "m3")
 		m[2].crash()
-		wait.Until(t, "m3 is silent", func() bool { return !m[0].alive("m3") })
+		wait.Until(t, "m3 has timed out", func() bool { return !m[0].alive("m3") })
 		m[2].StepDown("vip") // its checks fail
 		m[2].apply(func(c *Config) { _ = os.Remove(c.State) })
 		c.met()
@@ -248,7 +248,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 				if s.Name == "m3" && s.Voter {
 					before++
 					if s.Alive || s.Self || !strings.HasPrefix(s.Problem, "its node is now another member") {
-						t.Errorf("%s says %+v", voter.name, s)
+						t.Errorf("%s reports %+v", voter.name, s)
 					}
 				}
 			}
@@ -257,7 +257,7 @@ func TestReplacedVoterIsTold(t *testing.T) {
 			}
 		}
 		if n := strings.Count(m[0].log.String(), "a member has left or cannot be reached"); n > 2 {
-			t.Errorf("m1 said %d times that a member has left", n)
+			t.Errorf("m1 logged %d times that a member has left", n)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-func TestStatusLogTellsChangesOnce(t *testing.T) {
+func TestStatusLogReportsChangesOnce(t *testing.T) {
 	var log book
 	b := newStatusLog(log.logger())
 	three := &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-func TestChangeNamesWhatAndWho(t *testing.T) {
+func TestChangeDescribesChangeAndMembers(t *testing.T) {
 	three := electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: 600 * time.Millisecond}
 	longer, four := three, three
 	longer.Duration, longer.Quorum = time.Second, electorate.None
@@ -35,6 +35,6 @@ func TestChangeNamesWhatAndWho(t *testing.T) {
 	}
 	waits := Member{MemberStatus: lease.MemberStatus{Name: "m3", Member: "m3", Desired: longer.Digest(), Voter: true}}
 	if status(nil).Ahead(waits) == "" || status(&longer).Ahead(waits) != "" || status(nil).Ahead(Member{MemberStatus: behind}) != "" {
-		t.Error("only who waits for what this node was not given is ahead")
+		t.Error("a member without a different configuration is ahead")
 	}
 }

@@ -69,16 +69,16 @@ func TestOneHolds(t *testing.T) {
 		c.met()
 		time.Sleep(10 * time.Second)
 		if told := holder.told(); len(told) != 1 || !holder.holds("vip") {
-			t.Fatalf("the holder was told %v", told)
+			t.Fatalf("the holder received %v", told)
 		}
 		for _, m := range c.members {
 			s := m.Status()
 			i := slices.IndexFunc(s.Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" })
 			if i < 0 || s.Lease.Leases[i].Holder != holder.name || s.Lease.Leases[i].Epoch == 0 {
-				t.Errorf("%s says %+v", m.name, s.Lease.Leases)
+				t.Errorf("%s reports %+v", m.name, s.Lease.Leases)
 			}
 			if !s.Running || !s.Encrypted || s.Address != m.home || len(s.Members) != 3 {
-				t.Errorf("%s says %+v", m.name, s)
+				t.Errorf("%s reports %+v", m.name, s)
 			}
 			if s.Dropped.Ignored = 0; s.Dropped != (Dropped{}) { // the first messages overtake each other
 				t.Errorf("%s dropped %+v", m.name, s.Dropped)
@@ -87,7 +87,7 @@ func TestOneHolds(t *testing.T) {
 	})
 }
 
-func TestResignHandsOver(t *testing.T) {
+func TestStepDownHandsOver(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		c.start("vip")
@@ -109,7 +109,7 @@ func TestResignHandsOver(t *testing.T) {
 		f.Sent = nil
 		f.Unlock()
 		if n < 2 {
-			t.Fatalf("%d messages were sent before Resign returned", n)
+			t.Fatalf("%d messages were sent before StepDown returned", n)
 		}
 		steppedDown := time.Now()
 		c.holder("vip", c.others(first)...)
@@ -117,7 +117,7 @@ func TestResignHandsOver(t *testing.T) {
 			t.Fatalf("handing over took %v", took)
 		}
 		if told := first.told(); len(told) != 1 {
-			t.Fatalf("it was told of what it has done itself: %v", told)
+			t.Fatalf("it received events of its own StepDown: %v", told)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestSlowHandlerLosesNothing(t *testing.T) {
 		}
 		for _, m := range c.others(holder) {
 			if told := m.told(); len(told) > 0 {
-				t.Fatalf("%s was told %v", m.name, told)
+				t.Fatalf("the handler of %s received %v", m.name, told)
 			}
 		}
 		holder.react(nil)
@@ -179,7 +179,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		second := c.holder("vip", c.others(first)...)
 		wait.Until(t, "the holder is not alive to the others any more", func() bool { return !second.alive(first.name) })
 		if told := first.told(); len(told) != 2 || told[1] != "lost vip" {
-			t.Fatalf("the first was told %v", told)
+			t.Fatalf("the first received %v", told)
 		}
 		time.Sleep(2 * time.Minute) // by now, memberlist has given up on the others
 		for _, m := range c.others(first) {
@@ -188,15 +188,15 @@ func TestPartitionAndHealing(t *testing.T) {
 		c.met()
 		time.Sleep(10 * time.Second)
 		if told := second.told(); len(told) != 1 {
-			t.Fatalf("the holder was told %v when the partition healed", told)
+			t.Fatalf("the holder received %v when the partition healed", told)
 		}
 		if n := second.log.count("member has left"); n != 1 {
-			t.Fatalf("said %d times that the first is gone", n)
+			t.Fatalf("logged %d times that the first is gone", n)
 		}
 	})
 }
 
-func TestUDPThatDoesNotGetThroughIsNamedOnce(t *testing.T) {
+func TestBlockedUDPIsReportedOnce(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		first, second := c.members[0], c.members[1]
@@ -284,12 +284,12 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 			first.told()
 			second.told()
 			f.Part(first.home, second.home, false)
-			wait.Until(t, "one has given way", func() bool { return len(c.holders("vip")) == 1 })
+			wait.Until(t, "one has stepped down", func() bool { return len(c.holders("vip")) == 1 })
 			c.met()
 			time.Sleep(10 * time.Second)
 			c.holder("vip")
 			if told := append(first.told(), second.told()...); len(told) != 1 || told[0] != "lost vip" {
-				t.Fatalf("when they met again the two were told %v, want one to lose the lease once", told)
+				t.Fatalf("after the partition, the two received %v, want one loss", told)
 			}
 		}
 		if n := first.log.count("quorum is none"); n != 1 {
@@ -313,7 +313,7 @@ func TestCloseReleases(t *testing.T) {
 			t.Fatalf("closing took %v", took)
 		}
 		if told := first.told(); len(told) != 1 || told[0] != "lost vip" {
-			t.Fatalf("the handler was told %v", told)
+			t.Fatalf("the handler received %v", told)
 		}
 		c.holder("vip", c.others(first)...)
 		if took := time.Since(at); took > 500*time.Millisecond {
@@ -323,7 +323,7 @@ func TestCloseReleases(t *testing.T) {
 			wait.Until(t, "the others know that it has left", func() bool { return !m.alive(first.name) })
 		}
 		if err := first.Apply(first.config); !errors.Is(err, ErrClosed) {
-			t.Fatalf("closed, and yet: %v", err)
+			t.Fatalf("after Close: %v", err)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestMembersChangeOneByOne(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for _, m := range c.members {
 			if told := m.told(); len(told) > 0 {
-				t.Errorf("%s was told %v while a member was added", m.name, told)
+				t.Errorf("the handler of %s received %v while a member was added", m.name, told)
 			}
 			s := m.Status()
 			if len(s.Members) != 4 || s.Lease.Active == nil || len(s.Lease.Active.Members) != 4 || s.Lease.Problem != "" {
@@ -80,9 +80,9 @@ func TestMembersChangeOneByOne(t *testing.T) {
 	})
 }
 
-// TestOddFileIsNamed checks that a member with a different file adopts the electorate of the others, and that both
+// TestDifferentFileIsReported checks that a member with a different file adopts the electorate of the others, and that both
 // sides report the difference.
-func TestOddFileIsNamed(t *testing.T) {
+func TestDifferentFileIsReported(t *testing.T) {
 	virtually(t, 5, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		odd, good := c.members[2], c.members[:2]
 		elect(c.members[:3]...)
@@ -94,11 +94,11 @@ func TestOddFileIsNamed(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for _, m := range good {
 			if s := m.Status(); len(s.Members) != 3 || s.Ahead(s.Members[2]) == "" || s.Ahead(s.Members[1]) != "" || s.Change() != "" {
-				t.Errorf("%s says %+v", m.name, s.Members)
+				t.Errorf("%s reports %+v", m.name, s.Members)
 			}
 		}
 		if s := odd.Status(); s.Lease.Number != 1 || s.Change() != "to members m1, m2, m3, m4, m5, once all of its members have it: not yet m1, m2, m4, m5" {
-			t.Errorf("the odd one says %q of %+v", s.Change(), s.Lease)
+			t.Errorf("the member with the different file reports %q of %+v", s.Change(), s.Lease)
 		}
 	})
 }
@@ -138,22 +138,22 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		c.holder("vip", c.others(holder)...)
 		time.Sleep(5 * time.Second)
 		if s := holder.Status(); !strings.Contains(s.Lease.Problem, "cannot be written to disk") {
-			t.Errorf("%s says %q", holder.name, s.Lease.Problem)
+			t.Errorf("%s reports %q", holder.name, s.Lease.Problem)
 		}
 		if err := os.Remove(filepath.Join(dir, holder.name)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		if s := holder.Status(); s.Lease.Problem != "" || s.Lease.Number != 3 {
-			t.Errorf("with a disk again, %s says %+v", holder.name, s.Lease)
+			t.Errorf("with a disk again, %s reports %+v", holder.name, s.Lease)
 		}
 		c.holder("vip")
 	})
 }
 
-// TestHoldsNothingByWhatMayBeForgotten checks that a member that cannot store its votes holds no lease by them, even as
+// TestUnsavedVotesGrantNothing checks that a member that cannot store its votes holds no lease by them, even as
 // the only voter.
-func TestHoldsNothingByWhatMayBeForgotten(t *testing.T) {
+func TestUnsavedVotesGrantNothing(t *testing.T) {
 	dir := t.TempDir()
 	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
@@ -167,7 +167,7 @@ func TestHoldsNothingByWhatMayBeForgotten(t *testing.T) {
 		holder.apply(func(config *Config) { config.Lease = 2 * config.Lease })
 		time.Sleep(10 * time.Second)
 		if s := holder.Status(); holder.holds("vip") || !strings.Contains(s.Lease.Problem, "cannot be written to disk") {
-			t.Errorf("it holds the lease: %t, and says %q", holder.holds("vip"), s.Lease.Problem)
+			t.Errorf("it holds the lease: %t, and reports %q", holder.holds("vip"), s.Lease.Problem)
 		}
 	})
 }
@@ -192,7 +192,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 		}
 		_, err := readState(file)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove "+file+"; ") {
-			t.Errorf("%s: %v, want %q and what to do", text, err, want)
+			t.Errorf("%s: %v, want %q and a cure", text, err, want)
 		}
 	}
 	if err := os.WriteFile(file, []byte("{"+good+"}"), 0o600); err != nil {
@@ -203,12 +203,12 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 	}
 }
 
-// TestStrangerIsNotHeard checks that a message without a sender address is not taken for a member's.
-func TestStrangerIsNotHeard(t *testing.T) {
+// TestMessageWithoutAddressIsIgnored checks that a message without a sender address is not taken for a member's.
+func TestMessageWithoutAddressIsIgnored(t *testing.T) {
 	virtually(t, 1, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
 		m := c.members[0]
-		for _, from := range []string{"stranger", "stranger@", "m1", "m1@192.0.2.99:1"} {
+		for _, from := range []string{"unknown", "unknown@", "m1", "m1@192.0.2.99:1"} {
 			b, err := (&message.Message{From: from, Incarnation: 1, Receiver: message.Identity(electorate.Member(m.name, m.home, ""), 0), Sequence: 1}).AppendBinary(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -221,8 +221,8 @@ func TestStrangerIsNotHeard(t *testing.T) {
 	})
 }
 
-// TestFullDiskIsNotPressed checks that a full disk is retried once per second and no temporary file stays behind.
-func TestFullDiskIsNotPressed(t *testing.T) {
+// TestFullDiskIsRetriedSeldom checks that a full disk is retried once per second and no temporary file stays behind.
+func TestFullDiskIsRetriedSeldom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		if err := os.MkdirAll(filepath.Join(dir, "electorate.new"), 0o700); err != nil { // not writable
@@ -234,7 +234,7 @@ func TestFullDiskIsNotPressed(t *testing.T) {
 		tried := time.Now()
 		m.node.mu.Lock()
 		if again := m.node.saveAt; m.node.mute == "" || again.Before(tried) || again.Sub(tried) > saveAgain {
-			t.Errorf("says %q, tries again at %v, now it is %v", m.node.mute, again, tried)
+			t.Errorf("reports %q, retries at %v, now it is %v", m.node.mute, again, tried)
 		}
 		m.node.mu.Unlock()
 		if err := os.Remove(filepath.Join(dir, "electorate.new")); err != nil {
@@ -244,7 +244,7 @@ func TestFullDiskIsNotPressed(t *testing.T) {
 			m.node.step(nil)
 		}
 		if s := m.Status(); s.Lease.Problem == "" {
-			t.Error("it was tried before its time")
+			t.Error("it was retried too early")
 		}
 		time.Sleep(saveAgain)
 		c.holder("vip")
@@ -254,9 +254,9 @@ func TestFullDiskIsNotPressed(t *testing.T) {
 	})
 }
 
-// TestMemberElsewhereIsAnother gives m3 another address in the file of m2, and runs a member at both. Each has a
+// TestMemberElsewhereIsDifferent gives m3 another address in the file of m2, and runs a member at both. Each has a
 // majority by its own file, but only one has a vote.
-func TestMemberElsewhereIsAnother(t *testing.T) {
+func TestMemberElsewhereIsDifferent(t *testing.T) {
 	virtually(t, 4, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		defer c.watch("vip")()
 		m1, m2, old, moved := c.members[0], c.members[1], c.members[2], c.members[3]
@@ -281,7 +281,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		c.holder("vip", m1, old)
 		if s := moved.Status(); moved.holds("vip") || m2.holds("vip") || s.Lease.Number > 1 {
-			t.Errorf("the new m3 says %+v", s)
+			t.Errorf("the new m3 reports %+v", s)
 		}
 
 		f.Part(m1.home, m2.home, false)
@@ -293,7 +293,7 @@ func TestMemberElsewhereIsAnother(t *testing.T) {
 		c.holder("vip")
 		for _, m := range c.members {
 			if s := m.Status(); s.Lease.Number != 3 || voters(s) != 3 || s.Change() != "" {
-				t.Errorf("%s says %+v", m.name, s.Lease)
+				t.Errorf("%s reports %+v", m.name, s.Lease)
 			}
 		}
 	})
@@ -335,7 +335,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if told := holder.told(); len(told) != 1 {
-			t.Fatalf("the holder was told %v", told)
+			t.Fatalf("the holder received %v", told)
 		}
 		c.members[2].apply(nil)
 		time.Sleep(10 * time.Second)
@@ -343,10 +343,10 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 			if s := m.Status(); voters(s) != 3 || s.Lease.Desired != nil {
 				t.Errorf("%s is in the election %+v", m.name, s.Lease)
 			}
-			wait.Until(t, "the one that left is heard no more", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })
+			wait.Until(t, "the former member is no longer admitted", func() bool { return m.Status().Members[0].Alive && len(m.heard()) == 3 })
 		}
 		if told := holder.told(); len(told) != 0 {
-			t.Fatalf("the holder was told %v", told)
+			t.Fatalf("the holder received %v", told)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		again := c.master("m2", 50, m3, m4, m5) // the name of m2 at another address
 		within(t, time.Second, "m2 m3 m4 m5", workers...)
-		if o, _ := workers[0].offered("m2"); o.Address != again.home {
+		if o, _ := workers[0].lastState("m2"); o.Address != again.home {
 			t.Errorf("m2 is at %v", o.Address)
 		}
 		for _, w := range workers {
@@ -150,7 +150,7 @@ func TestWorkerRemembersMasters(t *testing.T) {
 		within(t, time.Second, "m4 m5 m6", w)
 		time.Sleep(10 * time.Second)
 		if all := forgetful.MemberStates(); len(all) > 0 {
-			t.Errorf("who remembers nobody knows %v", all)
+			t.Errorf("without remembered members, it knows %v", all)
 		}
 		if members, err := members.ReadRemembered(file); err != nil || len(members) != 3 || members["m6"] != now[2].home {
 			t.Errorf("it remembers %v, %v", members, err)

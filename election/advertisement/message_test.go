@@ -11,10 +11,10 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-func TestOfferMessages(t *testing.T) {
+func TestMessages(t *testing.T) {
 	for name, m := range map[string]message{
-		"question": {From: "w1", Challenge: 1 << 63},
-		"nothing":  {From: "m1", Run: 1, Advertisement: Advertisement{Checks: map[string]bool{}}},
+		"challenge": {From: "w1", Challenge: 1 << 63},
+		"nothing":   {From: "m1", Run: 1, Advertisement: Advertisement{Checks: map[string]bool{}}},
 		"all": {From: strings.Repeat("m", 255), Run: 1<<64 - 1, Sequence: 1<<64 - 1, Response: 7, Hold: maxHold, Left: true, Peers: []uint32{0, 1<<32 - 1},
 			Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false, strings.Repeat("x", maxCheckName): true}}},
 		"passes on": {From: "m1", Run: 1, Advertisement: Advertisement{Passing: true, Checks: map[string]bool{}}},
@@ -26,7 +26,7 @@ func TestOfferMessages(t *testing.T) {
 		}
 		for i := range b {
 			if m, err := parse(b[:i]); err == nil {
-				t.Errorf("%s: the first %d bytes are taken as %+v", name, i, m)
+				t.Errorf("%s: the first %d bytes are parsed as %+v", name, i, m)
 			}
 		}
 		if got, err := parse(append(b, "of a later release"...)); err != nil || !reflect.DeepEqual(got, m) {
@@ -39,7 +39,7 @@ func TestOfferMessages(t *testing.T) {
 	}
 }
 
-func TestOfferMessagesAreBounded(t *testing.T) {
+func TestMessageLimits(t *testing.T) {
 	many, long := make(map[string]bool), make(map[string]bool)
 	for i := range 100 {
 		many[fmt.Sprintf("c%02d", i)] = true
@@ -62,9 +62,9 @@ func TestOfferMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestOffersOfConfigurationsFit checks that the advertisement of every valid configuration with last-resort VIPs fits
+// TestAdvertisementsOfValidConfigurationsFit checks that the advertisement of every valid configuration with last-resort VIPs fits
 // into a message.
-func TestOffersOfConfigurationsFit(t *testing.T) {
+func TestAdvertisementsOfValidConfigurationsFit(t *testing.T) {
 	for name, test := range map[string]struct {
 		checks, length, last int // number of checks, and lengths of their names
 		fits                 bool
@@ -76,7 +76,7 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 	} {
 		file := "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nelection: {insecure: true, members: {m1: \"10.0.1.1:7946\"}}\n" +
 			"vips: [{name: control-plane, addresses: [10.0.1.100], announce: arp, whenAllFail: keep, checks: [0" + strings.Repeat("x", test.length-1) + "]}]\nchecks:\n"
-		offer := Advertisement{Checks: map[string]bool{config.AdvertisedVIP + "control-plane": true}}
+		a := Advertisement{Checks: map[string]bool{config.AdvertisedVIP + "control-plane": true}}
 		for i := range test.checks {
 			length := test.length
 			if i == test.checks-1 {
@@ -84,18 +84,18 @@ func TestOffersOfConfigurationsFit(t *testing.T) {
 			}
 			check := fmt.Sprint(i)
 			check += strings.Repeat("x", length-len(check))
-			offer.Checks[check] = true
+			a.Checks[check] = true
 			file += fmt.Sprintf("- {name: %s, tcp: {address: \"127.0.0.1:6443\"}}\n", check)
 		}
 		_, err := config.Parse("herald.yaml", []byte(file))
-		_, omitted := message{From: "m1", Run: 1, Sequence: 1<<64 - 1, Hold: maxHold, Peers: make([]uint32, maxPeers), Advertisement: offer}.append(nil)
+		_, omitted := message{From: "m1", Run: 1, Sequence: 1<<64 - 1, Hold: maxHold, Peers: make([]uint32, maxPeers), Advertisement: a}.append(nil)
 		if (err == nil) != test.fits || (omitted == 0) != test.fits {
-			t.Errorf("%s: %d names have no room; %v", name, omitted, err)
+			t.Errorf("%s: %d names do not fit; %v", name, omitted, err)
 		}
 	}
 }
 
-func TestMalformedOffers(t *testing.T) {
+func TestMalformedMessages(t *testing.T) {
 	good, _ := message{From: "m1", Run: 1, Sequence: 1, Hold: time.Second, Advertisement: Advertisement{Checks: map[string]bool{"a": true, "b": true}}}.append(nil)
 	change := func(at int, value byte) []byte {
 		b := bytes.Clone(good)
@@ -108,7 +108,7 @@ func TestMalformedOffers(t *testing.T) {
 		"another magic":       change(0, 1),
 		"another version":     change(1, 2),
 		"no name":             {magic, version, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"no question":         {magic, version, flagChallenge, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 0},
+		"no challenge":        {magic, version, flagChallenge, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 0},
 		"run 0":               change(6+7, 0),
 		"a check twice":       change(end-1, 'a'),
 		"a check of no name":  change(end-2, healthyBit),
@@ -124,12 +124,12 @@ func TestMalformedOffers(t *testing.T) {
 	}
 	forever, _ := message{From: "m1", Run: 1, Hold: 1 << 60}.append(nil)
 	if m, err := parse(forever); err != nil || m.Hold != maxHold {
-		t.Errorf("an offer holds for %v: %v", m.Hold, err)
+		t.Errorf("an advertisement holds for %v: %v", m.Hold, err)
 	}
 }
 
-// FuzzOffers feeds messages of any holder of the key to a table.
-func FuzzOffers(f *testing.F) {
+// FuzzMessages feeds messages of any holder of the key to a table.
+func FuzzMessages(f *testing.F) {
 	for _, m := range []message{
 		{From: "w1", Challenge: 1},
 		{From: "m1", Run: 1, Sequence: 2, Response: 3, Hold: time.Second, Advertisement: Advertisement{Draining: true, Passing: true, Checks: map[string]bool{"apiserver": true, "registry": false}}},
@@ -157,7 +157,7 @@ func FuzzOffers(f *testing.F) {
 		c.expire(now.Add(2 * maxHold))
 		for _, o := range c.list(now) {
 			if !o.Self && !o.TimedOut {
-				t.Fatalf("%+v is heard for ever", o)
+				t.Fatalf("%+v never times out", o)
 			}
 		}
 	})

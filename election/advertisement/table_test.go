@@ -23,14 +23,14 @@ func meet(t *testing.T, now time.Time, c, other *table) {
 	t.Helper()
 	challenge := c.receive(now, other.nextMessage()).reply
 	if challenge == nil {
-		t.Fatal("whom it does not know is asked nothing")
+		t.Fatal("an unknown member is not challenged")
 	}
 	answer := other.receive(now, *challenge).reply
 	if answer == nil {
-		t.Fatal("a question is not answered")
+		t.Fatal("a challenge is not answered")
 	}
 	if result := c.receive(now, *answer); result.reply != nil || !result.changed {
-		t.Fatalf("of an answer comes %+v", result)
+		t.Fatalf("a response causes %+v", result)
 	}
 }
 
@@ -42,11 +42,11 @@ func only(t *testing.T, c *table, now time.Time) MemberState {
 			return o
 		}
 	}
-	t.Fatal("nothing is offered")
+	t.Fatal("no advertisement of another member")
 	return MemberState{}
 }
 
-func TestOffersBelievesAnswers(t *testing.T) {
+func TestTableBelievesResponses(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
@@ -56,17 +56,17 @@ func TestOffersBelievesAnswers(t *testing.T) {
 		t.Fatalf("an unknown run is believed: %+v %v", result, a.list(now))
 	}
 	if a.receive(now.Add(askAgain/2), m).reply != nil {
-		t.Fatal("it is asked again at once")
+		t.Fatal("it is challenged again at once")
 	}
 	if again := a.receive(now.Add(askAgain), m).reply; again == nil || again.Challenge != result.reply.Challenge {
-		t.Fatalf("it is asked %v", again)
+		t.Fatalf("it is challenged by %v", again)
 	}
 	if fair("c", 7).receive(now, *result.reply).reply != nil {
-		t.Fatal("who offers nothing answers")
+		t.Fatal("a member without an advertisement answers")
 	}
 	b.receive(now, *result.reply)
 	if b.receive(now.Add(answerAgain/2), *result.reply).reply != nil {
-		t.Fatal("somebody is answered again at once")
+		t.Fatal("a member is answered again at once")
 	}
 	meet(t, now.Add(time.Second), a, b)
 	if o := only(t, a, now); o.Member != "b" || !o.Advertisement.Checks["apiserver"] || o.TimedOut || o.Left {
@@ -74,40 +74,40 @@ func TestOffersBelievesAnswers(t *testing.T) {
 	}
 }
 
-func TestOffersTakesOnlyWhatIsNewer(t *testing.T) {
+func TestTableIgnoresOldMessages(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
-	offer := func(healthy bool) message {
+	advertise := func(healthy bool) message {
 		b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": healthy}})
 		return b.nextMessage()
 	}
-	first := offer(true)
+	first := advertise(true)
 	meet(t, now, a, b)
-	late, last := offer(true), offer(false)
+	late, last := advertise(true), advertise(false)
 	if !a.receive(now, last).changed {
-		t.Fatal("news is ignored")
+		t.Fatal("a change is ignored")
 	}
 	for name, old := range map[string]message{"recorded": first, "overtaken": late, "repeated": last} {
 		ignored := a.ignored
 		if result := a.receive(now, old); result.reply != nil || result.changed || only(t, a, now).Advertisement.Checks["apiserver"] || a.ignored != ignored+1 {
-			t.Errorf("what was %s is taken", name)
+			t.Errorf("a %s message is accepted", name)
 		}
 	}
 	if a.receive(now, b.nextMessage()).changed {
-		t.Error("a repetition is news")
+		t.Error("a repetition counts as a change")
 	}
 	b.setOwn(now, Advertisement{Passing: true, Checks: map[string]bool{"apiserver": false}})
 	if !a.receive(now, b.nextMessage()).changed || !only(t, a, now).Advertisement.Passing {
-		t.Error("that a member passes packets on is no news")
+		t.Error("a change of Passing is no change")
 	}
 	if a.receive(now, message{From: "a", Run: 5, Sequence: 1}).reply != nil || len(a.list(now)) > 1 {
-		t.Error("it believes somebody who calls himself by its name")
+		t.Error("it believes a sender with its own name")
 	}
 }
 
-// TestOffersTakesTheRunThatAnswers checks that messages and responses of an earlier run are ignored once a later run
+// TestTableFollowsTheRespondingRun checks that messages and responses of an earlier run are ignored once a later run
 // has begun, even with a lesser number. No response is valid twice.
-func TestOffersTakesTheRunThatAnswers(t *testing.T) {
+func TestTableFollowsTheRespondingRun(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(now, Advertisement{Checks: map[string]bool{"apiserver": true}})
@@ -127,15 +127,15 @@ func TestOffersTakesTheRunThatAnswers(t *testing.T) {
 		now = now.Add(time.Second)
 		result := a.receive(now, old)
 		if result.changed || result.reply == nil || result.reply.Challenge <= 2 || !only(t, a, now).Advertisement.Draining {
-			t.Errorf("what an earlier run %s is believed: %+v", name, result)
+			t.Errorf("a message that an earlier run %s is believed: %+v", name, result)
 		}
 		if a.receive(now, *again.receive(now, *result.reply).reply).changed || a.entries["b"].challenge != 0 {
-			t.Errorf("the run that is there does not put it right")
+			t.Errorf("the present run does not correct it")
 		}
 	}
 }
 
-func TestOffersFindsWhoIsSilent(t *testing.T) {
+func TestTableDetectsTimeouts(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(began, Advertisement{})
@@ -145,36 +145,36 @@ func TestOffersFindsWhoIsSilent(t *testing.T) {
 		return only(t, a, began).TimedOut
 	}
 	if due := a.due(); !due.Equal(began.Add(b.lease)) {
-		t.Errorf("somebody is silent at %v", due)
+		t.Errorf("the first timeout is at %v", due)
 	}
 	if silent(b.lease-1) || !silent(b.lease) {
-		t.Error("it is not silent after one lease")
+		t.Error("it has not timed out after one lease")
 	}
 	if !a.due().IsZero() {
-		t.Error("there is more to find")
+		t.Error("there is another timeout")
 	}
 	if !a.receive(began.Add(time.Second), b.nextMessage()).changed || only(t, a, began).TimedOut || only(t, a, began).Left {
-		t.Error("who is heard again is silent")
+		t.Error("a member that was received again has timed out")
 	}
 	m, _ := b.farewell()
 	if !a.receive(began.Add(time.Second), m).changed || !only(t, a, began).TimedOut || !only(t, a, began).Left {
-		t.Error("who has left is not silent")
+		t.Error("a member that left has not timed out")
 	}
 	meet(t, began, a, fair("b", 10).with(Advertisement{}))
 	a.markLeft("b")
 	if o := only(t, a, began); !o.TimedOut || !o.Left {
-		t.Error("of whom it is said that it has left is not silent")
+		t.Error("a member reported as left has not timed out")
 	}
 	a.markLeft("nobody")
 	a.retain(func(string) bool { return false })
 	if len(a.list(began)) > 0 {
-		t.Error("who is no member is kept")
+		t.Error("a former member is kept")
 	}
 }
 
-// TestOffersDoesNotTakeItsOwnPauseForSilence checks that a process that was stopped reads waiting messages before
+// TestOwnPauseCausesNoTimeouts checks that a process that was stopped reads waiting messages before
 // others time out.
-func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
+func TestOwnPauseCausesNoTimeouts(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)
 	b.setOwn(began, Advertisement{})
@@ -182,15 +182,15 @@ func TestOffersDoesNotTakeItsOwnPauseForSilence(t *testing.T) {
 	resumed := began.Add(10 * time.Second)
 	a.expire(resumed)
 	if only(t, a, resumed).TimedOut || !a.due().Equal(resumed.Add(reprieve)) {
-		t.Errorf("the other is silent at once; next at %v", a.due())
+		t.Errorf("the other times out at once; next at %v", a.due())
 	}
 	a.expire(resumed.Add(time.Hour)) // late again: one reprieve is enough
 	if !only(t, a, resumed).TimedOut {
-		t.Error("the other is never silent")
+		t.Error("the other never times out")
 	}
 }
 
-func TestOffersRepeats(t *testing.T) {
+func TestRepetition(t *testing.T) {
 	began := time.Unix(1000, 0)
 	for _, test := range []struct {
 		recipients int
@@ -198,14 +198,14 @@ func TestOffersRepeats(t *testing.T) {
 	}{{0, 150 * time.Millisecond}, {5, 150 * time.Millisecond}, {100, 150 * time.Millisecond}, {400, 500 * time.Millisecond}, {1024, 1280 * time.Millisecond}} {
 		c := fair("a", 1)
 		if _, ok := c.broadcast(began, test.recipients); ok || !c.due().IsZero() {
-			t.Fatal("something is said before there is an offer")
+			t.Fatal("a message is sent before there is an advertisement")
 		}
 		if _, ok := c.farewell(); ok {
-			t.Fatal("who has told nothing says that it leaves")
+			t.Fatal("a member that advertised nothing sends a farewell")
 		}
 		c.setOwn(began, Advertisement{})
 		if c.setOwn(began, Advertisement{}) {
-			t.Error("the same offer is new")
+			t.Error("the same advertisement is new")
 		}
 		var said []time.Duration
 		for now := began; now.Before(began.Add(20 * time.Second)); now = c.due() {
@@ -218,7 +218,7 @@ func TestOffersRepeats(t *testing.T) {
 		}
 		for i, want := range []time.Duration{0, again[0], again[0] + again[1], again[0] + again[1] + test.interval} {
 			if said[i] != want {
-				t.Errorf("%d recipients: said at %v", test.recipients, said[:4])
+				t.Errorf("%d recipients: sent at %v", test.recipients, said[:4])
 				break
 			}
 		}
@@ -228,8 +228,8 @@ func TestOffersRepeats(t *testing.T) {
 	}
 }
 
-// TestOffersIsBounded checks that a member with flapping checks sends at a limited rate.
-func TestOffersIsBounded(t *testing.T) {
+// TestRateLimit checks that a member with flapping checks sends at a limited rate.
+func TestRateLimit(t *testing.T) {
 	began := time.Unix(1000, 0)
 	for _, recipients := range []int{3, 100, 1000} {
 		c := fair("a", 1)
@@ -243,7 +243,7 @@ func TestOffersIsBounded(t *testing.T) {
 				t.Fatalf("%d recipients: nothing was done at %v that was due at %v", recipients, now, c.due())
 			}
 			if silence := now.Sub(last); silence > c.nextMessage().Hold/2 {
-				t.Fatalf("%d recipients: nothing is said for %v", recipients, silence)
+				t.Fatalf("%d recipients: no message for %v", recipients, silence)
 			}
 		}
 		if most := 10*packetRate + max(minBurst, burstRounds*recipients); sent > most || sent < most/2 {
@@ -252,9 +252,9 @@ func TestOffersIsBounded(t *testing.T) {
 	}
 }
 
-// TestOffersSeeksWhomOthersHear checks that a member that another receives is searched for at growing intervals, until
+// TestSearchForMissingMembers checks that a member that another receives is searched for at growing intervals, until
 // it is received or the other no longer mentions it.
-func TestOffersSeeksWhomOthersHear(t *testing.T) {
+func TestSearchForMissingMembers(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b, far := fair("a", 1), fair("b", 9), fair("far", 5)
 	b.setOwn(began, Advertisement{})
@@ -273,27 +273,27 @@ func TestOffersSeeksWhomOthersHear(t *testing.T) {
 	if sought := search(10 * time.Second); !slices.Equal(sought, []time.Duration{
 		300 * time.Millisecond, 800 * time.Millisecond, 1800 * time.Millisecond, 3800 * time.Millisecond, 7800 * time.Millisecond,
 	}) {
-		t.Errorf("it is sought at %v", sought)
+		t.Errorf("searched for at %v", sought)
 	}
 	began = began.Add(10 * time.Second)
 	meet(t, began, a, far)
 	if sought := search(time.Second); len(sought) > 0 || len(a.missing) > 0 {
-		t.Errorf("who is heard is sought at %v", sought)
+		t.Errorf("a received member is searched for at %v", sought)
 	}
 	claims := make([]uint32, 10*maxPeers)
 	for i := range claims {
 		claims[i] = uint32(i)
 	}
 	if a.findMissing(began, claims); len(a.missing) > maxPeers {
-		t.Errorf("%d members are missed", len(a.missing))
+		t.Errorf("%d members are missing", len(a.missing))
 	}
 	if a.findMissing(began.Add(forgetAfter), nil); len(a.missing) > 0 {
-		t.Error("those are missed whom nobody hears any more")
+		t.Error("members that no peer mentions are still missing")
 	}
 }
 
-// TestOffersTellsOfWhomItHears checks that a member mentions a new member at once.
-func TestOffersTellsOfWhomItHears(t *testing.T) {
+// TestNewPeersAreMentionedAtOnce checks that a member mentions a new member at once.
+func TestNewPeersAreMentionedAtOnce(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := fair("a", 1).with(Advertisement{}), fair("b", 9).with(Advertisement{})
 	for range again {
@@ -306,6 +306,6 @@ func TestOffersTellsOfWhomItHears(t *testing.T) {
 	}
 	meet(t, now, a, b)
 	if m, ok := a.broadcast(now, 5); !ok || !slices.Equal(m.Peers, []uint32{hashed("b")}) {
-		t.Errorf("it says %+v, %v", m, ok)
+		t.Errorf("it sends %+v, %v", m, ok)
 	}
 }

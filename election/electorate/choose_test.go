@@ -29,7 +29,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: %v, want %s", x.name, got, x.want)
 		}
 		if !slices.Equal(e.Members, strings.Fields(x.members)) {
-			t.Errorf("%s: the electorate that was there has changed", x.name)
+			t.Errorf("%s: the previous electorate has changed", x.name)
 		}
 	}
 }

@@ -74,21 +74,21 @@ func TestReplaces(t *testing.T) {
 	}
 	quorate := alone.Next(electorateOf("1 2"))
 	if later := left.Next(electorateOf("1 2")); later.Cluster == quorate.Cluster || later.Replaces(quorate) {
-		t.Error("two that came from none by different numbers are one cluster")
+		t.Error("two clusters that gained a quorum at different numbers are the same")
 	}
 	for name, x := range map[string]struct {
 		own, received Committed
 		want          bool
 	}{
-		"no record":                 {Committed{}, first, true},
+		"no electorate":             {Committed{}, first, true},
 		"the same":                  {first, first, false},
 		"the next":                  {first, second, true},
 		"the one before":            {second, first, false},
-		"a cluster begun apart":     {first, apart.Next(electorateOf("4")), false},
+		"an independent cluster":    {first, apart.Next(electorateOf("4")), false},
 		"two without a quorum":      {right, left, true},
 		"two without a quorum back": {left, right, false},
-		"one that has a quorum":     {right.Next(none), quorate, true},
-		"one that has none":         {quorate, right.Next(none), false},
+		"with a quorum":             {right.Next(none), quorate, true},
+		"without a quorum":          {quorate, right.Next(none), false},
 	} {
 		if got := x.received.Replaces(x.own); got != x.want {
 			t.Errorf("%s: %t, want %t", name, got, x.want)

@@ -20,7 +20,7 @@ func TestAcceptor(t *testing.T) {
 		"a greater ballot is promised": {
 			{0, "prepare", ballot{1, first}, true}, {1, "prepare", ballot{2, second}, true}, {2, "propose", ballot{1, first}, false}, {3, "propose", ballot{2, second}, true},
 		},
-		"an equal one of another is not": {
+		"an equal ballot of another is not promised": {
 			{0, "prepare", ballot{1, first}, true}, {1, "prepare", ballot{1, second}, false}, {2, "propose", ballot{1, second}, false}, {3, "prepare", ballot{1, first}, true},
 		},
 		"a proposal needs no promise": {
@@ -49,7 +49,7 @@ func TestAcceptor(t *testing.T) {
 		"a release frees": {
 			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, first}, true}, {2, "prepare", ballot{2, second}, true}, {3, "propose", ballot{2, second}, true},
 		},
-		"nothing of a released ballot is granted": {
+		"a released ballot is not granted": {
 			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, first}, true}, {2, "propose", ballot{1, first}, false}, {3, "prepare", ballot{1, first}, false},
 			{4, "propose", ballot{2, first}, true},
 		},
@@ -62,7 +62,7 @@ func TestAcceptor(t *testing.T) {
 		"a release covers earlier ballots": {
 			{0, "propose", ballot{2, first}, true}, {1, "release", ballot{4, first}, true}, {2, "propose", ballot{5, second}, true},
 		},
-		"nobody releases another's": {
+		"a release by another process has no effect": {
 			{0, "propose", ballot{1, first}, true}, {1, "release", ballot{1, second}, true}, {1, "release", ballot{7, again}, true}, {2, "propose", ballot{9, second}, false},
 		},
 		"a release of an old ballot leaves the promise": {
@@ -71,7 +71,7 @@ func TestAcceptor(t *testing.T) {
 		"a claim replaces no grant": {
 			{0, "propose", ballot{1, first}, true}, {1, "see", ballot{9, second}, true}, {2, "prepare", ballot{10, second}, false}, {d - 1, "propose", ballot{10, second}, false},
 		},
-		"a claim forbids as a grant does": {
+		"a claim restricts like a grant": {
 			{0, "see", ballot{1, first}, true}, {d - 1, "propose", ballot{9, second}, false}, {d, "propose", ballot{9, second}, true},
 		},
 	} {
@@ -95,7 +95,7 @@ func TestAcceptor(t *testing.T) {
 				t.Errorf("%s: %d: %s %v: granted %v, want %v", name, i, r.do, r.b, v.granted, r.granted)
 			}
 			if !v.granted && v.remaining <= 0 && v.promised < r.b.counter {
-				t.Errorf("%s: %d: %+v does not say what would be granted", name, i, v)
+				t.Errorf("%s: %d: %+v does not report the possible value", name, i, v)
 			}
 		}
 	}

@@ -121,8 +121,8 @@ func TestAcceptorOfChanges(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(1, three), three, true)
 	a.wait(duration)
-	expect(t, "started lately, asked", a.change("m1", asked(1, "m1")), 0)
-	expect(t, "started lately, proposed", a.change("m1", proposed(1, "m1", voters("m1 m2"))), 0)
+	expect(t, "started recently, asked", a.change("m1", asked(1, "m1")), 0)
+	expect(t, "started recently, proposed", a.change("m1", proposed(1, "m1", voters("m1 m2"))), 0)
 	a.wait(duration)
 
 	expect(t, "absurd", a.change("m1", asked(1<<50, "m1")), 0)
@@ -154,7 +154,7 @@ func TestAcceptorOfChanges(t *testing.T) {
 	c := a.change("m1", asked(10, "m1"))
 	expect(t, "asked again", c, message.Promised)
 	if c.Value == nil || c.Value.Digest() != voters("m2 m3").Digest() || c.Accepted.Counter != 9 {
-		t.Errorf("promise %+v does not tell what was accepted", c)
+		t.Errorf("promise %+v does not report the accepted value", c)
 	}
 
 	// The same after a restart.
@@ -177,7 +177,7 @@ func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
 	}
 	a.hear("m1", adopt)
 	if a.number() != 2 {
-		t.Fatal("no record 2")
+		t.Fatal("no electorate 2")
 	}
 	a.record.Number, a.record.Electorate = 2, four
 	a.wait(duration)
@@ -187,9 +187,9 @@ func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
 	expect(t, "after", a.change("m1", asked(1, "m1")), message.Promised)
 }
 
-// TestChangeOfAnotherRecord checks that a message about the next electorate refers to the one that it names, not to its
+// TestChangeOfAnotherElectorate checks that a message about the next electorate refers to the one that it names, not to its
 // sender's present one.
-func TestChangeOfAnotherRecord(t *testing.T) {
+func TestChangeOfAnotherElectorate(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(3, three), three, false)
 	for what, edit := range map[string]func(*message.Message){
@@ -218,12 +218,12 @@ func TestChangeOfAnotherRecord(t *testing.T) {
 	a.hear("m1", func(*message.Message) {})
 	a.Receive(a.now, late)
 	if s, _ := a.Unsaved(); s.Promised.Counter != 0 || s.Committed.Number != 4 {
-		t.Errorf("%+v: a question of record 3 was answered for 4", s)
+		t.Errorf("%+v: a request about electorate 3 was answered for 4", s)
 	}
 }
 
-// TestAdoptTakesAnswersBack checks that an unsent answer is dropped when the next electorate is adopted.
-func TestAdoptTakesAnswersBack(t *testing.T) {
+// TestAdoptDropsUnsentAnswers checks that an unsent answer is dropped when the next electorate is adopted.
+func TestAdoptDropsUnsentAnswers(t *testing.T) {
 	three, four := voters("m1 m2 m3"), voters("m1 m2 m3 m4")
 	a := newAlone(t, atRecord(1, three), three, false)
 	a.hear("m1", func(*message.Message) {})
@@ -241,13 +241,13 @@ func TestAdoptTakesAnswersBack(t *testing.T) {
 	expect(t, "promise of record 1", c, 0)
 	for _, it := range items {
 		if it.Kind == message.Accept {
-			t.Error("a vote under record 1 was sent under record 2")
+			t.Error("a vote under electorate 1 was sent under electorate 2")
 		}
 	}
 }
 
-// TestVotesForTheSameRecordOnly checks that members vote only for candidates with the same committed electorate.
-func TestVotesForTheSameRecordOnly(t *testing.T) {
+// TestVotesUnderTheSameElectorateOnly checks that members vote only for candidates with the same committed electorate.
+func TestVotesUnderTheSameElectorateOnly(t *testing.T) {
 	three := voters("m1 m2 m3")
 	a := newAlone(t, atRecord(3, three), three, false)
 	for what, test := range map[string]struct {
@@ -289,22 +289,22 @@ func TestLearnsNoOtherThan(t *testing.T) {
 			edit(m)
 		})
 		if s, _ := a.Unsaved(); s.Committed.Number != 3 || len(s.Committed.Members) != 3 {
-			t.Errorf("%s: it is record %+v", what, s.Committed)
+			t.Errorf("%s: electorate %+v", what, s.Committed)
 		}
 	}
 }
 
-// TestWithoutRecord checks that a member without a committed electorate adopts none that gives it an unconfigured vote,
+// TestWithoutElectorate checks that a member without a committed electorate adopts none that gives it an unconfigured vote,
 // and begins none with members that have one. A member that lost its disk abstains until its earlier votes have ended,
 // which may take longer than its configured lease.
-func TestWithoutRecord(t *testing.T) {
+func TestWithoutElectorate(t *testing.T) {
 	three := voters("m1 m2 m3")
 	other := voters("m1 m3")
 	a := newAlone(t, lease.State{}, other, false)
 	a.record = electorate.First(three)
 	a.hear("m1", func(m *message.Message) { m.Electorate = &three })
 	if a.number() != 0 {
-		t.Error("it took a vote that it is not configured with")
+		t.Error("it adopted an unconfigured vote")
 	}
 
 	a = newAlone(t, lease.State{}, three, false)
@@ -323,7 +323,7 @@ func TestWithoutRecord(t *testing.T) {
 	if _, items := a.hear("m1", func(m *message.Message) {
 		m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}
 	}); a.number() != 1 || len(items) == 0 || items[0].Kind != message.Refuse {
-		t.Errorf("record %d, answers %+v: want a refusal", a.number(), items)
+		t.Errorf("electorate %d, answers %+v: want a refusal", a.number(), items)
 	}
 }
 
@@ -398,8 +398,8 @@ func TestProposesWhatMayHaveBeenChosen(t *testing.T) {
 	}
 }
 
-// TestProposesNothingOdd checks that an unsolicited value, or an electorate that cannot come next, is not proposed.
-func TestProposesNothingOdd(t *testing.T) {
+// TestProposesNoInvalidValue checks that an unsolicited value, or an electorate that cannot come next, is not proposed.
+func TestProposesNoInvalidValue(t *testing.T) {
 	five := voters("m1 m2 m3 m4 m5")
 	a, c := proposer(t, atRecord(1, five), "m1 m3 m4")
 	far, invalid, other := voters("m1 m2"), voters("m1 m2 m3 m5"), voters("m1 m2 m3 m5")
@@ -419,8 +419,8 @@ func TestProposesNothingOdd(t *testing.T) {
 	}
 }
 
-// TestAttemptEndsWithItsRecord checks that late answers choose nothing once the electorate has been replaced.
-func TestAttemptEndsWithItsRecord(t *testing.T) {
+// TestAttemptEndsWithItsElectorate checks that late answers choose nothing once the electorate has been replaced.
+func TestAttemptEndsWithItsElectorate(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	a.answer("m1", message.Change{Phase: message.Promised, Ballot: c.Ballot})
 	expect(t, "proposes", a.answer("m3", message.Change{Phase: message.Promised, Ballot: c.Ballot}), message.Proposed)
@@ -431,12 +431,12 @@ func TestAttemptEndsWithItsRecord(t *testing.T) {
 		a.answer(name, message.Change{Phase: message.Accepted, Ballot: c.Ballot})
 	}
 	if a.number() != 2 {
-		t.Errorf("record %d", a.number())
+		t.Errorf("electorate %d", a.number())
 	}
 }
 
-// TestAdoptTakesProposalsBack checks that an unsent proposal is dropped when the next electorate is adopted.
-func TestAdoptTakesProposalsBack(t *testing.T) {
+// TestAdoptDropsUnsentProposals checks that an unsent proposal is dropped when the next electorate is adopted.
+func TestAdoptDropsUnsentProposals(t *testing.T) {
 	a, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), "m1 m3 m4")
 	for _, name := range []string{"m1", "m4"} {
 		m := a.message(name)
@@ -449,13 +449,13 @@ func TestAdoptTakesProposalsBack(t *testing.T) {
 	a.Receive(a.now, news)
 	a.take()
 	if c, _ := a.said("m3"); c != nil {
-		t.Errorf("record 2: %+v", c)
+		t.Errorf("electorate 2: %+v", c)
 	}
 }
 
-// TestAsksForNoChange checks that a member proposes only if it can succeed, and uses no ballot twice: its own promise
+// TestProposesOnlyPossibleChanges checks that a member proposes only if it can succeed, and uses no ballot twice: its own promise
 // is on disk first.
-func TestAsksForNoChange(t *testing.T) {
+func TestProposesOnlyPossibleChanges(t *testing.T) {
 	for _, sharing := range []string{"", "m1", "m1 m3"} { // some of the new members
 		if _, c := proposer(t, atRecord(1, voters("m1 m2 m3 m4 m5")), sharing); c != nil {
 			t.Errorf("shared by %q: asks %+v", sharing, c)
@@ -478,7 +478,7 @@ func TestAsksForNoChange(t *testing.T) {
 	a.hear("m1", func(m *message.Message) { m.Desired = four.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
-		t.Errorf("m4 is silent: asks %+v", c)
+		t.Errorf("m4 has timed out: asks %+v", c)
 	}
 	// its own votes have not ended
 	a = newAlone(t, atRecord(1, voters("m1 m2")), voters("m2"), true)
@@ -486,7 +486,7 @@ func TestAsksForNoChange(t *testing.T) {
 	a.hear("m1", func(m *message.Message) { m.Desired = single.Digest() })
 	a.wait(duration / 2)
 	if c, _ := a.said("m1"); c != nil {
-		t.Errorf("started lately: asks %+v", c)
+		t.Errorf("started recently: asks %+v", c)
 	}
 }
 
@@ -500,7 +500,7 @@ func TestBallotsGrow(t *testing.T) {
 		t.Errorf("ballot %+v, want 8", c.Ballot)
 	}
 	if s, changed := a.Unsaved(); !changed || s.Promised != c.Ballot {
-		t.Errorf("its own ballot %+v is not to be saved: %+v", c.Ballot, s.Promised)
+		t.Errorf("its own ballot %+v is not marked for saving: %+v", c.Ballot, s.Promised)
 	}
 	a.answer("m1", message.Change{Phase: message.Refused, Ballot: ballot(20, "m5")})
 	a.sent = nil

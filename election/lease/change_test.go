@@ -125,7 +125,7 @@ func TestReconfigureRefuses(t *testing.T) {
 		}
 	}
 	if m.Status(c.now).Desired != nil {
-		t.Error("a change that was taken back is pending")
+		t.Error("a withdrawn change is pending")
 	}
 }
 
@@ -148,7 +148,7 @@ func TestAllAreReplaced(t *testing.T) {
 	c.reconfigure(next, "m1", "m2", "m3")
 	c.awaitActive(20*duration, next, c.names...)
 	if s := c.nodes[holder].Status(c.now); s.Number != 8 || c.holder(vip) != holder || len(c.nodes[holder].events) == 0 {
-		t.Errorf("after 7 changes it is record %d, and %q holds the lease, not %s", s.Number, c.holder(vip), holder)
+		t.Errorf("after 7 changes electorate %d, and %q holds the lease, not %s", s.Number, c.holder(vip), holder)
 	}
 }
 
@@ -168,9 +168,9 @@ func TestDurationChanges(t *testing.T) {
 	}
 }
 
-// TestStartsAmidAnother checks that a starting member adopts the others' electorate, whatever its configuration, and
+// TestStartsWithinAnotherElectorate checks that a starting member adopts the others' electorate, whatever its configuration, and
 // has a vote if it is in it.
-func TestStartsAmidAnother(t *testing.T) {
+func TestStartsWithinAnotherElectorate(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)
 	c.awaitHolder(2 * duration)
@@ -185,8 +185,8 @@ func TestStartsAmidAnother(t *testing.T) {
 	}
 }
 
-// TestBegunApart checks that two independently begun clusters refuse and report each other.
-func TestBegunApart(t *testing.T) {
+// TestIndependentClusters checks that two independently begun clusters refuse and report each other.
+func TestIndependentClusters(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.start("m4", voters("m4"))
 	c.run(3 * duration)
@@ -198,15 +198,15 @@ func TestBegunApart(t *testing.T) {
 		other := map[string]string{"m3": "m4", "m4": "m3"}[name]
 		i := slices.IndexFunc(s.Members, func(m lease.MemberStatus) bool { return m.Name == other })
 		if s.Number != 1 || i < 0 || !strings.Contains(s.Members[i].Problem, "begun independently, with [m") {
-			t.Errorf("%s is at record %d and says %+v", name, s.Number, s.Members)
+			t.Errorf("%s has electorate %d and reports %+v", name, s.Number, s.Members)
 		}
 	}
 }
 
-// TestAddedAgainAfterItMissedAll checks that a removed member that runs on, or restarts with its old list, reverts
+// TestReturnsAfterMissedChanges checks that a removed member that runs on, or restarts with its old list, reverts
 // nothing: its electorate has a lesser number. The same m2 is added again two changes later, and m1 restarts while it
 // can receive m2 only.
-func TestAddedAgainAfterItMissedAll(t *testing.T) {
+func TestReturnsAfterMissedChanges(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
 	c.isolate("m2", true)
@@ -225,15 +225,15 @@ func TestAddedAgainAfterItMissedAll(t *testing.T) {
 	c.start("m1", all).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(5 * duration)
 	if s := c.nodes["m1"].Status(c.now); s.Number != 3 || c.holder(vip) == "m1" || c.holder(vip) == "m2" {
-		t.Errorf("m1 is at record %d, %q holds the lease", s.Number, c.holder(vip))
+		t.Errorf("m1 has electorate %d, %q holds the lease", s.Number, c.holder(vip))
 	}
 	c.reconfigure(all, "m2")
 	clear(c.cut)
 	c.awaitActive(6*duration, all, all.Members...)
 }
 
-// TestRecordOutlivesRestarts checks that a change adopted by one member, and a promise, survive restarts of all others.
-func TestRecordOutlivesRestarts(t *testing.T) {
+// TestElectorateSurvivesRestarts checks that a change adopted by one member, and a promise, survive restarts of all others.
+func TestElectorateSurvivesRestarts(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
 	four := voters("m1 m2 m3 m4")
@@ -376,7 +376,7 @@ func TestNextChangeWaitsForVotes(t *testing.T) {
 	c.reconfigure(voters("m1 m2 m3"), "m1", "m2", "m3")
 	c.nodes["m3"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	if c.holder(vip) != "m4" {
-		t.Fatal("m4 should hold the lease still")
+		t.Fatal("m4 should still hold the lease")
 	}
 	c.awaitActive(2*duration, voters("m1 m2 m3"), "m1", "m2", "m3")
 	if got := c.awaitHolder(2 * duration); got != "m3" {
@@ -400,7 +400,7 @@ func TestChangeNeedsThePresentMajority(t *testing.T) {
 	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.run(5 * duration)
 	if got := c.holder(vip); got != "m2" || c.nodes["m1"].Status(c.now).Number != 1 {
-		t.Errorf("%q holds the lease, want m2, and m1 has record %d", got, c.nodes["m1"].Status(c.now).Number)
+		t.Errorf("%q holds the lease, want m2, and m1 has electorate %d", got, c.nodes["m1"].Status(c.now).Number)
 	}
 }
 
@@ -443,9 +443,9 @@ func TestShorterLeasesAndRestart(t *testing.T) {
 	c.await(3*time.Second, "m3", func() bool { return c.holder(vip) == "m3" })
 }
 
-// TestTakenBackThenTheNext: only m1 accepts the addition of m5, which is then withdrawn in favour of the removal of m4.
+// TestWithdrawnChangeThenAnother: only m1 accepts the addition of m5, which is then withdrawn in favour of the removal of m4.
 // Whether or not the first change is discovered and made, the second is made in the end.
-func TestTakenBackThenTheNext(t *testing.T) {
+func TestWithdrawnChangeThenAnother(t *testing.T) {
 	for _, hidden := range []bool{true, false} {
 		c := newCluster(t, "m1", "m2", "m3", "m4")
 		c.campaign(vip)
@@ -466,14 +466,14 @@ func TestTakenBackThenTheNext(t *testing.T) {
 			want = 4 // m5 is added first
 		}
 		if got := c.nodes["m2"].Status(c.now).Number; got != want {
-			t.Errorf("hidden %t: it is record %d, want %d", hidden, got, want)
+			t.Errorf("hidden %t: electorate %d, want %d", hidden, got, want)
 		}
 	}
 }
 
-// TestRemovedAndMadeShorterAtOnce removes the holder m1 and shortens the Duration in one step, of which m1 learns
+// TestRemovalWithShorterLeases removes the holder m1 and shortens the Duration in one step, of which m1 learns
 // nothing. m2, whose vote made m1 the holder, restarts afterwards and remembers how long its vote may count.
-func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
+func TestRemovalWithShorterLeases(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
 	c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip})
@@ -489,5 +489,5 @@ func TestRemovedAndMadeShorterAtOnce(t *testing.T) {
 	c.awaitActive(3*duration, next, "m3")
 	c.isolate("m1", true)
 	c.start("m2", next).Campaign(c.now, lease.Candidacy{Lease: vip})
-	c.await(2*duration, "a holder of those who stay", func() bool { h := c.holder(vip); return h != "" && h != "m1" })
+	c.await(2*duration, "a holder among the remaining members", func() bool { h := c.holder(vip); return h != "" && h != "m1" })
 }

@@ -33,9 +33,8 @@
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
 //
 // The configuration files state the desired electorate. Rules 7 and 8 do not depend on them: the files may differ, be
-// old and change at any time. Files can do harm in one way. If members without a committed electorate form a majority
-// of the list that they were all given, and receive no other electorate within a Duration, they begin a cluster of
-// their own.
+// old and change at any time. Files can do harm in one way: members without a committed electorate
+// begin a cluster of their own if they are a majority of their common list and receive no electorate within a Duration.
 //
 // In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
 // so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any
@@ -49,7 +48,7 @@
 //   - Take a message first, then read the clock: a grant must not seem older than the proposal. A time from before a
 //     message was sent breaks 1.
 //   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
-//     runs, and act on [Lost] before sending anything.
+//     runs. Act on [Lost] before sending anything.
 //   - Stop using a lease before [Machine.StepDown].
 //   - Store the state of [Machine.Unsaved] on disk before sending or acting on the result of [Machine.Take], and start
 //     the next process with it. A member that lost its disk may have forgotten a vote: give it another address or

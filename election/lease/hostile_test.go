@@ -71,13 +71,13 @@ func TestForeignLeasesAreBounded(t *testing.T) {
 	}
 }
 
-func TestStrangersAreIgnored(t *testing.T) {
+func TestUnknownMembersAreIgnored(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)
 	m := c.nodes["m1"]
 	valid := c.forge("m2", "m1", 1000, message.Item{Kind: message.Propose, Lease: 1, Counter: 1})
 	for name, change := range map[string]func(*message.Message){
-		"a stranger":              func(m *message.Message) { m.From = "m9" },
+		"unknown member":          func(m *message.Message) { m.From = "m9" },
 		"oneself":                 func(m *message.Message) { m.From = "m1" },
 		"no incarnation":          func(m *message.Message) { m.Incarnation = 0 },
 		"an earlier process":      func(m *message.Message) { m.Incarnation-- },
@@ -271,7 +271,7 @@ func TestReplay(t *testing.T) {
 		before := n.Status(c.now).Ignored
 		n.Receive(c.now, msg)
 		if n.Status(c.now).Ignored == before {
-			t.Errorf("taken again: %+v", msg)
+			t.Errorf("handled again: %+v", msg)
 		}
 	}
 	c.run(3 * duration)
@@ -382,15 +382,15 @@ func FuzzReceive(f *testing.F) {
 				msg.Items[i].Lease = lease.ID(vip)
 			}
 		}
-		stranger := !(msg.From == "m2" || msg.From == "m3") || msg.Receiver != 0 && msg.Receiver != message.Identity("m1", 1001)
+		unknown := !(msg.From == "m2" || msg.From == "m3") || msg.Receiver != 0 && msg.Receiver != message.Identity("m1", 1001)
 		m.Receive(now, msg)
 		_, events := m.Take()
 		for _, e := range events {
-			if _, granted := e.(lease.Granted); granted && (stranger || before.Leases[0].Holder != "m1" && how&8 != 0) {
+			if _, granted := e.(lease.Granted); granted && (unknown || before.Leases[0].Holder != "m1" && how&8 != 0) {
 				t.Fatalf("%+v granted the lease", msg)
 			}
 		}
-		if after := m.Status(now); stranger && after.Ignored != before.Ignored+1 {
+		if after := m.Status(now); unknown && after.Ignored != before.Ignored+1 {
 			t.Fatalf("ignored %d, want %d", after.Ignored, before.Ignored+1)
 		}
 		m.Tick(now)

@@ -202,7 +202,7 @@ func TestForget(t *testing.T) {
 	n.Forget(c.now, vip)
 	c.take(n)
 	if got := n.Status(c.now).Leases; len(got) != 0 {
-		t.Errorf("status tells of %+v", got)
+		t.Errorf("the status has %+v", got)
 	}
 	if got := c.awaitHolder(duration); got == holder {
 		t.Errorf("%s forgot the lease, and holds it", got)

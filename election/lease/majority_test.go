@@ -72,7 +72,7 @@ func TestMembersOfAnotherClusterAreNotAdded(t *testing.T) {
 	c.reconfigure(voters("m1 m2 m3 m4"), "m1", "m2", "m3", "m4")
 	c.run(40 * duration)
 	if c.holder(vip) != "m1" {
-		t.Errorf("m1 holds the lease no more\n%s", c.describe())
+		t.Errorf("m1 no longer holds the lease\n%s", c.describe())
 	}
 }
 
@@ -98,9 +98,9 @@ func TestFromNoneToMajority(t *testing.T) {
 	c.awaitHolder(3 * duration)
 }
 
-// TestTakenBackIsSettledAtOnce: only m1 has accepted the removal of m3, which was withdrawn. The change is settled
+// TestWithdrawnChangeIsSettledAtOnce: only m1 has accepted the removal of m3, which was withdrawn. The change is settled
 // while m2 is up. If m2 dies first, it stays unsettled: made with m2 dead, it would leave m1 without a majority.
-func TestTakenBackIsSettledAtOnce(t *testing.T) {
+func TestWithdrawnChangeIsSettledAtOnce(t *testing.T) {
 	for _, dies := range []time.Duration{duration, 3 * duration} {
 		c := newCluster(t, "m1", "m2", "m3")
 		c.campaign(vip)
@@ -123,14 +123,14 @@ func TestTakenBackIsSettledAtOnce(t *testing.T) {
 		c.reconfigure(voters("m1 m3"), "m1", "m3")
 		c.run(20 * duration)
 		if c.holder(vip) == "" {
-			t.Errorf("no holder, for ever\n%s", c.describe())
+			t.Errorf("never a holder\n%s", c.describe())
 		}
 	}
 }
 
-// TestForgottenVoteIsTold checks that a member without a committed electorate, but with, by others' messages, an
+// TestForgottenVoteIsReported checks that a member without a committed electorate, but with, by others' messages, an
 // unconfigured vote, takes no part and reports the reason.
-func TestForgottenVoteIsTold(t *testing.T) {
+func TestForgottenVoteIsReported(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.observers = 8
 	for _, n := range c.names {

@@ -43,7 +43,7 @@ func TestObserversHoldLeases(t *testing.T) {
 	for _, name := range []string{"w1", "w2", "w3"} {
 		s := c.nodes[name].Lease(c.now, vip)
 		if s.Holder != "w2" || s.Epoch == 0 || s.Until.IsZero() || s.Needed != 2 {
-			t.Errorf("%s says %+v", name, s)
+			t.Errorf("%s reports %+v", name, s)
 		}
 	}
 	if votes := sorted(c.nodes["w2"].Lease(c.now, vip).Votes); !slices.Equal(votes, c.electorate.Members) {
@@ -52,7 +52,7 @@ func TestObserversHoldLeases(t *testing.T) {
 
 	c.drop = func(_, _ string, m message.Message) bool {
 		if slices.ContainsFunc(m.Items, func(it message.Item) bool { return it.Kind == message.Release && it.To != "w1" }) {
-			t.Errorf("a release names nobody: %+v", m.Items)
+			t.Errorf("a release names no successor: %+v", m.Items)
 		}
 		return false
 	}
@@ -68,12 +68,12 @@ func TestObserversHoldLeases(t *testing.T) {
 		t.Errorf("taken over after %v", took)
 	}
 	if n := len(c.nodes["w3"].events); n == 0 {
-		t.Error("w3 was told nothing")
+		t.Error("w3 received nothing")
 	}
 }
 
-// TestObserversDoNotBidForWhatIsHeld checks that observers wait for held leases and send no requests.
-func TestObserversDoNotBidForWhatIsHeld(t *testing.T) {
+// TestObserversDoNotBidForHeldLeases checks that observers wait for held leases and send no requests.
+func TestObserversDoNotBidForHeldLeases(t *testing.T) {
 	c := newMixed(t, "w1", "w2")
 	c.candidates("w1", "w2")
 	c.awaitHolder(duration)
@@ -141,7 +141,7 @@ func TestObserversFollowTheVoters(t *testing.T) {
 	}
 	c.reconfigure(last, "w2")
 	if s := c.nodes["w2"].Status(c.now); s.Lag != "" {
-		t.Errorf("configured alike, it says %q", s.Lag)
+		t.Errorf("with the same configuration, it reports %q", s.Lag)
 	}
 	c.start("w2", c.electorate) // with the old configuration; two of its members are left
 	c.awaitActive(2*duration, last, "w2")
@@ -155,12 +155,12 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	c.reconfigure(four, "w1")
 	c.run(duration)
 	if s := c.nodes["w1"].Status(c.now); s.Desired == nil || s.Problem == "" {
-		t.Errorf("it waits for the others, and says %+v", s)
+		t.Errorf("it waits for the others and reports %+v", s)
 	}
 	c.reconfigure(c.electorate, "w1") // withdrawn
 	c.run(duration)
 	if s := c.nodes["w1"].Status(c.now); s.Desired != nil || s.Problem != "" {
-		t.Errorf("taken back, it says %+v", s)
+		t.Errorf("after withdrawal, it reports %+v", s)
 	}
 	c.reconfigure(four, four.Members...)
 	c.awaitActive(6*duration, four, "m1", "m2", "m3", "w1", "w2")
@@ -180,10 +180,10 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	}
 }
 
-// TestObserverThatDoesNotHearOfShorterLeases: the voters change to shorter leases, of which the holder w1 learns
+// TestObserverMissesShorterLeases: the voters change to shorter leases, of which the holder w1 learns
 // nothing. They stop voting for it in time, so that m1 and m2, restarted with the shorter Duration, do not grant the
 // lease to another member too early.
-func TestObserverThatDoesNotHearOfShorterLeases(t *testing.T) {
+func TestObserverMissesShorterLeases(t *testing.T) {
 	c := newMixed(t, "w1")
 	c.candidates("w1")
 	c.awaitHolder(duration)
@@ -229,16 +229,16 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 	m.Tick(c.now.Add(duration / 2))
 	last := sequence("w0")
 	if got := known(); len(got) != 8 || last == 0 {
-		t.Fatalf("of 20 observers 8 may be known, and are %v", got)
+		t.Fatalf("%v are known of 20 observers, want 8", got)
 	}
 	c.run(40 * duration)
 	hello("late", 1)
 	if got := known(); len(got) != 8 || !slices.Contains(got, "late") {
-		t.Errorf("one that is silent made no room: %v", got)
+		t.Errorf("a timed-out observer made no room: %v", got)
 	}
 	c.run(11 * time.Minute)
 	if got := known(); len(got) != 0 {
-		t.Errorf("remembered for ever: %v", got)
+		t.Errorf("never forgotten: %v", got)
 	}
 	hello("w0", 2)
 	if again := sequence("w0"); again <= last {
@@ -246,7 +246,7 @@ func TestObserversAreBoundedAndForgotten(t *testing.T) {
 	}
 	m.AddObservers(c.now, "m1", "m2", "w5", "", strings.Repeat("x", 254))
 	if got := known(); !slices.Equal(got, []string{"w0", "w5"}) {
-		t.Errorf("met: %v", got)
+		t.Errorf("added observers: %v", got)
 	}
 }
 
@@ -268,9 +268,9 @@ func TestIdleObserversAreQuiet(t *testing.T) {
 	}
 }
 
-// TestRemovedVoterFollowsNoListThatItIsOn: the removed m3 runs on with its old list, which contains m2, removed later.
+// TestRemovedVoterIgnoresUncommittedLists: the removed m3 runs on with its old list, which contains m2, removed later.
 // m2 does not take that list for the electorate in force.
-func TestRemovedVoterFollowsNoListThatItIsOn(t *testing.T) {
+func TestRemovedVoterIgnoresUncommittedLists(t *testing.T) {
 	c := newMixed(t)
 	pair, single := voters("m1 m2"), voters("m1")
 	c.reconfigure(pair, "m1", "m2")

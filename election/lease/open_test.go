@@ -49,7 +49,7 @@ func (c *cluster) awaitVoters(d time.Duration, names ...string) {
 	})
 }
 
-func TestMembersComeAndGo(t *testing.T) {
+func TestMembersJoinAndLeave(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1")
 	c.join("m2@#2")
 	c.run(5 * time.Second)
@@ -57,7 +57,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	c.join("m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
 	if h := c.holder(vip); h != "m1@#1" {
-		t.Fatalf("%q holds the VIP: nothing has happened to m1", h)
+		t.Fatalf("%q holds the VIP, not the undisturbed m1", h)
 	}
 	c.kill("m1@#1")
 	c.awaitHolder(3 * duration)
@@ -87,8 +87,8 @@ func TestJoiningBeginsNothing(t *testing.T) {
 	}
 }
 
-// TestStaysInItsCluster checks who ignores another cluster: an observer while it reaches any voter of its own, a voter
-// always, and a sole voter unless it is the one that began its cluster.
+// TestStaysInItsCluster checks that these ignore another cluster: an observer that reaches a voter of its own, every
+// voter, and a sole voter that has not begun its cluster itself.
 func TestStaysInItsCluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		members []string
@@ -96,7 +96,7 @@ func TestStaysInItsCluster(t *testing.T) {
 		prepare func(*cluster, *node)
 	}{
 		"stands by": {[]string{"m2@#2", "m3@#3", "m4@#4"}, "m4@#4", func(*cluster, *node) {}},
-		"hears nobody": {[]string{"m2@#2", "m3@#3"}, "m3@#3", func(c *cluster, n *node) {
+		"receives no member": {[]string{"m2@#2", "m3@#3"}, "m3@#3", func(c *cluster, n *node) {
 			c.oneWay(true, "m1@#1", n.name)
 			c.oneWay(true, "m2@#2", n.name)
 		}},
@@ -178,9 +178,9 @@ func TestRestartedVotersWait(t *testing.T) {
 	c.awaitVoters(time.Minute, all[:3]...)
 }
 
-// TestWhoCannotServeGetsNoVote checks that members without candidacies, with other rules or without a request get no
+// TestUnfitMembersGetNoVote checks that members without candidacies, with other rules or without a request get no
 // vote. There are two of them, as one alone would have to wait for another anyway.
-func TestWhoCannotServeGetsNoVote(t *testing.T) {
+func TestUnfitMembersGetNoVote(t *testing.T) {
 	longer := func(name string) electorate.Electorate {
 		return electorate.Electorate{Members: []string{name}, Duration: 2 * duration}
 	}
@@ -212,7 +212,7 @@ func TestWhoCannotServeGetsNoVote(t *testing.T) {
 				want = "this node asks for a vote with lease 1.2s and quorum majority, the voters have 600ms and majority: make them the same"
 			}
 			if got := c.nodes["m5@#5"].Status(c.now).Lag; got != want {
-				t.Errorf("m5 says %q, want %q", got, want)
+				t.Errorf("m5 reports %q, want %q", got, want)
 			}
 		})
 	}
@@ -249,12 +249,12 @@ func TestRemove(t *testing.T) {
 	c.run(10 * time.Second)
 	c.awaitVoters(0, "m1@#1", "m3@#3")
 	if h := c.holder(vip); h != "m1@#1" {
-		t.Fatalf("%q holds the VIP: nothing has happened to m1", h)
+		t.Fatalf("%q holds the VIP, not the undisturbed m1", h)
 	}
 }
 
-// TestFilesGiveWay migrates listed members to an open electorate without moving the lease.
-func TestFilesGiveWay(t *testing.T) {
+// TestListedMembersBecomeOpen migrates listed members to an open electorate without moving the lease.
+func TestListedMembersBecomeOpen(t *testing.T) {
 	c := newCluster(t, "m1@", "m2@", "m3@")
 	c.observers = 8
 	c.campaign(vip)
@@ -268,7 +268,7 @@ func TestFilesGiveWay(t *testing.T) {
 		}
 	}
 	if h := c.holder(vip); h != holder {
-		t.Fatalf("%q holds the VIP, not %s: nothing has happened to it", h, holder)
+		t.Fatalf("%q holds the VIP, not the undisturbed %s", h, holder)
 	}
 	c.kill(holder)
 	c.join(holder)
@@ -322,7 +322,7 @@ func TestSecondClusterEnds(t *testing.T) {
 	c.join("m1@#9")
 	c.run(30 * time.Second)
 	if two == 0 {
-		t.Fatal("there never were two clusters, so nothing is shown")
+		t.Fatal("there never were two clusters, so the test shows nothing")
 	}
 	clear(c.cut)
 	c.run(2 * duration)

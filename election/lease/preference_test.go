@@ -78,7 +78,7 @@ func TestPreempts(t *testing.T) {
 	}
 	y := slices.IndexFunc(c.nodes[first].events, func(e lease.Event) bool { _, ok := e.(lease.Transfer); return ok })
 	if y < 0 || c.nodes[first].events[y].(lease.Transfer).To != better {
-		t.Errorf("%s was not asked to yield to %s: %+v", first, better, c.nodes[first].events)
+		t.Errorf("%s was not asked to transfer the lease to %s: %+v", first, better, c.nodes[first].events)
 	}
 	c.nodes[first].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 1, Preempt: true})
 	c.run(5 * duration)

@@ -79,7 +79,7 @@ func TestOneHolder(t *testing.T) {
 			rt.Fatalf("the holder did not stay\n%s", c.describe())
 		}
 		if !slices.Contains(names, c.holder(vip)) {
-			rt.Fatalf("a stranger holds the lease")
+			rt.Fatalf("an unknown member holds the lease")
 		}
 	})
 }

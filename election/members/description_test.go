@@ -50,7 +50,7 @@ func TestDescriptionFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b) > memberlist.MetaMaxSize || len(got.Hardware) != (memberlist.MetaMaxSize-3)/7 || got.Campaigns != 65535 {
-		t.Fatalf("%d bytes with %d addresses, stands for %d", len(b), len(got.Hardware), got.Campaigns)
+		t.Fatalf("%d bytes with %d addresses, %d candidacies", len(b), len(got.Hardware), got.Campaigns)
 	}
 }
 

@@ -31,7 +31,7 @@ func named(name, at string) *memberlist.Node {
 	return &memberlist.Node{Name: name, Addr: net.IP(a.Addr().AsSlice()), Port: a.Port()}
 }
 
-func TestKeepsOut(t *testing.T) {
+func TestRejectsNodes(t *testing.T) {
 	var log bytes.Buffer
 	a := admission(&log, false)
 	r := New("m1", a, nil, nil)
@@ -40,15 +40,15 @@ func TestKeepsOut(t *testing.T) {
 		node *memberlist.Node
 		want string
 	}{
-		"itself":           {named("m1", "10.0.0.1:7946"), ""},
-		"a member":         {named("m2", "10.0.0.2:7946"), ""},
-		"IPv4 as IPv6":     {&memberlist.Node{Name: "m2", Addr: net.IPv4(10, 0, 0, 2).To16(), Port: 7946}, ""},
-		"another address":  {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
-		"another port":     {named("m2", "10.0.0.2:1"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.2:1`},
-		"another name":     {named("m9", "10.0.0.2:7946"), `"m9" is not among the configured members`},
-		"no address":       {&memberlist.Node{Name: "m2", Addr: net.IP{1, 2}, Port: 7946}, `"m2" is at 10.0.0.2:7946 in the configuration, not at invalid AddrPort`},
-		"this one's name":  {named("m1", "10.0.0.2:7946"), `"m1" is at 10.0.0.1:7946 in the configuration, not at 10.0.0.2:7946`},
-		"nobody, anywhere": {&memberlist.Node{}, `"" is not among the configured members`},
+		"itself":                      {named("m1", "10.0.0.1:7946"), ""},
+		"a member":                    {named("m2", "10.0.0.2:7946"), ""},
+		"IPv4 as IPv6":                {&memberlist.Node{Name: "m2", Addr: net.IPv4(10, 0, 0, 2).To16(), Port: 7946}, ""},
+		"another address":             {named("m2", "10.0.0.9:7946"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.9:7946`},
+		"another port":                {named("m2", "10.0.0.2:1"), `"m2" is at 10.0.0.2:7946 in the configuration, not at 10.0.0.2:1`},
+		"another name":                {named("m9", "10.0.0.2:7946"), `"m9" is not among the configured members`},
+		"no address":                  {&memberlist.Node{Name: "m2", Addr: net.IP{1, 2}, Port: 7946}, `"m2" is at 10.0.0.2:7946 in the configuration, not at invalid AddrPort`},
+		"this one's name":             {named("m1", "10.0.0.2:7946"), `"m1" is at 10.0.0.1:7946 in the configuration, not at 10.0.0.2:7946`},
+		"unknown, without an address": {&memberlist.Node{}, `"" is not among the configured members`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := a.Refused.Load()
@@ -71,7 +71,7 @@ func TestRefusesAnotherCluster(t *testing.T) {
 	r.Configure(trio(), nil)
 	foreign, member := named("a", "10.1.0.1:7946"), named("m2", "10.0.0.2:7946")
 	if err := r.NotifyMerge([]*memberlist.Node{foreign, named("m3", "10.1.0.2:7946")}); err == nil {
-		t.Error("a list without a member is taken")
+		t.Error("a list without a member is accepted")
 	}
 	if err := r.NotifyMerge([]*memberlist.Node{foreign, member}); err != nil {
 		t.Errorf("a list with a member and another node: %v", err)
@@ -90,7 +90,7 @@ func TestSeeds(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.NotifyMerge([]*memberlist.Node{odd}); err == nil {
-		t.Error("a list of nobody who could be a member is taken")
+		t.Error("a list without any possible member is accepted")
 	}
 	for _, n := range []*memberlist.Node{moved, other} {
 		if err := r.NotifyAlive(n); err != nil {
@@ -103,25 +103,25 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	if err := r.NotifyAlive(odd); err == nil {
-		t.Error("somebody else is where this node is")
+		t.Error("another node is at the address of this one")
 	}
 	if joined, left := r.TakeChanges(); len(joined) != 2 || len(left) > 0 || len(r.Recipients()) != 2 {
-		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Recipients())
+		t.Errorf("%v have joined, %v left, recipients %v", joined, left, r.Recipients())
 	}
 	other.State = memberlist.StateLeft
 	r.NotifyLeave(other)
 	moved.State = memberlist.StateDead
 	r.NotifyLeave(moved)
 	if joined, left := r.TakeChanges(); len(joined) > 0 || !slices.Equal(left, []string{"m9"}) || len(r.Recipients()) > 0 || !r.Alone() {
-		t.Errorf("%v have joined, %v left, %v listen", joined, left, r.Recipients())
+		t.Errorf("%v have joined, %v left, recipients %v", joined, left, r.Recipients())
 	}
 	r.Configure(map[string]netip.AddrPort{"w1": ap("10.0.0.9:7946")}, trio())
 	if !r.admission.Knows(trio()["m1"]) || !r.admission.Knows(where(moved)) {
-		t.Error("seeds, or those that were found, are kept out")
+		t.Error("seeds or found members are not admitted")
 	}
 }
 
-func TestKnowsWhoHasJoined(t *testing.T) {
+func TestTracksJoinedMembers(t *testing.T) {
 	r := New("m1", admission(io.Discard, false), nil, nil)
 	r.Configure(trio(), nil)
 	r.NotifyJoin(named("m1", "10.0.0.1:7946"))
@@ -175,7 +175,7 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 		t.Errorf("observers alone: %v", err)
 	}
 	if err := r.NotifyMerge([]*memberlist.Node{named("w1", "10.0.0.9:7946"), named("m2", "10.1.0.2:7946")}); err == nil {
-		t.Error("the list of another cluster is taken")
+		t.Error("the list of another cluster is accepted")
 	}
 
 	r.NotifyJoin(named("w1", "10.0.0.9:7946"))
@@ -197,9 +197,9 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 		r.NotifyJoin(named(fmt.Sprint("w", i), fmt.Sprintf("10.1.%d.%d:7946", i>>8, i&255)))
 	}
 	if err := r.NotifyAlive(named("late", "10.0.0.9:7946")); err == nil || !strings.Contains(err.Error(), "1024") {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("observer beyond the limit: %v", err)
 	}
 	if err := r.NotifyAlive(named("w7", "10.1.0.7:7946")); err != nil {
-		t.Errorf("one of those that are there: %v", err)
+		t.Errorf("a present member: %v", err)
 	}
 }

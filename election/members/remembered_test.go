@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-func TestMemory(t *testing.T) {
+func TestRemembered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lib", "members")
 	if members, err := ReadRemembered(file); err != nil || len(members) > 0 {
-		t.Errorf("of no file: %v, %v", members, err)
+		t.Errorf("without a file: %v, %v", members, err)
 	}
 	want := map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2.example": ap("[2001:db8::2]:7946")}
 	for range 2 {
@@ -35,12 +35,12 @@ func TestMemory(t *testing.T) {
 	got := parseRemembered([]byte("m1 10.0.0.1:7946\nm2 10.0.0.2\nm3 0.0.0.0:1\nm4 10.0.0.4:0\nm5 ::ffff:10.0.0.5:1\nm6 224.0.0.1:1\n" +
 		"m7 [fe80::1%eth0]:1\n\nm8\nm9 10.0.0.9:1 more\n\x00 \xff\n" + strings.Repeat("x", 256) + " 10.0.0.9:1"))
 	if !maps.Equal(got, map[string]netip.AddrPort{"m1": want["m1"]}) {
-		t.Errorf("of nonsense: %v", got)
+		t.Errorf("of an invalid file: %v", got)
 	}
 }
 
-// FuzzMemory reads arbitrary files.
-func FuzzMemory(f *testing.F) {
+// FuzzRemembered reads arbitrary files.
+func FuzzRemembered(f *testing.F) {
 	f.Add([]byte("m1 10.0.0.1:7946\nm2 [2001:db8::2]:7946\n"))
 	f.Add([]byte("m1\t10.0.0.1:7946\r\n\nm2 [fe80::1%x]:1 y"))
 	f.Fuzz(func(t *testing.T, b []byte) {

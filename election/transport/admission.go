@@ -15,9 +15,9 @@ const (
 	// maxNamed is the maximum number of senders logged per kind of rejected traffic. Others are only counted, as a
 	// flood has any number of sources.
 	maxNamed = 64
-	// strangersPerSecond limits the rate and the burst of connections from unknown addresses, where these may join: it
+	// unknownPerSecond limits the rate and the burst of connections from unknown addresses, where these may join: it
 	// bounds the cost of decryption.
-	strangersPerSecond = 50
+	unknownPerSecond = 50
 )
 
 // Admission decides by the source whether to process a packet or connection, and counts and logs rejected sources. It
@@ -39,14 +39,14 @@ type Admission struct {
 	packets map[netip.AddrPort]string // the other members, by source of their packets
 	streams map[netip.Addr]string     // by source of their connections
 
-	strangers  register
+	unknown    register
 	unreadable register
 	refused    register
 }
 
 // NewAdmission returns an admission without members. If open, unknown addresses may connect.
 func NewAdmission(log *slog.Logger, open bool) *Admission {
-	return &Admission{log: log, Open: open, limit: rate.NewLimiter(strangersPerSecond, strangersPerSecond)}
+	return &Admission{log: log, Open: open, limit: rate.NewLimiter(unknownPerSecond, unknownPerSecond)}
 }
 
 // Replace sets the admitted members.
@@ -74,7 +74,7 @@ func (a *Admission) Add(name string, at netip.AddrPort) {
 func (a *Admission) ForgetNamed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.strangers, a.unreadable, a.refused = nil, nil, nil
+	a.unknown, a.unreadable, a.refused = nil, nil, nil
 }
 
 // AdmitPacket reports whether to process a packet from an address.
@@ -82,7 +82,7 @@ func (a *Admission) AdmitPacket(from netip.AddrPort) bool {
 	if a.Knows(from) {
 		return true
 	}
-	a.countStranger(from.Addr())
+	a.countUnknown(from.Addr())
 	return false
 }
 
@@ -94,7 +94,7 @@ func (a *Admission) admitStream(from netip.Addr) (ok, known bool) {
 	a.mu.RUnlock()
 	ok = known || a.Open && a.limit.Allow()
 	if !ok {
-		a.countStranger(from)
+		a.countUnknown(from)
 	}
 	return ok, known
 }
@@ -107,10 +107,10 @@ func (a *Admission) Knows(at netip.AddrPort) bool {
 	return ok
 }
 
-// countStranger counts and logs a source that is no member's.
-func (a *Admission) countStranger(from netip.Addr) {
+// countUnknown counts and logs a source that is no member's.
+func (a *Admission) countUnknown(from netip.Addr) {
 	a.Unknown.Add(1)
-	switch first, last := a.name(&a.strangers, from.String()); {
+	switch first, last := a.name(&a.unknown, from.String()); {
 	case last:
 		a.log.Warn("further unknown sources of election messages are counted, not logged")
 	case first && a.Open:

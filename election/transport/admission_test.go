@@ -40,7 +40,7 @@ func TestAdmitsOtherMembers(t *testing.T) {
 	member, known := a.admitStream(ap("10.0.0.2:1").Addr())
 	own, _ := a.admitStream(ap("10.0.0.1:1").Addr())
 	if !member || !known || own {
-		t.Error("a connection may come from any port of another member's address, and from there only")
+		t.Error("connections are not admitted exactly from other members' addresses")
 	}
 	if n := a.Unknown.Load(); n != 5 {
 		t.Errorf("counted %d", n)
@@ -51,7 +51,7 @@ func TestAdmitsOtherMembers(t *testing.T) {
 	}
 }
 
-func TestNamesOnceAndNotForever(t *testing.T) {
+func TestLogsSourcesOnce(t *testing.T) {
 	var log book
 	a := NewAdmission(log.logger(), false)
 	a.Replace(trio(), "m1")
@@ -65,20 +65,20 @@ func TestNamesOnceAndNotForever(t *testing.T) {
 	}
 	from := ap("10.0.0.2:1").Addr()
 	if !a.IsUnreadable(from) {
-		t.Error("who cannot be read is not known")
+		t.Error("an unreadable source is not recorded")
 	}
 	a.NoteReadable(from)
 	if a.countUnreadable(from); log.count("member=m2") != 2 {
-		t.Error("not named again after it was understood")
+		t.Error("not logged again after a readable message")
 	}
 	for i := range 1000 {
 		a.AdmitPacket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
 	}
 	if n := log.count("from an unknown address"); n != maxNamed {
-		t.Fatalf("named %d strangers", n)
+		t.Fatalf("logged %d unknown sources", n)
 	}
 	if n := log.count("further unknown sources"); n != 1 {
-		t.Fatalf("said %d times that there are more", n)
+		t.Fatalf("logged %d times that there are more", n)
 	}
 	if a.Unknown.Load() != 1100 || a.Unreadable.Load() != 101 || a.Refused.Load() != 100 {
 		t.Fatal("miscounted", a.Unknown.Load(), a.Unreadable.Load(), a.Refused.Load())
@@ -86,11 +86,11 @@ func TestNamesOnceAndNotForever(t *testing.T) {
 	a.ForgetNamed()
 	a.AdmitPacket(ap("10.9.9.9:1"))
 	if log.count("source=10.9.9.9") != 2 {
-		t.Fatal("not named again after a change")
+		t.Fatal("not logged again after a change")
 	}
 }
 
-func TestBoundsWhatStrangersCost(t *testing.T) {
+func TestLimitsUnknownConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log book
 		a := NewAdmission(log.logger(), true)
@@ -104,25 +104,25 @@ func TestBoundsWhatStrangersCost(t *testing.T) {
 			}
 			return n
 		}
-		if n := looked(1000); n != strangersPerSecond {
-			t.Errorf("%d connections of strangers at once, want %d", n, strangersPerSecond)
+		if n := looked(1000); n != unknownPerSecond {
+			t.Errorf("%d connections from unknown addresses at once, want %d", n, unknownPerSecond)
 		}
 		if ok, known := a.admitStream(ap("10.0.0.2:1").Addr()); !ok || !known {
-			t.Error("a member has to wait for strangers")
+			t.Error("unknown sources delay a member")
 		}
 		time.Sleep(time.Second / 2)
-		if n := looked(1000); n != strangersPerSecond/2 {
-			t.Errorf("%d more in half a second, want %d", n, strangersPerSecond/2)
+		if n := looked(1000); n != unknownPerSecond/2 {
+			t.Errorf("%d more in half a second, want %d", n, unknownPerSecond/2)
 		}
 		if a.AdmitPacket(ap("10.9.9.9:1")) {
-			t.Error("a packet of a stranger is looked at")
+			t.Error("a packet from an unknown address is admitted")
 		}
 		a.Add("w1", ap("10.9.9.9:1"))
 		if !a.AdmitPacket(ap("10.9.9.9:1")) || a.AdmitPacket(ap("10.9.9.9:2")) || looked(1000) != 0 {
-			t.Error("who has joined is still a stranger")
+			t.Error("a joined member is still unknown")
 		}
 		if log.count("level=WARN") > 0 || log.count("source=10.9.9.9") != 1 {
-			t.Errorf("it says:\n%v", &log)
+			t.Errorf("log:\n%v", &log)
 		}
 	})
 }

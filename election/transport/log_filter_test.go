@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestLogFilterNamesAWrongKeyOnce(t *testing.T) {
+func TestLogFilterLogsAWrongKeyOnce(t *testing.T) {
 	for name, line := range map[string]string{
 		"packet":           "[ERR] memberlist: Decrypt packet failed: no installed keys could decrypt the message from=10.0.0.2:7946",
 		"connection":       "[ERR] memberlist: failed to receive: no installed keys could decrypt the message from=10.0.0.2:41234",
@@ -56,9 +56,9 @@ func TestLogFilterRepeatsItselfRarely(t *testing.T) {
 	})
 }
 
-// TestLogFilterSaysWhoSpeaks checks that log lines distinguish Herald's messages from memberlist's, and that both are
+// TestLogFilterMarksMemberlist checks that log lines distinguish Herald's messages from memberlist's, and that both are
 // rate-limited.
-func TestLogFilterSaysWhoSpeaks(t *testing.T) {
+func TestLogFilterMarksMemberlist(t *testing.T) {
 	var out book
 	f := NewLogFilter(out.logger(), NewAdmission(out.logger(), false))
 	for i := range 3 {

@@ -35,8 +35,8 @@ func TestSocketsCarryPackets(t *testing.T) {
 	at := nettest.Loopback(3)
 	local, admission := listen(t, at[0], at[1])
 	two, _ := listen(t, at[1], at[0])
-	stranger, _ := listen(t, at[2], at[0])
-	for _, from := range []*sockets{stranger, two} {
+	unknown, _ := listen(t, at[2], at[0])
+	for _, from := range []*sockets{unknown, two} {
 		if _, err := from.WriteToAddress([]byte("from "+from.local.String()), memberlist.Address{Addr: at[0].String()}); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestSocketsCarryPackets(t *testing.T) {
 		t.Fatalf("got %q from %v", p.Buf, p.From)
 	}
 	if n := admission.Unknown.Load(); n != 1 {
-		t.Fatalf("counted %d strangers", n)
+		t.Fatalf("counted %d unknown sources", n)
 	}
 }
 
@@ -55,17 +55,17 @@ func TestSocketsCarryConnections(t *testing.T) {
 	at := nettest.Loopback(3)
 	local, admission := listen(t, at[0], at[1])
 	two, _ := listen(t, at[1], at[0])
-	stranger, _ := listen(t, at[2], at[0])
+	unknown, _ := listen(t, at[2], at[0])
 
-	out, err := stranger.DialTimeout(at[0].String(), 10*time.Second)
+	out, err := unknown.DialTimeout(at[0].String(), 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := out.Read(make([]byte, 1)); err == nil {
-		t.Fatal("a stranger is answered")
+		t.Fatal("a message without an address is answered")
 	}
 	if n := admission.Unknown.Load(); n != 1 {
-		t.Fatalf("counted %d strangers", n)
+		t.Fatalf("counted %d unknown sources", n)
 	}
 
 	out, err = two.DialAddressTimeout(memberlist.Address{Addr: at[0].String()}, 10*time.Second)
@@ -106,7 +106,7 @@ func TestSocketsBoundConnections(t *testing.T) {
 	}
 	defer conn.Close()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Fatal("one too many is not closed")
+		t.Fatal("a connection beyond the limit is not closed")
 	}
 	if err := local.Shutdown(); err != nil {
 		t.Fatal(err)

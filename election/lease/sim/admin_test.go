@@ -60,7 +60,7 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 		for _, o := range w.nodes {
 			if p := o.proc; p != nil {
 				p.do(func() {
-					w.log(o.name, "takes the vote of %s: %v", n.name, p.machine.Remove(p.now(), n.name))
+					w.log(o.name, "removes the vote of %s: %v", n.name, p.machine.Remove(p.now(), n.name))
 					p.flush()
 				})
 			}

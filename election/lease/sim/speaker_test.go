@@ -49,7 +49,7 @@ func (s *speaker) observe(e lease.Event) {
 		s.vips[v].until, s.vips[v].lost = time.Time{}, true
 	case lease.Transfer:
 		v := vipOf(e.Lease)
-		w.log(s.name, "is to yield vip%d to %s: %v", v, e.To, e.Reason)
+		w.log(s.name, "must transfer vip%d to %s: %v", v, e.To, e.Reason)
 		w.figures.transferTo++
 		s.vips[v].yield = s.vips[v].campaigning
 	}

@@ -62,7 +62,7 @@ func (w *world) run(until instant) {
 		w.now = e.at
 		e.do()
 		if w.figures.events++; w.figures.events > maxEvents {
-			w.fail("endless", "%d events: the machines keep each other busy without end", maxEvents)
+			w.fail("endless", "%d events: the machines keep each other busy endlessly", maxEvents)
 		}
 	}
 	w.now = max(w.now, until)
