@@ -83,7 +83,7 @@ func (n *Node) SetVIPs(c *config.Config) {
 // SetLinks says by which links routers bring packets.
 func (n *Node) SetLinks(names []string) { n.passing.change(func(of *passed) { of.links = names }) }
 
-// SetMemberStates takes in what members offer.
+// SetMemberStates sets the states that members advertise.
 func (n *Node) SetMemberStates(offered []election.MemberState) {
 	all, others := members(offered)
 	n.set.SetMembers(all)

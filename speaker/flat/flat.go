@@ -82,7 +82,7 @@ type Options struct {
 	Services func() []Address
 	// Moved is called when [Flat.VIPs] returns something else.
 	Moved func()
-	// Offered is called with what members offer, each time that this changes.
+	// MemberStates is called with the states of all members whenever they change.
 	MemberStates func([]election.MemberState)
 }
 

@@ -46,9 +46,8 @@ func (l *Leases) Lease(vip string) speaker.Lease {
 	return speaker.Lease{Reason: "no holder: " + st.Why, Lost: st.Lost}
 }
 
-// Granted implements [election.Handler], as the next two do: the speaker is told before they return. Until it
-// has acted on a loss, the election keeps others from having the lease. The speaker looks at the leases as
-// they are by then.
+// Granted implements [election.Handler], like Lost and Transfer: each informs the speaker before it returns. Until the
+// speaker has acted on a loss, the election keeps the lease from other members. The speaker reads the current leases.
 func (l *Leases) Granted() { l.Speaker.LeasesChanged() }
 
 // Lost implements [election.Handler].
