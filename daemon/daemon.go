@@ -26,7 +26,6 @@ import (
 	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/config/watch"
 	"github.com/herald-vip/herald/daemon/advertise"
 	"github.com/herald-vip/herald/daemon/balance"
@@ -159,7 +158,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if d.addresses, err = address.New(log, address.Options{Watcher: d.links}); err != nil {
 		return err
 	}
-	if err := d.addresses.Sweep(convert.Bindings(c)); err != nil {
+	if err := d.addresses.Sweep(bindingsOf(c)); err != nil {
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
 	d.arrivals = arrivals.New(log, 0)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/speaker"
@@ -50,7 +49,7 @@ func flatConfig(c *config.Config, vips []speaker.VIP) flat.Config {
 	}
 	if c.Election != nil {
 		out.Members = slices.Sorted(maps.Keys(c.Election.Members))
-		out.Lifetime = convert.Lifetime(c.Election.Lease)
+		out.Lifetime = flat.Lifetime(c.Election.Lease)
 	}
 	if c.Services != nil {
 		out.Linger = c.Services.Linger

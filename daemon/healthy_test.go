@@ -11,7 +11,6 @@ import (
 	"github.com/herald-vip/herald/balancer/secondchance"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/daemon/advertise"
 	"github.com/herald-vip/herald/daemon/balance"
 	"github.com/herald-vip/herald/election"
@@ -87,7 +86,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe fun
 	if err := d.balancers.SetBalancers(c); err != nil {
 		tb.Fatal(err)
 	}
-	d.flat.Apply(flatConfig(c, convert.VIPs(c)))
+	d.flat.Apply(flatConfig(c, vipsOf(c)))
 	d.applyVIPs()
 	return d
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
@@ -65,7 +64,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 			return err
 		}
 	}
-	vips := convert.VIPs(c)
+	vips := vipsOf(c)
 	peers, err := d.peering.Plan(c, d.services.peers())
 	if err != nil {
 		return err

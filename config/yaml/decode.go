@@ -318,7 +318,7 @@ func (d *decoder) numberOrWord(p Path, n ast.Node, v json.Unmarshaler) {
 	}
 }
 
-// parse reads a text whose type says what is in it.
+// parse reads a text by the UnmarshalText method of its type.
 func (d *decoder) parse(p Path, n ast.Node, v encoding.TextUnmarshaler) {
 	var s string
 	d.string(p, n, reflect.ValueOf(&s).Elem())

@@ -36,7 +36,7 @@ func setDefaults(v reflect.Value, text string) {
 	}
 }
 
-// unwrapped returns the only field of a struct that adds nothing to it, such as Kubernetes' Duration, and other values as they are.
+// unwrapped returns the embedded value of a struct without further fields, such as Kubernetes' Duration; other values it returns unchanged.
 func unwrapped(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Anonymous {
 		return v.Field(0)

@@ -19,9 +19,9 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/service/peering"
 )
 
 // askPeers says what keeps sessions from coming up; a running Herald knows.
@@ -46,7 +46,7 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	if f.RouterIDError != nil {
 		return out // a finding of its own
 	}
-	sessions := convert.BGP(c)
+	sessions := peering.FileConfig(c)
 	sessions.RouterID = cmp.Or(sessions.RouterID, f.routerID)
 	var numbered []v1alpha1.Peer
 	for _, p := range sessions.Peers {

@@ -15,7 +15,6 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/convert"
 )
 
 // Server has the sessions with the peers, as a [bgp.Server] does.
@@ -57,7 +56,7 @@ func (p *Peering) Err() error { return p.err }
 
 // Plan is the peers of c and of the API as they should be now.
 func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
-	set := newSet(c, convert.BGP(c), api, p.inForce.resources)
+	set := newSet(c, FileConfig(c), api, p.inForce.resources)
 	if c.BGP == nil { // the process keeps the ASN that it runs with
 		set.BGP.ASN = cmp.Or(p.inForce.BGP.ASN, set.BGP.ASN)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/herald-vip/herald/config/convert"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
@@ -231,7 +230,7 @@ func (p *process) apply() error {
 		for v := range vips {
 			all = append(all, speaker.VIP{
 				Name: fmt.Sprintf("vip%d", v), Addresses: addressesOf(v)[p.file.at[v] : p.file.at[v]+1], Interface: "eth0", Checks: []string{"check"},
-				Linger: p.file.linger, Keep: true, Flat: &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: convert.Lifetime(p.file.lease)},
+				Linger: p.file.linger, Keep: true, Flat: &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: flat.Lifetime(p.file.lease)},
 			})
 		}
 	})
