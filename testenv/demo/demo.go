@@ -47,7 +47,7 @@ type Options struct {
 
 var masters = []string{"m1", "m2", "m3"}
 
-var errMisbehaved = errors.New("the VIP did not behave as it should")
+var errMisbehaved = errors.New("the VIP was out of reach for too long, or misplaced")
 
 // Tolerated outages of the VIP. A planned change interrupts nothing that Herald
 // controls. But if a router stops using a master during a TCP handshake, the next

@@ -78,9 +78,9 @@ func (f *flat) perform(ctx context.Context) error {
 			func() error { return node(holder + "-apiserver").Kill() }, func() error { return node(holder + "-apiserver").Boot(ctx) }, unplanned},
 		{"The holder is killed", "speaker of %s killed", "speaker of %s restarted",
 			func() error { return node(holder + "-speaker").Kill() }, func() error { return node(holder + "-speaker").Boot(ctx) }, leased},
-		{"The holder stands still, its kernel does not", "speaker of %s frozen", "speaker of %s runs on",
+		{"The holder is frozen, its kernel is not", "speaker of %s frozen", "speaker of %s continues",
 			func() error { return node(holder + "-speaker").Freeze() }, func() error { return node(holder + "-speaker").Thaw() }, leased},
-		{"The holder is parted from the other masters, not from the client", "%s parted from others", "%s among them again",
+		{"The holder is cut off from the other masters, not from the client", "%s parted from others", "%s among them again",
 			func() error { return f.lab.Part(lan, []string{holder}, others(holder)) }, func() error { return f.lab.Part(lan) }, leased},
 		{"The holder is drained for maintenance", "%s drained", "%s undrained",
 			func() error {

@@ -137,7 +137,7 @@ func (r *routed) await(ctx context.Context, names []string) (last time.Time, err
 		for _, vip := range routedVIPs() {
 			at, err := w.AwaitHops(ctx, vip, hops(i+1, vip, names)...)
 			if err != nil {
-				return time.Now(), fmt.Errorf("%s does not come to use %s: %w", routers[i], strings.Join(names, ", "), err)
+				return time.Now(), fmt.Errorf("%s does not use %s: %w", routers[i], strings.Join(names, ", "), err)
 			}
 			if at.After(last) {
 				last = at

@@ -74,7 +74,7 @@ func (t *tour) perform(ctx context.Context) error {
 		{"The pod is healthy again, and n1 is drained of traffic", func() error { return t.SetEndpoint(ctx, "shop", "n2", services.Ready()) }, "drain n1", "n1"},
 		{"", nothing, "why shop", "announced by n2, n3; not by n1"},
 		{"", nothing, "undrain n1", "n1"},
-		{"A Service asks for an address that no pool has", func() error {
+		{"A Service requests an address outside all pools", func() error {
 			return t.Create(ctx, services.Service{Name: "blog", Pool: services.PoolBGP, Endpoints: []string{"n2"}, Edit: func(s *corev1.Service) {
 				s.Annotations = map[string]string{"herald.dev/addresses": "192.0.2.1"}
 			}})

@@ -46,7 +46,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 		}
 		_ = s.summarise()
 		if wide := tooWide(out.String(), test.wanted); wide != nil {
-			t.Errorf("live %t, width %d: these are wider:\n%s", test.live, test.told, strings.Join(wide, "\n"))
+			t.Errorf("live %t, width %d: these lines are wider:\n%s", test.live, test.told, strings.Join(wide, "\n"))
 		}
 		if !strings.Contains(out.String(), "word word") || !strings.Contains(out.String(), "1.234s") {
 			t.Errorf("something is missing:\n%s", out.String())

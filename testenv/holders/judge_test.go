@@ -84,8 +84,8 @@ func TestJudge(t *testing.T) {
 		{"and back", change().act("m1", Announces, 2001*ms).holds("m1", 2010*ms, 3000*ms), nil},
 		{"and back at once, after a time without a holder", new(script).holds("m2", 0, 500*ms).act("m1", Announces, 1145*ms).holds("m1", 1146*ms, 1166*ms).
 			act("m2", Announces, 1177*ms).holds("m2", 1180*ms, 2000*ms), nil},
-		{"a change without a word", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms), []found{{Unannounced, "m2", "m1"}}},
-		{"no word yet when the observation ends", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 1100*ms).ends(1200 * ms), nil},
+		{"a change without an announcement", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms), []found{{Unannounced, "m2", "m1"}}},
+		{"no announcement before the observation ends", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 1100*ms).ends(1200 * ms), nil},
 		{"a word too late", new(script).holds("m1", 0, 1000*ms).holds("m2", 1010*ms, 2000*ms).act("m2", Announces, 1600*ms), []found{{Unannounced, "m2", "m1"}}},
 
 		{"both answer for a time", new(script).holds("m1", 0, 2000*ms).act("m2", Announces, 999*ms).holds("m2", 1000*ms, 1500*ms), []found{{TwoHolders, "m2", "m1"}}},

@@ -312,7 +312,7 @@ func (o *Observer) Await(ctx context.Context, masters ...string) (string, error)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return "", fmt.Errorf("%v are answered for by %q, want one of the masters %q: %w", o.target.VIPs, holders, masters, context.Cause(ctx))
+			return "", fmt.Errorf("the holders of %v are %q, want one of the masters %q: %w", o.target.VIPs, holders, masters, context.Cause(ctx))
 		}
 	}
 }

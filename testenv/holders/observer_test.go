@@ -163,7 +163,7 @@ func TestObserveViolations(t *testing.T) {
 				must.Do(s, err)
 			}
 		}},
-		{"a partition that the observer is no part of", TwoHolders, func(s *site) {
+		{"a partition that leaves the observer out", TwoHolders, func(s *site) {
 			must.Do(s, s.Part("lan", []string{"m1"}, []string{"m2", "m3"}))
 			s.address("add", "m2")
 			s.announce("m2")

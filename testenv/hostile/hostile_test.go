@@ -114,7 +114,7 @@ func TestMutantsReachAllParts(t *testing.T) {
 		bgp.ERROR_HANDLING_AFISAFI_DISABLE, bgp.ERROR_HANDLING_SESSION_RESET,
 	} {
 		if n := handling[h]; n < 10 || n > 7000 {
-			t.Errorf("%d of 10,000 mutants are handled by way %d", n, h)
+			t.Errorf("%d of 10,000 mutants take path %d", n, h)
 		}
 	}
 }

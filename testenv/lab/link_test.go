@@ -46,10 +46,10 @@ func TestLinkFaults(t *testing.T) {
 				there.say("during")
 				back.say("during")
 				if fault.there && there.hear() != "during" {
-					t.Error("m1 heard something else first")
+					t.Error("m1 received another datagram first")
 				}
 				if fault.back && back.hear() != "during" {
-					t.Error("c1 heard something else first")
+					t.Error("c1 received another datagram first")
 				}
 				must.Do(t, link.Heal())
 				there.works()

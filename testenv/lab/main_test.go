@@ -173,7 +173,7 @@ func (k *talk) works() {
 			case got == word:
 				return true
 			case !repeated(got):
-				k.t.Fatalf("heard %q that should have been lost", got)
+				k.t.Fatalf("received %q, which should have been lost", got)
 			}
 		}
 	})

@@ -143,7 +143,7 @@ func TestProcess(t *testing.T) {
 	for _, command := range []string{"wait", "exit"} {
 		p, helper := startHelped(t, n, "sleep infinity & echo $!; read word; "+command)
 		if err := p.Wait(ctx); !errors.Is(err, context.Canceled) || !p.Running() {
-			t.Errorf("waiting in vain: %v, running %v", err, p.Running())
+			t.Errorf("wait with a deadline: %v, running %v", err, p.Running())
 		}
 		must.Do(t, p.Freeze())
 		wait.Until(t, "the helper is frozen", func() bool { return strings.Contains(status(n, helper), "State:\tT") })
@@ -159,7 +159,7 @@ func TestProcess(t *testing.T) {
 	}
 
 	if _, err := n.Run(ctx, "sleep", "infinity"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a command whose context ends: %v", err)
+		t.Errorf("a command after the end of its context: %v", err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestPower(t *testing.T) {
 		must.Do(t, app.PowerOff())
 		fence.works() // arrives after everything that m1 has sent
 		if n, err := peek(t, conn); !errors.Is(err, unix.EAGAIN) {
-			t.Errorf("c1 heard %d bytes and %v from a machine without power", n, err)
+			t.Errorf("c1 received %d bytes and %v from a machine without power", n, err)
 		}
 		if !carrier(t, l.Node("r1"), "eth2") {
 			t.Error("r1 lost the carrier")

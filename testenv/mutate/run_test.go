@@ -36,7 +36,7 @@ func TestMutations(t *testing.T) {
 		t.Run(fmt.Sprintf("line %d", m.Line), func(t *testing.T) {
 			overlay := overlay(t, m)
 			if out, err := run("build", overlay, "./"+filepath.Dir(m.File)); err != nil {
-				t.Fatalf("%s is no Go with\n%s: %s", m.File, m.New, out)
+				t.Fatalf("%s does not compile with\n%s: %s", m.File, m.New, out)
 			}
 			by := killer(m.File, overlay)
 			switch {

@@ -77,7 +77,7 @@ func spread(t *testing.T, p balancer.DataPlane, site Site) {
 		}
 		for backend, n := range got {
 			if n < rounds*85/100 || n > rounds*115/100 {
-				t.Errorf("%s: %s has got %d connections, %d would be fair", states, backend, n, rounds)
+				t.Errorf("%s: %s has %d connections, want %d", states, backend, n, rounds)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	states[(i+1)%3] = '-'
 	apply(t, p, site.service(balancer.SourceHash, string(states)))
 	if got := always(string(states)); got != first {
-		t.Errorf("the client moved from %s to %s although that still serves", first, got)
+		t.Errorf("the client moved from %s to %s although the former still serves", first, got)
 	}
 	states = []byte("sss")
 	states[i] = 'd'

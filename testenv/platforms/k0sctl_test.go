@@ -54,7 +54,7 @@ func TestK0sctl(t *testing.T) {
 			found = found || strings.Contains(f.Data, "/bin/kill -HUP $MAINPID\n")
 		}
 		if !found {
-			t.Errorf("%s gets no unit that reloads", h.PrivateAddress)
+			t.Errorf("%s has no unit that reloads", h.PrivateAddress)
 		}
 	}
 	for right, wrong := range map[string]string{"privateAddress:": "privateAdress:", "role: worker": "role: labourer"} {

@@ -127,7 +127,7 @@ func TestRouter(t *testing.T) {
 	}
 	w, err := routes.Follow(l.Node("r"), netip.Prefix{}, func(c routes.Change) {
 		if p := c.Prefix.String(); p == "10.98.0.1/32" || p == "10.99.0.0/28" {
-			t.Errorf("the router took the route to %s", p)
+			t.Errorf("the router accepted the route to %s", p)
 		}
 	})
 	must.Do(t, err)
@@ -155,7 +155,7 @@ func TestRouter(t *testing.T) {
 	groups, err := l.Node("r").Run(t.Context(), "ip", "nexthop", "show")
 	must.Do(t, err)
 	if n := strings.Count(groups, "type resilient"); n != 2 {
-		t.Errorf("%d resilient groups, want one for each prefix:\n%s", n, groups)
+		t.Errorf("%d resilient groups, want one per prefix:\n%s", n, groups)
 	}
 	must.Do(t, l.Node("b").Kill())
 	eventually("1")

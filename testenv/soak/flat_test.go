@@ -25,6 +25,6 @@ func TestUnheld(t *testing.T) {
 	want := []Span{{5 * s, 7 * s}, {21 * s, 24*s + s/2}}
 	w := &flatWitness{lease: 600 * time.Millisecond, offset: s}
 	if got := w.unheld(trace, silences); !slices.Equal(got, want) {
-		t.Errorf("unheld are %v, want %v", got, want)
+		t.Errorf("the gaps are %v, want %v", got, want)
 	}
 }

@@ -76,6 +76,6 @@ func TestCheckGrowth(t *testing.T) {
 		again[i].PID = 8
 	}
 	if found := CheckGrowth(append(history(goroutines, 60, 60, 60, 60), again...)); len(found) > 0 {
-		t.Errorf("found %v of a process that was restarted", found)
+		t.Errorf("found %v for a restarted process", found)
 	}
 }

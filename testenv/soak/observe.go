@@ -63,7 +63,7 @@ func (w *bgpWitness) awaitRecovery(ctx context.Context) error {
 		case <-quiet:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d routes and addresses are there: %w", n, allSigns, ctx.Err())
+			return fmt.Errorf("%d of %d routes and addresses are present: %w", n, allSigns, ctx.Err())
 		}
 	}
 }

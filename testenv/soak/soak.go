@@ -192,7 +192,7 @@ func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result,
 	}
 	r.watchSpeakers(masters...)
 	if err := r.witness.awaitRecovery(ctx); err != nil {
-		return r.rec.snapshot(), nil, fmt.Errorf("the VIP did not come to be announced, see the logs of the nodes: %w", err)
+		return r.rec.snapshot(), nil, fmt.Errorf("the VIP was never announced, see the logs of the nodes: %w", err)
 	}
 	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
 	r.log.Info("the VIP is announced", "at", clock(r.rec.clock()))

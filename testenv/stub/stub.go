@@ -74,7 +74,7 @@ func ParseAnswer(q url.Values) (Answer, error) {
 		case "hang":
 			a.Hang = Hang(value)
 			if a.Hang != HangNever && a.Hang != HangHeaders && a.Hang != HangBody {
-				err = fmt.Errorf("%q is no place to hang, want headers or body", value)
+				err = fmt.Errorf("%q is no point to hang at, want headers or body", value)
 			}
 		default:
 			err = errors.New("unknown parameter, want status, body, delay or hang")

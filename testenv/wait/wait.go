@@ -20,7 +20,7 @@ func Until(t testing.TB, what string, holds func() bool) {
 	for !holds() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("waited in vain for: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		case <-poll.C:
 		}
 	}

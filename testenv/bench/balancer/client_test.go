@@ -98,7 +98,7 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	if len(turns) != loads*rounds || len(firsts) != loads {
-		t.Errorf("%d turns of %d, %d loads of %d begin one", len(turns), loads*rounds, len(firsts), loads)
+		t.Errorf("%d turns, want %d; %d loads of %d begin a round", len(turns), loads*rounds, len(firsts), loads)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestGrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lost := g.lost(); lost != 0 || turn.Load() != 10 {
-			t.Errorf("%d of %d lost at rest", lost, turn.Load())
+			t.Errorf("%d of %d connections lost without a change", lost, turn.Load())
 		}
 	}
 	stop()
@@ -187,7 +187,7 @@ func TestGrip(t *testing.T) {
 		t.Errorf("%d lost", lost)
 	}
 	if err := g.open(t.Context()); err == nil {
-		t.Error("connections to a server that is gone are open")
+		t.Error("connections to a stopped server are still open")
 	}
 }
 

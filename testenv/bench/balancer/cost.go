@@ -135,7 +135,7 @@ func (r *LoadResult) allGood() error {
 	if r.Failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d connections failed at rest, the first: %s", r.Failed, r.Failures[0].Failure)
+	return fmt.Errorf("%d connections failed without a fault, the first: %s", r.Failed, r.Failures[0].Failure)
 }
 
 // connections measures the rate and cost of new connections.

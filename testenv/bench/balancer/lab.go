@@ -249,7 +249,7 @@ func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...str
 		now, err := observe.Group(p.Pid())
 		begun := func(pid int) bool { return !slices.Contains(before, pid) }
 		if err == nil && !slices.ContainsFunc(now, begun) {
-			err = fmt.Errorf("HAProxy on %s has not begun anew", worker)
+			err = fmt.Errorf("HAProxy on %s has no new process", worker)
 		}
 		return err
 	})

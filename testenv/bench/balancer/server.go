@@ -88,7 +88,7 @@ func (s *Server) talk(c net.Conn) error {
 				}
 			}
 		default:
-			return errors.New("no request that this server knows")
+			return errors.New("unknown request")
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (n *flat) rest(ctx context.Context, w *watch) error {
 	vips := flatVIPs()
 	_, err := observe.AtRest(ctx, w.seen, vips, w.clients, func(ctx context.Context, holders map[netip.Addr]string) error {
 		if holder, home := holders[vips[0]], n.site.speaker.home; holders[vips[1]] != holder || home != "" && holder != home {
-			return fmt.Errorf("not on one master, or not on its own, %s", home)
+			return fmt.Errorf("the VIP is not on a single master, or not on its home %s", home)
 		}
 		if n.site.speaker.ready == nil {
 			return nil

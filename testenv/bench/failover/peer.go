@@ -61,7 +61,7 @@ func (r *router) withdraw(ctx context.Context) (took time.Duration, err error) {
 	}
 	told, ok := r.wire.First(peerAddress())
 	if !ok {
-		return 0, fmt.Errorf("the withdrawal of %s was not heard", peerPrefix())
+		return 0, fmt.Errorf("the withdrawal of %s did not arrive", peerPrefix())
 	}
 	if _, err := r.client.Run(ctx, "birdc", "-s", peerSocket, "enable", "own"); err != nil {
 		return 0, err

@@ -130,19 +130,19 @@ func votes(ctx context.Context, n *lab.Node) error {
 	}
 	e := status.Election
 	if e == nil || e.Problem != "" || e.Change != "" {
-		return fmt.Errorf("%s takes no part in the election: %+v", n.Name(), e)
+		return fmt.Errorf("%s does not take part in the election: %+v", n.Name(), e)
 	}
 	if e.Fence != admin.FenceOn {
-		return fmt.Errorf("%s has no fence: %s", n.Name(), e.Fence)
+		return fmt.Errorf("%s has no lease filter: %s", n.Name(), e.Fence)
 	}
 	for _, l := range e.Leases {
 		if !l.Stands {
-			return fmt.Errorf("%s does not stand for %s", n.Name(), l.VIP)
+			return fmt.Errorf("%s does not campaign for %s", n.Name(), l.VIP)
 		}
 	}
 	for _, other := range e.Members {
 		if !other.Alive || other.Reason != "" {
-			return fmt.Errorf("%s does not hear %s: %s", n.Name(), other.Name, other.Reason)
+			return fmt.Errorf("%s does not receive from %s: %s", n.Name(), other.Name, other.Reason)
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("%v, %v", group, err)
 	}
 	if _, err := CPUOf(1 << 22); err == nil {
-		t.Error("a process that cannot be has a clock")
+		t.Error("an impossible process has a clock")
 	}
 	if _, err := SoftIRQ(); err != nil {
 		t.Error(err)

@@ -48,7 +48,7 @@ func TestFigures(t *testing.T) {
 	measured := regexp.MustCompile(`\*\*[0-9][^*]*\*\*[^<]`)
 	_, times, ok := strings.Cut(read(t, docs+"/comparison.md"), "## How long it takes")
 	if bare := measured.FindAllString(times, -1); !ok || len(bare) > 0 {
-		t.Errorf("these figures do not name the run that they are from: %q", bare)
+		t.Errorf("these figures do not name their run: %q", bare)
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *flatSoakCmd) Run(ctx context.Context) error {
 	return c.run(ctx, soak.Options{Flat: true, Topology: c.Topology, Dir: c.Out, Faults: c.Faults, Lease: c.Lease, Join: c.Join})
 }
 
-var errViolated = errors.New("the VIP was announced where it should not have been, or not where it should: see above")
+var errViolated = errors.New("the VIP was announced wrongly, or was missing: see above")
 
 func (c *soakFlags) run(ctx context.Context, o soak.Options) (err error) {
 	if o.Testenv, err = os.Executable(); err != nil {

@@ -56,7 +56,7 @@ func acquainted(t *testing.T, c *site.Cluster) {
 				return fmt.Errorf("%s has the advertisements %+v", m, status.Election)
 			}
 			if p := status.Passing; p == nil || p.Error != "" || len(p.Members) != len(c.Masters)-1 {
-				return fmt.Errorf("%s passes packets on: %+v", m, p)
+				return fmt.Errorf("%s forwards packets: %+v", m, p)
 			}
 			for _, o := range status.Election.Offers {
 				if o.State() != "serving" || len(o.Checks) == 0 || slices.Contains(slices.Collect(maps.Values(o.Checks)), false) {
@@ -91,7 +91,7 @@ func (c *controlPlane) testBridgedKills(t *testing.T, hops *hops) {
 		acquainted(t, c.Cluster)
 	}
 	slices.Sort(outages)
-	t.Logf("median of %d: %v, from %v to %v; %d connections were sent on", len(outages), outages[len(outages)/2], outages[0], outages[len(outages)-1], hops.heard())
+	t.Logf("median of %d: %v, from %v to %v; %d connections were forwarded", len(outages), outages[len(outages)/2], outages[0], outages[len(outages)-1], hops.heard())
 	hops.check(t)
 }
 
@@ -153,7 +153,7 @@ func (c *controlPlane) testBridgedDrain(t *testing.T, hops *hops) {
 	if len(failed) > most {
 		site.FailTiming(t, client.Starved(began), "%d connections failed as the routes moved once, want %d at most: %v", len(failed), most, failed)
 	}
-	t.Logf("%d of %d connections failed; %d were sent on", len(failed), len(client.Since(began)), hops.heard())
+	t.Logf("%d of %d connections failed; %d were forwarded", len(failed), len(client.Since(began)), hops.heard())
 	hops.check(t)
 }
 
@@ -167,7 +167,7 @@ func sendsOn(t *testing.T, m site.Master, since time.Time) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s has not sent connections on since %v: %+v", m, since, status.VIPs)
+		return fmt.Errorf("%s has not forwarded connections since %v: %+v", m, since, status.VIPs)
 	})
 }
 
@@ -262,7 +262,7 @@ func (h *hops) take(m site.Master, f tap.Frame) {
 	h.sent++
 	next, ok := h.own[dst]
 	if !ok {
-		h.odd = append(h.odd, fmt.Errorf("%s passed a connection on to %s, which is no master's own address", m, dst))
+		h.odd = append(h.odd, fmt.Errorf("%s forwarded a connection to %s, which is no master's own address", m, dst))
 	}
 	h.passed[packet] = append(h.passed[packet], pass{m, next}) // not in order: each link has its own capture
 }
@@ -287,7 +287,7 @@ func (h *hops) check(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sent == 0 {
-		t.Error("no connection was sent on")
+		t.Error("no connection was forwarded")
 	}
 	for _, passes := range h.passed {
 		came := make(map[site.Master]int) // how often it reached a master after the first time

@@ -106,13 +106,13 @@ func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *sit
 			route := routes.First(m.Hop(r, vip))
 			switch after := route.Sub(ready).Round(time.Millisecond); {
 			case route.IsZero():
-				t.Errorf("%s: no route to %s by way of %s was ever seen", r.Name(), vip, m)
+				t.Errorf("%s: no route to %s via %s was ever seen", r.Name(), vip, m)
 			case ready.IsZero():
 				t.Errorf("%s: route to %s via %s before its apiserver is ready", r.Name(), vip, m)
 			case after <= 0:
-				t.Errorf("%s: route to %s by way of %s %v before its apiserver was ready", r.Name(), vip, m, -after)
+				t.Errorf("%s: route to %s via %s %v before its apiserver was ready", r.Name(), vip, m, -after)
 			default:
-				t.Logf("%s: route to %s by way of %s %v after its apiserver was ready", r.Name(), vip, m, after)
+				t.Logf("%s: route to %s via %s %v after its apiserver was ready", r.Name(), vip, m, after)
 			}
 		}
 	}
@@ -133,11 +133,11 @@ type fault struct {
 
 var faults = []fault{
 	{name: "apiserver killed", master: 1, node: site.Master.Apiserver, make: site.Kill, mend: site.Start, reason: "apiserver: "},
-	{name: "apiserver killed that wants a client certificate", master: 2, node: site.Master.Apiserver, make: site.Kill, mend: site.Start, reason: "apiserver: "},
+	{name: "apiserver with client certificates killed", master: 2, node: site.Master.Apiserver, make: site.Kill, mend: site.Start, reason: "apiserver: "},
 	{name: "etcd killed", master: 3, node: site.Master.Etcd, make: site.Kill, mend: site.Start, reason: "apiserver: ", readyz: http.StatusInternalServerError},
 	{name: "apiserver frozen", master: 2, node: site.Master.Apiserver, make: site.Freeze, mend: site.Thaw, reason: "apiserver: "},
 	{name: "registry killed", master: 1, node: site.Master.Registry, make: site.Kill, mend: site.Start, reason: "registry: "},
-	{name: "registry killed that wants a login", master: 3, node: site.Master.Registry, make: site.Kill, mend: site.Start, reason: "registry: "},
+	{name: "registry with a login killed", master: 3, node: site.Master.Registry, make: site.Kill, mend: site.Start, reason: "registry: "},
 	{name: "speaker killed", master: 1, node: site.Master.Speaker, make: site.Kill, mend: site.Start},
 	{name: "speaker frozen", master: 3, node: site.Master.Speaker, make: site.Freeze, mend: site.Thaw},
 	{name: "registry sick", master: 2, node: site.Master.Registry, make: site.Command("touch", "/tmp/sick"), mend: site.Command("rm", "/tmp/sick"), reason: "registry: "},
@@ -181,7 +181,7 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	}
 	c.Announces(t, c.Others(m)...)
 	for _, r := range c.Routers {
-		t.Logf("%s: routes by way of %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
+		t.Logf("%s: routes via %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
 	}
 	c.Serves(t, c.pki.Client(t))
 
@@ -240,7 +240,7 @@ func (c *controlPlane) untouched(t *testing.T, masters ...site.Master) {
 			for _, s := range c.routes[r.Name()].Steps(vip) {
 				for _, m := range masters {
 					if !slices.Contains(s.NextHops, m.Hop(r, vip)) {
-						site.FailTiming(t, c.witness.Starved(c.marked), "%s had no route to %s by way of %s: %v", r.Name(), vip, m, s)
+						site.FailTiming(t, c.witness.Starved(c.marked), "%s had no route to %s via %s: %v", r.Name(), vip, m, s)
 					}
 				}
 			}

@@ -49,12 +49,12 @@ func (c *controlPlane) testEstablished(t *testing.T) {
 	}
 	select {
 	case err := <-drained:
-		t.Errorf("the drain has ended while connections are left, %v", err)
+		t.Errorf("the drain ended with connections left, %v", err)
 	default:
 	}
 	w.end()
 	site.Must(t, <-drained) // long before its deadline
-	t.Logf("%d watches: none ended; %d packets passed on, %d answered", n, passed, answered)
+	t.Logf("%d watches: none ended; %d packets forwarded, %d answered", n, passed, answered)
 	site.MustRun(t, goes.Speaker(), "herald", "undrain")
 	c.Announces(t, c.Masters...)
 	acquainted(t, c.Cluster)
@@ -154,7 +154,7 @@ func (w *watches) see(t *testing.T, name string) {
 		site.Eventually(t, site.Soon, func() error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return site.ErrorIf(w.seen[name] < w.n, "%d of %d watches have seen %s; ended are %v", w.seen[name], w.n, name, w.lost)
+			return site.ErrorIf(w.seen[name] < w.n, "%d of %d watches have seen %s; %v have ended", w.seen[name], w.n, name, w.lost)
 		})
 	}
 }

@@ -103,7 +103,7 @@ func (c *column) fill(t *testing.T) {
 		c.close()
 	}
 	if passed, _ := counts(t, c.Cluster); passed > 0 != c.on {
-		t.Errorf("%d packets have been passed on", passed)
+		t.Errorf("%d packets have been forwarded", passed)
 	}
 }
 
@@ -126,7 +126,7 @@ func (c *column) serverDies(t *testing.T, n int) {
 	c.add(t, "a server dies: others'", others(lost, dies), others(conns, dies))
 	own := row{"a server dies: its own", len(lost) - len(others(lost, dies)), len(conns) - len(others(conns, dies))}
 	if c.rows = append(c.rows, own); own.lost != own.all {
-		t.Errorf("%s: lost are %d of %d", own.event, own.lost, own.all)
+		t.Errorf("%s: %d of %d lost", own.event, own.lost, own.all)
 	}
 	site.Start(t, dies.Apiserver())
 }
@@ -208,7 +208,7 @@ func (c *column) add(t *testing.T, event string, lost, all []*conn) {
 	t.Helper()
 	c.rows = append(c.rows, row{event, len(lost), len(all)})
 	if len(lost) > 0 == c.on {
-		t.Errorf("%s: lost are %v of %v", event, owners(lost), owners(all))
+		t.Errorf("%s: %v of %v lost", event, owners(lost), owners(all))
 	}
 }
 

@@ -29,7 +29,7 @@ func examine(t *testing.T, n *lab.Node, file string, wrap ...string) doctor.Repo
 	out, err := n.Run(ctx, append(wrap, "herald", "doctor", "--config", file, "-o", "json")...)
 	var r doctor.Report
 	if json.Unmarshal([]byte(out), &r) != nil {
-		t.Fatalf("no report but %q: %v", out, err)
+		t.Fatalf("no report: %q: %v", out, err)
 	}
 	if code := exitCode(err); code != min(r.Blockers, 1) {
 		t.Errorf("with %d blockers the exit code is %d", r.Blockers, code)
@@ -138,7 +138,7 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: its votes are heard"})
 	for _, found := range r.Findings {
 		if found.Severity == doctor.Warning && found.Subject != "clock source" { // the clock source is the machine's
-			t.Errorf("a warning about a node that is well: %+v", found)
+			t.Errorf("a warning about a healthy node: %+v", found)
 		}
 	}
 	shows(t, examine(t, f.Node(holder+"-speaker"), file), symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"})

@@ -110,7 +110,7 @@ func TestARPStranger(t *testing.T) {
 	for _, m := range site.FlatMasters() {
 		for _, other := range site.FlatMasters() {
 			if n := f.Logged(t, m, "level=ERROR.*"+f.Link(other, "lan").MAC(other).String()); n > 0 {
-				t.Errorf("%s took %s for a stranger", m, other)
+				t.Errorf("%s reported %s as a stranger", m, other)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func TestARPSomebodyElseAtWork(t *testing.T) {
 		f.Asked(t, 100) // until after the next check of the filter
 		f.Stays(t, holder, from)
 		if n := f.Logged(t, m, "level=WARN.*put back Herald's nftables") - before; n != 1 {
-			t.Errorf("%s logged %d times that it put back its tables, want once", m, n)
+			t.Errorf("%s logged %d restorations of its tables, want 1", m, n)
 		}
 	}
 	load.Few(t, began, 40) // four flushes: new tables are closed until both of their locks are confirmed in time

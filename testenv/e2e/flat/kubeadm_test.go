@@ -38,7 +38,7 @@ func TestElectorateGrows(t *testing.T) {
 	})
 	f.Asked(t, 50)
 	if seen := f.Seen.Trace().Sightings; len(seen) > 0 {
-		t.Fatalf("before the apiserver is there: %v", seen[0])
+		t.Fatalf("before the apiserver runs: %v", seen[0])
 	}
 	site.Boot(t, f.Lab, "m1-apiserver")
 	f.Held(t, "m1")

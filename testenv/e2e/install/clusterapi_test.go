@@ -85,7 +85,7 @@ func TestClusterAPI(t *testing.T) {
 	}
 	rows := regexp.MustCompile("(?m)^ *\\| (CAP\\w+) \\| `(\\w+)` \\| `(\\[.*\\])` \\|$").FindAllStringSubmatch(page, -1)
 	if len(rows) != 3 {
-		t.Fatalf("docs/platforms/machines.md has words for %d providers, want three", len(rows))
+		t.Fatalf("docs/platforms/machines.md covers %d providers, want three", len(rows))
 	}
 	for _, row := range rows {
 		words := map[string]string{

@@ -67,7 +67,7 @@ func testManifests(t *testing.T, k *site.APIServer) {
 	for _, typo := range []string{"readOnly", "hostNetwork", "drop", "periodSeconds"} {
 		t.Run("typo "+typo, func(t *testing.T) {
 			if status, answer := k.Judge(t, pods, bytes.ReplaceAll(pod, []byte(typo+":"), []byte(typo+"s:"))); status != http.StatusBadRequest {
-				t.Errorf("%ss is answered by %d %s", typo, status, answer)
+				t.Errorf("the answer for %ss is %d %s", typo, status, answer)
 			}
 		})
 	}

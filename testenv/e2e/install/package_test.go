@@ -187,7 +187,7 @@ func TestPackage(t *testing.T) {
 		return site.MustRun(t, p.node, "sh", "-c", "nft list tables && cat /proc/sys/net/ipv4/conf/eth1/route_localnet")
 	}
 	if got := kernel(p); !strings.Contains(got, "table inet herald_balancer\n") || !strings.HasSuffix(got, "\n1\n") {
-		t.Fatalf("there is no balancer to remove, but %q", got)
+		t.Fatalf("no balancer to remove; the kernel has %q", got)
 	}
 	p.dpkg(t, "--remove", "herald")
 	routed(nodes[1].address)

@@ -42,7 +42,7 @@ func testServicesManifests(t *testing.T, k *site.APIServer) {
 			}
 			typo := append(object, "spek: {}\n"...)
 			if status, answer := k.Judge(t, site.ObjectPath(t, o.Tree), typo); status != http.StatusBadRequest {
-				t.Errorf("%s of %s with a typo is answered by %d %s", what, source, status, answer)
+				t.Errorf("the answer to %s of %s with a typo is %d %s", what, source, status, answer)
 			}
 		}
 	}

@@ -185,7 +185,7 @@ func TestUnit(t *testing.T) {
 	good := site.ReadFile(t, file)
 	site.Must(t, os.WriteFile(file, []byte(strings.Replace(good, "asn: 64512", "asn: many", 1)), 0o644))
 	if _, err := d.ctl(t, "reload"); err == nil {
-		t.Error("a bad file is taken")
+		t.Error("a bad file is accepted")
 	}
 	site.Must(t, os.WriteFile(file, []byte(strings.Replace(good, "announce: bgp,", "announce: bgp, linger: 2s,", 1)), 0o644))
 	_, err := d.ctl(t, "reload")

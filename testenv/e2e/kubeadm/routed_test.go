@@ -62,7 +62,7 @@ func TestRouted(t *testing.T) {
 		site.Eventually(t, ready, func() error {
 			steps := routes.Steps(vip)
 			left := slices.ContainsFunc(steps, func(s site.Step) bool { return !slices.Contains(s.NextHops, hop) })
-			return site.ErrorIf(!left, "the router's route never was without %s: %v", hop, steps)
+			return site.ErrorIf(!left, "the router's route never lost %s: %v", hop, steps)
 		})
 		c.hops(t, masters...)
 	}

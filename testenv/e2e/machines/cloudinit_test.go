@@ -46,7 +46,7 @@ func TestUserData(t *testing.T) {
 					t.Errorf("%s has the permissions %q", f.Path, f.Permissions)
 				}
 				if f.Owner != "" && !f.Defer {
-					t.Errorf("%s is written before the packages are there that make its owner %s", f.Path, f.Owner)
+					t.Errorf("%s is written before the installation of the packages that make its owner %s", f.Path, f.Owner)
 				}
 			}
 		})

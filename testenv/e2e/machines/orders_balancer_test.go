@@ -48,7 +48,7 @@ func (s *machines) testBalancedOrder(t *testing.T, order []string) {
 				"%s has %+v, want the two masters, which do not serve", m, status.Balancers)
 		})
 		if status := s.behind(t, m); status != 0 {
-			t.Errorf("before any apiserver is ready %s is answered %d", m, status)
+			t.Errorf("before any apiserver is ready %s gets the answer %d", m, status)
 		}
 	}
 	s.ready(all[0])

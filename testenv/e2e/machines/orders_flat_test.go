@@ -79,11 +79,11 @@ func votes(t *testing.T, f *site.Flat, master string) error {
 	}
 	e := status.Election
 	if e == nil || e.Problem != "" {
-		return fmt.Errorf("%s takes no part in the election: %+v", master, e)
+		return fmt.Errorf("%s does not take part in the election: %+v", master, e)
 	}
 	for _, m := range e.Members {
 		if !m.Alive || m.Reason != "" {
-			return fmt.Errorf("%s does not hear %s: %s", master, m.Name, m.Reason)
+			return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Reason)
 		}
 	}
 	for _, l := range e.Leases {

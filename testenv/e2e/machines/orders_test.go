@@ -53,7 +53,7 @@ func (s *machines) testOrder(t *testing.T, order []string) {
 	s.withdrawn(t, "500")
 	site.Must(t, s.Check())
 	if changes := routes.Since(); len(changes) > 0 {
-		t.Fatalf("before any apiserver is ready the router has had routes: %v", changes)
+		t.Fatalf("before any apiserver was ready the router had routes: %v", changes)
 	}
 
 	for i, m := range masters {

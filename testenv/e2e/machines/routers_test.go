@@ -178,7 +178,7 @@ func (c routerConfig) accepts(t *testing.T, s *machines) {
 	}
 	for _, a := range stray {
 		if n, err := ways(s.r1().Node, a); n != 0 || err != nil {
-			t.Errorf("the router took %s, which is not in its list (%d next hops, %v)", a, n, err)
+			t.Errorf("the router accepted %s, which is not in its list (%d next hops, %v)", a, n, err)
 		}
 	}
 	s.serves(t, s.Node("c1"))
@@ -192,7 +192,7 @@ func (c routerConfig) powerLoss(t *testing.T, s *machines) {
 	s.spreadsOver(t, 2)
 	for _, n := range c.neighbours(m) {
 		if why := c.upstream.reset(t, s.r1().Node, n); !strings.Contains(why, "BFD") {
-			t.Errorf("the router lost %s by something else than BFD: %s", n, why)
+			t.Errorf("the router lost %s for another reason than BFD: %s", n, why)
 		}
 	}
 	s.serves(t, s.Node("c1"))
@@ -291,7 +291,7 @@ func TestRouterLimit(t *testing.T) {
 				// The router logs it once. For a session that it ends while writing, it may not
 				// log it; then it refuses each attempt.
 				said := strings.Contains(site.ReadFile(t, m.Speaker().Log()), "maximum number of prefixes reached")
-				return site.ErrorIf(!said, "%s does not say why", m)
+				return site.ErrorIf(!said, "%s does not report the reason", m)
 			})
 			s.spreadsOver(t, 2)
 			s.serves(t, s.Node("c1"))

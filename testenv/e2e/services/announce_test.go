@@ -164,7 +164,7 @@ func TestServiceVIP(t *testing.T) {
 	routes := site.WatchRoutes(t, s.Node("r1"))
 	site.Boot(t, s.Lab, "r1", "r2", "s")
 
-	t.Run("the API away at the start is no obstacle to a VIP", func(t *testing.T) {
+	t.Run("an API outage at the start does not block a VIP", func(t *testing.T) {
 		s.Path(t, "r1", site.VIP4)
 		s.Shows(t, func(status admin.Status) error {
 			v := status.Services
@@ -220,7 +220,7 @@ func TestServiceVIP(t *testing.T) {
 		s.plugin(t, "s may announce Services again", "undrain", "s")
 		s.Path(t, "r1", serviceAddress)
 	})
-	t.Run("the node is another rack's", func(t *testing.T) {
+	t.Run("the node belongs to another rack", func(t *testing.T) {
 		routes.Mark()
 		s.kube.Do(t, http.MethodPatch, "/api/v1/nodes/s", []byte(`{"metadata": {"labels": {"rack": "c"}}}`), nil)
 		s.NoPath(t, "r2", serviceAddress)

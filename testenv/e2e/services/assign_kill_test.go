@@ -66,7 +66,7 @@ func (w *register) single(t *testing.T, n int) {
 		}
 		for addr := range addrs {
 			if other := owner[addr]; other != "" {
-				t.Errorf("%s is that of %s and of %s", addr, other, name)
+				t.Errorf("%s belongs to %s and to %s", addr, other, name)
 			}
 			owner[addr] = name
 		}
@@ -131,7 +131,7 @@ func TestAssignerKilled(t *testing.T) {
 	site.Eventually(t, 2*site.Soon, func() error {
 		holds, identity, err := holder(k)
 		if name = holds; err == nil && identity == killed {
-			err = fmt.Errorf("the Lease is that of the %s which was killed", name)
+			err = fmt.Errorf("the killed %s has the Lease", name)
 		}
 		return err
 	})
@@ -140,7 +140,7 @@ func TestAssignerKilled(t *testing.T) {
 	site.Eventually(t, site.Soon, func() error {
 		now, _, err := holder(k)
 		if err == nil && now == name {
-			err = fmt.Errorf("%s is the assigner still", name)
+			err = fmt.Errorf("%s is still the assigner", name)
 		}
 		return err
 	})

@@ -32,10 +32,10 @@ func TestKube(t *testing.T) {
 	written, err := c.WriteServiceStatus(t.Context(), read, status)
 	site.Must(t, err)
 	if got := state(written); got != "10.0.0.1 Assigned" || len(written.Annotations) != 1 {
-		t.Errorf("the Service is %q with %v", got, written.Annotations)
+		t.Errorf("the Service is %q, the error %v", got, written.Annotations)
 	}
 	if _, err := c.WriteServiceStatus(t.Context(), read, corev1.ServiceStatus{}); !apierrors.IsConflict(err) {
-		t.Errorf("on top of an old version: %v, want a conflict", err)
+		t.Errorf("for an old version: %v, want a conflict", err)
 	}
 	written, err = c.WriteServiceStatus(t.Context(), written, corev1.ServiceStatus{})
 	site.Must(t, err)
@@ -44,14 +44,14 @@ func TestKube(t *testing.T) {
 	}
 	k.Do(t, http.MethodDelete, servicesPath+"/w", nil, nil)
 	if _, err := c.WriteServiceStatus(t.Context(), written, status); !apierrors.IsNotFound(err) {
-		t.Errorf("of a Service that is gone: %v", err)
+		t.Errorf("for a deleted Service: %v", err)
 	}
 
 	pool, fresh := new(v1alpha1.AddressPool), new(v1alpha1.AddressPool)
 	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
 	site.Must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "1/256", IPv4: &v1alpha1.Usage{Capacity: "256", Used: 1}, Conflicts: []string{"x"}}))
 	if err := c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{}); !apierrors.IsConflict(err) {
-		t.Errorf("on top of an old version: %v, want a conflict", err)
+		t.Errorf("for an old version: %v, want a conflict", err)
 	}
 	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
 	site.Must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "0/256"}))

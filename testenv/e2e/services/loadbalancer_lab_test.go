@@ -411,7 +411,7 @@ func (b *balancers) settled(t *testing.T) map[string]int {
 		if now := b.writes(t); fmt.Sprint(now) != fmt.Sprint(last) {
 			last, since = now, time.Now()
 		}
-		return site.ErrorIf(time.Since(since) < calm, "Herald goes on writing: %v", last)
+		return site.ErrorIf(time.Since(since) < calm, "Herald continues to write: %v", last)
 	})
 	return last
 }

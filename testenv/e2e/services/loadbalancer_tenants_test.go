@@ -33,7 +33,7 @@ func TestLoadBalancerTenants(t *testing.T) {
 		{"absurd wishes", b.testAbsurd},
 		{"thousands of ports", b.testManyPorts},
 		{"one address wanted by many", b.testWanted},
-		{"an address that is another's", b.testThief},
+		{"another Service's address", b.testThief},
 		{"slices of nobody", b.testSlices},
 		{"a Service that changes all the time", b.testRestless},
 	} {

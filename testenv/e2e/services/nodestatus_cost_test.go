@@ -114,7 +114,7 @@ func costOf(t *testing.T, count int, rest time.Duration, told bool, least time.D
 	time.Sleep(rest)
 	c.rest = b.ticks(t) - began
 	if after := b.allWrites(t); told && len(after) > before {
-		t.Errorf("at rest was written %s", after[before:])
+		t.Errorf("written at rest: %s", after[before:])
 	}
 	for _, node := range b.Members() {
 		c.memory += site.Memory(t, b.Speaker(node).Daemon("herald").Pid(), "VmRSS")

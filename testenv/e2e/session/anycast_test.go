@@ -223,7 +223,7 @@ func (a *anycastSite) answered(t *testing.T, what string, since, settled time.Ti
 	t.Helper()
 	all, failed := a.since(t, since)
 	lost := slices.DeleteFunc(slices.Clone(failed), a.moved)
-	t.Logf("%s: of %d questions %d were lost, and %d over TCP reset since they moved", what, len(all), len(lost), len(failed)-len(lost))
+	t.Logf("%s: %d of %d questions were lost, and %d over TCP were reset by a move", what, len(lost), len(all), len(failed)-len(lost))
 	const most = 5 // questions in progress when the routes of one family change, and of the other
 	if len(lost) > 0 || len(failed)-len(lost) > most {
 		site.FailTiming(t, a.witness.Starved(since), "%s: lost %v of the failed questions %v", what, lost, failed)
@@ -244,7 +244,7 @@ func (a *anycastSite) answered(t *testing.T, what string, since, settled time.Ti
 		}
 	}
 	if len(by) != 4 {
-		t.Errorf("%s: answers came by %v only", what, slices.Sorted(maps.Keys(by)))
+		t.Errorf("%s: answers came only by %v", what, slices.Sorted(maps.Keys(by)))
 	}
 }
 
@@ -258,7 +258,7 @@ func (a *anycastSite) leaves(t *testing.T, what, other string, change func()) {
 	gone := a.leadsTo(t, other)
 	a.answered(t, what+", once it is heard of", gone, gone, other)
 	all, failed := a.since(t, at)
-	t.Logf("%s: the routes were gone after %v; lost are %d of %d questions", what, gone.Sub(at).Round(time.Millisecond), len(failed), len(all))
+	t.Logf("%s: the routes were gone after %v; %d of %d questions were lost", what, gone.Sub(at).Round(time.Millisecond), len(failed), len(all))
 }
 
 // planned makes a change that costs no question, after which the router has routes to these

@@ -26,7 +26,7 @@ func TestDrain(t *testing.T) {
 	status, err := s.Status(t)
 	site.Must(t, err)
 	if status.Draining != "kernel upgrade" || status.VIPs[0].Stage != "withdrawn" {
-		t.Errorf("after the drain status says draining %q, stage %q", status.Draining, status.VIPs[0].Stage)
+		t.Errorf("after the drain status shows draining %q, stage %q", status.Draining, status.VIPs[0].Stage)
 	}
 	if p := status.Peers[0]; p.State != "established" || len(p.Advertised) > 0 {
 		t.Errorf("after the drain the session is %s with %v, want it up and empty", p.State, p.Advertised)
@@ -51,7 +51,7 @@ func TestDrain(t *testing.T) {
 		return err
 	})
 	if !strings.Contains(n.LastNotification, "Administrative Shutdown") || n.LastShutdown != "s: herald is stopping" {
-		t.Errorf("FRR heard %q with the message %q", n.LastNotification, n.LastShutdown)
+		t.Errorf("FRR received %q with the message %q", n.LastNotification, n.LastShutdown)
 	}
 	if n.Established != 1 {
 		t.Errorf("the session was up %d times, want once", n.Established)

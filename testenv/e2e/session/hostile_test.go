@@ -62,7 +62,7 @@ func TestHostileRouter(t *testing.T) {
 		p, err := s.Peer(t, attacker(i))
 		site.Must(t, err)
 		if strings.ContainsFunc(p.Reason, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%s: status gives a reason that does not suit a terminal: %q", a.Name, p.Reason)
+			t.Errorf("%s: status gives a reason with control characters: %q", a.Name, p.Reason)
 		}
 		t.Logf("%s%s: %s, %d drops: %s; %d MiB", out, a.Name, p.State, p.Drops, p.Reason, site.Memory(t, herald.Pid(), "VmRSS")>>20)
 		if !herald.Running() {

@@ -101,7 +101,7 @@ func (k *kernelSite) byOwnSession(t *testing.T) {
 	k.announced(t)
 	hasRoute("r2", false)
 	if steps := k.r1.Steps(k.vips[0]); len(steps) != 1 {
-		t.Errorf("the route to %s changed so: %v", k.vips[0], steps)
+		t.Errorf("the changes of the route to %s are %v", k.vips[0], steps)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestKernelRoutes(t *testing.T) {
 			gone := func(what string, cause time.Time) {
 				t.Helper()
 				k.routed(t, false)
-				t.Logf("%s: the route by the kernel is gone after %s, that by Herald's session after %s", what,
+				t.Logf("%s: the kernel's route is gone after %s, the session's after %s", what,
 					k.r1.GoneAfter(cause), goneAfter(k.r2, own, cause))
 				k.tableEmpty(t)
 			}
@@ -195,7 +195,7 @@ func TestKernelRoutes(t *testing.T) {
 			for _, vip := range k.vips {
 				k.once(t, vip)
 				if !strings.Contains(log, "metric 16777215") {
-					t.Errorf("r1 has not heard that %s was about to leave:\n%s", vip, log)
+					t.Errorf("r1 did not learn that %s was about to leave:\n%s", vip, log)
 				}
 			}
 			site.MustRun(t, k.Node("s-speaker"), "herald", "undrain")
@@ -223,7 +223,7 @@ func (k *kernelSite) mark() { k.r1.Mark(); k.r2.Mark() }
 func (k *kernelSite) once(t *testing.T, vip string) {
 	t.Helper()
 	if steps := k.r1.Steps(vip); len(steps) != 1 || len(steps[0].NextHops) != 0 {
-		t.Errorf("the route to %s changed so: %v", vip, steps)
+		t.Errorf("the changes of the route to %s are %v", vip, steps)
 	}
 }
 

@@ -53,7 +53,7 @@ func watchedUp(t *testing.T, s *site.Session, router, peer string) (b bfdPeer, p
 			return err
 		}
 		if b.Status != "up" || p.BFD == nil || p.BFD.State != bfd.Up {
-			return fmt.Errorf("BFD with %s: FRR says %+v, status says %+v", peer, b, p.BFD)
+			return fmt.Errorf("BFD with %s: FRR shows %+v, status shows %+v", peer, b, p.BFD)
 		}
 		// FRR's bgpd restarts the BFD session once BGP knows the local address.
 		up := time.Since(p.BFD.Since)
@@ -122,7 +122,7 @@ peers:
 	site.Must(t, err)
 	// If the router detects the fault first, its notification may arrive before its BFD packet.
 	if p.Drops < 4 || p.BFD.Downs < 2 {
-		t.Errorf("status counts %d lost sessions, %d of them by BFD; want 4 and 2 at least", p.Drops, p.BFD.Downs)
+		t.Errorf("status counts %d lost sessions, %d of them by BFD; want at least 4 and 2", p.Drops, p.BFD.Downs)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestRouteWaitsForBFD(t *testing.T) {
 		b, err := bfdOf(t, s.Router("r1"))
 		site.Must(t, err)
 		if p.BFD.State != bfd.Up || p.BFD.Since.After(back) || b.Status != "up" {
-			site.FailTiming(t, w.Starved(healed), "the route is back at %v; status has BFD %s since %v, FRR says %s", back, p.BFD.State, p.BFD.Since, b.Status)
+			site.FailTiming(t, w.Starved(healed), "the route is back at %v; status shows BFD %s since %v, FRR shows %s", back, p.BFD.State, p.BFD.Since, b.Status)
 		}
 	}
 }

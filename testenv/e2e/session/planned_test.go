@@ -37,7 +37,7 @@ func TestMoveBetweenPeers(t *testing.T) {
 	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
 	s.Path(t, "r1", site.VIP4)
 	if paths, _, err := s.Router("r2").Paths(t, site.VIP4); err != nil || len(paths) > 0 {
-		t.Fatalf("r2 has %v (%v), which is not for it", paths, err)
+		t.Fatalf("r2 has %v (%v), which it must not have", paths, err)
 	}
 	old, next := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
 

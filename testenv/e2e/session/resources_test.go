@@ -47,7 +47,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			why := status.VIPs[0].LastWithdrawal.Reason
 			t.Logf("withdrawn because %q", why)
 			if name == "none" && !strings.Contains(why, "check's own: too many open files") {
-				t.Errorf("withdrawn because %q, want that the fault is the check's own", why)
+				t.Errorf("withdrawn because %q, want a fault of the check itself", why)
 			}
 			s.ApiserverStarts(t)
 			announced(t, s)

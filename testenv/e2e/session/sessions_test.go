@@ -133,7 +133,7 @@ func wantMD5(t *testing.T, n site.Neighbor, _ bgp.Session) {
 // wantTwoHops checks that FRR allows the neighbor to be two hops away.
 func wantTwoHops(t *testing.T, n site.Neighbor, _ bgp.Session) {
 	if n.MaxHops != 2 {
-		t.Errorf("FRR takes the neighbor to be %d hops away at most, want 2", n.MaxHops)
+		t.Errorf("FRR allows the neighbor to be %d hops away, want 2", n.MaxHops)
 	}
 }
 
@@ -196,7 +196,7 @@ func (test session) run(t *testing.T) {
 	p, err := s.Peer(t, test.peer)
 	site.Must(t, err)
 	if p.Reason != "" {
-		t.Errorf("status has something against the session: %s", p.Reason)
+		t.Errorf("status complains about the session: %s", p.Reason)
 	}
 	if test.check != nil {
 		test.check(t, n, p)

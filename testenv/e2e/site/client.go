@@ -96,7 +96,7 @@ func (c *Client) Few(t *testing.T, since time.Time, most int) {
 	t.Helper()
 	all, failed := c.Since(since), c.Failed(since)
 	if len(failed) > most || len(all) < 10 {
-		FailTiming(t, c.Starved(since), "of %d connections failed %d: %v", len(all), len(failed), failed)
+		FailTiming(t, c.Starved(since), "of %d connections %d failed: %v", len(all), len(failed), failed)
 	}
 }
 

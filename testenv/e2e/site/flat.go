@@ -146,7 +146,7 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 	trace := f.Seen.Trace()
 	for _, s := range trace.Sightings {
 		if s.At > since.At && s.Act == holders.Answers && s.Master != holder {
-			FailTiming(t, starved(), "%v, want only %s to answer", s, holder)
+			FailTiming(t, starved(), "the holders are %v, want only %s", s, holder)
 			break
 		}
 	}
@@ -179,12 +179,12 @@ func (f *Flat) Ready(t *testing.T, master string) {
 	f.Elects(t, master, func(e *admin.Election) error {
 		for _, l := range e.Leases {
 			if !l.Stands {
-				return fmt.Errorf("%s does not stand for %s", master, l.VIP)
+				return fmt.Errorf("%s does not campaign for %s", master, l.VIP)
 			}
 		}
 		for _, m := range e.Members {
 			if !m.Alive || m.Reason != "" {
-				return fmt.Errorf("%s does not hear %s: %s", master, m.Name, m.Reason)
+				return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Reason)
 			}
 		}
 		return nil

@@ -163,7 +163,7 @@ func findPart(name string) (string, error) {
 		"NAMED":                   "/usr/sbin/named",
 	}[name])
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s: %w: run `make e2e`, which gets everything, or set %[1]s", name, err)
+		return "", fmt.Errorf("%s: %w: run `make e2e`, which installs everything, or set %[1]s", name, err)
 	}
 	return path, nil
 }

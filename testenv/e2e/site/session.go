@@ -161,7 +161,7 @@ func (s *Session) Path(t *testing.T, router, vip string) (p Path) {
 			return err
 		}
 		if len(paths) != 1 || !paths[0].NextHop.IsValid() {
-			return fmt.Errorf("%s has no path of use to %s: %+v", router, vip, paths)
+			return fmt.Errorf("%s has no usable path to %s: %+v", router, vip, paths)
 		}
 		p = paths[0]
 		routes, err := KernelRoutes(s.Node(router), vip)
@@ -193,6 +193,6 @@ func (s *Session) HasAddress(t *testing.T, address string, want bool) {
 		if err != nil {
 			return err
 		}
-		return ErrorIf(slices.Contains(list, HostPrefix(address).Addr()) != want, "on lo there is %v", list)
+		return ErrorIf(slices.Contains(list, HostPrefix(address).Addr()) != want, "lo has %v", list)
 	})
 }

@@ -131,7 +131,7 @@ func TestRightsAreUsed(t *testing.T) {
 			if now := all(); fmt.Sprint(now) != fmt.Sprint(last) {
 				last, since = now, time.Now()
 			}
-			return site.ErrorIf(time.Since(since) < calm, "they go on writing: %q", last)
+			return site.ErrorIf(time.Since(since) < calm, "writes do not end: %q", last)
 		})
 		return last
 	}
@@ -150,14 +150,14 @@ func TestRightsAreUsed(t *testing.T) {
 			made = append(made, now[len(before[i]):]...)
 		}
 		if len(made) != service.writes {
-			site.FailTiming(t, machine.Starved(began), "%s takes %d writes besides that of its addresses, want %d: %q", service.name, len(made), service.writes, made)
+			site.FailTiming(t, machine.Starved(began), "%s takes %d writes besides its addresses', want %d: %q", service.name, len(made), service.writes, made)
 		}
 	}
 	site.Must(t, c.API.Delete(t.Context(), servicesPath+"/web"))
 	b.gone(t, "acme", "web")
 	c.askByName(t)
 	if _, refused := there.Used(t, remoteUser); len(refused) > 0 {
-		t.Errorf("refused to the agent are %q", refused)
+		t.Errorf("the agent's refused requests are %q", refused)
 	}
 	// The manager deletes disallowed objects. Objects that are no longer requested may go
 	// to the garbage collector first.
@@ -195,7 +195,7 @@ func TestRightsAreUsed(t *testing.T) {
 		site.Eventually(t, site.Soon, func() error {
 			used, refused := who.audit.Used(t, who.user)
 			if who.user != remoteUser && len(refused) > 0 { // its account goes with the Tenant
-				t.Fatalf("refused to %s are %q", who.user, refused)
+				t.Fatalf("the refused requests of %s are %q", who.user, refused)
 			}
 			diff := cmp.Diff(given, used)
 			return site.ErrorIf(diff != "", "rights of %s (-given +used):\n%s", who.user, diff)

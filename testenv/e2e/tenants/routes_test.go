@@ -153,7 +153,7 @@ func TestRoutes(t *testing.T) {
 		_, _, err := v.get(t.Context(), http1, "http://"+h.ingress+"/", http.Header{})
 		return err
 	})
-	t.Logf("an Ingress has its name after %v, the name server after %v, and a pod answers after %v", named, resolved, time.Since(began))
+	t.Logf("an Ingress has its name after %v, the name server has it after %v, and a pod answers after %v", named, resolved, time.Since(began))
 
 	apply(t, acme, asked)
 	v.reaches(t, acme, h)
@@ -194,7 +194,7 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"the agent is away", away(acme.Node("agent"), none)},
 		{"the manager is away", away(l.Balancing.Node("manager"), none)},
-		{"the API server there is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.Ready(soon(t))) })},
+		{"the load-balancing API server is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.Ready(soon(t))) })},
 		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.Ready(soon(t))) })},
 		{"another host comes and goes", func(t *testing.T) {
 			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
@@ -241,7 +241,7 @@ func TestRoutes(t *testing.T) {
 			err := acme.API.Get(t.Context(), "/api/v1/services?labelSelector=herald.dev/copy", &list)
 			var there struct{ Items []any }
 			err = errors.Join(err, l.Balancing.API.Get(t.Context(), "/api/v1/namespaces/tenant-acme/services", &there))
-			return errors.Join(err, v.nameless(t.Context(), h.ingress), site.ErrorIf(len(list.Items)+len(there.Items) > 0, "left are %v and %v", list.Items, there.Items))
+			return errors.Join(err, v.nameless(t.Context(), h.ingress), site.ErrorIf(len(list.Items)+len(there.Items) > 0, "%v and %v are left", list.Items, there.Items))
 		})
 	})
 }

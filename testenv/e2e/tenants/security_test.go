@@ -101,7 +101,7 @@ func TestHostileTenant(t *testing.T) {
 			})
 		})
 	}
-	t.Run("nodes that are not its own", func(t *testing.T) { // the manager uses the permitted ones
+	t.Run("foreign nodes", func(t *testing.T) { // the manager uses the permitted ones
 		site.Must(t, api.Create(t.Context(), acme+"tenantnodes", []byte(strings.Replace(nodes("10.20.0.1"), "]}]", "]}, {name: n2, addresses: [10.21.0.1, 169.254.169.254]}, {name: n3, addresses: [127.0.0.1]}]", 1))))
 		site.Must(t, api.Create(t.Context(), acme+"tcploadbalancers", []byte(balancer("default.web", "", ports))))
 		site.Eventually(t, site.Soon, func() error {
@@ -213,7 +213,7 @@ func TestHostileRoutes(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a domain that is another's by now", func(t *testing.T) {
+	t.Run("a domain that now belongs to another", func(t *testing.T) {
 		const ingresses = "/apis/networking.k8s.io/v1/namespaces/tenant-acme/ingresses"
 		hosts := func() (out []string) {
 			var list networkingv1.IngressList

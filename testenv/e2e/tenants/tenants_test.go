@@ -161,7 +161,7 @@ func TestCopiesAreOfBackends(t *testing.T) {
 		return b.API.Get(t.Context(), "/apis/herald.dev/v1alpha1/namespaces/tenant-acme/tcploadbalancers/default.later", nil)
 	})
 	if copied("other") == nil {
-		t.Error("a Service that no route sends requests to has a copy")
+		t.Error("a Service without requests from routes has a copy")
 	}
 	site.Must(t, copied("web"))
 }
@@ -225,12 +225,12 @@ func TestRefusals(t *testing.T) {
 	site.Must(t, c.API.Patch(t.Context(), servicesPath+"/second", map[string]any{"metadata": map[string]any{"annotations": map[string]string{"herald.dev/adresses": "10.1.0.5"}}}))
 	kept := c.becomes(t, "second", string(pool.InvalidClaim)) // a mistake takes nothing away
 	if s, _ := b.derived(t, "acme", "second"); len(s.Status.LoadBalancer.Ingress) == 0 || !slices.Equal(service.StatusAddresses(&kept), service.StatusAddresses(&second)) {
-		t.Errorf("a mistake left %+v there, and %+v here", s.Status.LoadBalancer, kept.Status.LoadBalancer)
+		t.Errorf("after a mistake the derived object is %+v, the Service %+v", s.Status.LoadBalancer, kept.Status.LoadBalancer)
 	}
 
 	site.Must(t, b.API.Delete(t.Context(), site.HeraldPath("tenants")+"/acme"))
 	site.Eventually(t, site.Soon, func() error {
 		conditions := fmt.Sprint(b.tenant(t, "late").Status.Conditions)
-		return site.ErrorIf(strings.Contains(conditions, "overlaps"), "without acme late has %s", conditions)
+		return site.ErrorIf(strings.Contains(conditions, "overlaps"), "after acme's deletion late has %s", conditions)
 	})
 }

@@ -125,7 +125,7 @@ func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.T
 	changes, failed := watch.Since(), c.client.Failed(began)
 	for _, a := range failed {
 		if !site.Cuts(changes, a.At, a.At.Add(a.Latency)) {
-			site.FailTiming(t, c.client.Starved(began), "the connection %v, which took %v, failed while no route changed: %v", a, a.Latency, changes)
+			site.FailTiming(t, c.client.Starved(began), "the connection %v, which took %v, failed without a change of routes: %v", a, a.Latency, changes)
 		}
 	}
 	if len(failed) > len(changes) {
@@ -207,7 +207,7 @@ func TestTraffic(t *testing.T) {
 
 	c.costs(t, "the agent is away", true, away(c.acme.Node("agent"), none))
 	c.costs(t, "the manager is away", true, away(c.Balancing.Node("manager"), none))
-	c.costs(t, "the API server there is away", true, away(c.Balancing.Node("apiserver"), func() { site.Must(t, c.Balancing.Ready(soon(t))) }))
+	c.costs(t, "the load-balancing API server is away", true, away(c.Balancing.Node("apiserver"), func() { site.Must(t, c.Balancing.Ready(soon(t))) }))
 	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func() { site.Must(t, c.acme.Ready(soon(t))) }))
 	c.costs(t, "another tenant's agent is away", true, away(c.beta.Node("agent"), none))
 	for _, node := range c.Balancing.Nodes() {

@@ -233,7 +233,7 @@ func (v visitor) reaches(t *testing.T, c *tenants.Cluster, h hosts) {
 	}
 	by("TLS passed through", func(ctx context.Context) (string, error) {
 		reply, _, err := v.trusting(t, c).get(ctx, http2, "https://"+h.tls+":9443/through", nil)
-		return reply.Server, errors.Join(err, site.ErrorIf(err == nil && !reply.TLS, "the server was not asked by TLS"))
+		return reply.Server, errors.Join(err, site.ErrorIf(err == nil && !reply.TLS, "the server did not see TLS"))
 	})
 }
 
