@@ -165,8 +165,8 @@ func groups(run *record.Run, router string) (list []group) {
 	return list
 }
 
-// compare writes a table with a line for each combination of the values of keys, and a
-// column for each value of one.
+// compare writes a table with a column for each value of one key, and a line for each combination of the values of the
+// other keys that all columns have.
 func compare(b *strings.Builder, run *record.Run, column string, keys ...string) {
 	results := slices.DeleteFunc(slices.Clone(run.Results), record.Result.Discarded)
 	line := func(r record.Result) string {
@@ -186,18 +186,19 @@ func compare(b *strings.Builder, run *record.Run, column string, keys ...string)
 	for _, line := range distinct(results, line) {
 		row := strings.Split(line, "\x00")
 		for _, c := range columns {
-			row = append(row, cell(cells[[2]string{line, c}]))
+			if list := cells[[2]string{line, c}]; len(list) > 0 {
+				row = append(row, cell(list))
+			}
 		}
-		rows = append(rows, row)
+		if len(row) == len(keys)+len(columns) {
+			rows = append(rows, row)
+		}
 	}
 	align(b, rows)
 }
 
 // cell shows results: failures out of all, or the median with its unit.
 func cell(list []record.Result) string {
-	if len(list) == 0 {
-		return "–"
-	}
 	run := record.Run{Results: list}
 	if failed := run.Sample("failed", nil); len(failed) > 0 {
 		return fmt.Sprintf("%.0f of %.0f", failed.Sum(), run.Sample("connections", nil).Sum())
