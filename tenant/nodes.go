@@ -57,13 +57,13 @@ type Node struct {
 }
 
 // Nodes returns the nodes of a tenant within its limits, sorted by name, and a sentence about each refused address.
-func (l Limits) Nodes(told []v1alpha1.TenantNode) (nodes []Node, refused []string) {
-	if len(told) > l.mostNodes {
-		refused = append(refused, fmt.Sprintf("it has %d nodes, but quota.nodes of the Tenant allows %d", len(told), l.mostNodes))
-		told = told[:l.mostNodes]
+func (l Limits) Nodes(reported []v1alpha1.TenantNode) (nodes []Node, refused []string) {
+	if len(reported) > l.mostNodes {
+		refused = append(refused, fmt.Sprintf("it has %d nodes, but quota.nodes of the Tenant allows %d", len(reported), l.mostNodes))
+		reported = reported[:l.mostNodes]
 	}
 	taken := make(map[netip.Addr]bool)
-	for _, n := range told {
+	for _, n := range reported {
 		node := Node{Name: n.Name, Zone: n.Zone, Ready: n.Ready}
 		for _, text := range n.Addresses {
 			addr, err := l.allowed(text, l.nodes, "nodes.cidrs")

@@ -91,7 +91,7 @@ func TestAnswer(t *testing.T) {
 		s := web(annotated(service.AnnotationAssigned, "10.1.0.9"), func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 			s.Status.Conditions = []metav1.Condition{
-				{Type: service.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "somebody else's"},
+				{Type: service.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "by another controller"},
 				{Type: ConditionServed, Status: metav1.ConditionTrue, Reason: "Served", Message: "before"},
 			}
 		})
@@ -103,7 +103,7 @@ func TestAnswer(t *testing.T) {
 		for _, i := range status.LoadBalancer.Ingress {
 			ingress = append(ingress, i.IP)
 		}
-		if status.Conditions[0].Message != "somebody else's" {
+		if status.Conditions[0].Message != "by another controller" {
 			t.Errorf("%s: the condition of another controller is %+v", name, status.Conditions[0])
 		}
 		if got := strings.Join(conditions, "; "); got != tt.status || strings.Join(ingress, " ") != tt.ingress || assigned != tt.assigned {

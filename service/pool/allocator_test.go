@@ -28,7 +28,7 @@ func TestAdopt(t *testing.T) {
 		{name: "an address twice", claim: pool.Claim{Families: v4}, addrs: "10.0.0.1 ::ffff:10.0.0.1", want: "10.0.0.1"},
 		{name: "outside all pools", claim: pool.Claim{Families: dual}, addrs: "10.0.0.9 fd00::1", want: "10.0.0.9 fd00::1", strays: "10.0.0.9"},
 		{name: "avoided by the pool", claim: pool.Claim{Families: v4}, addrs: "10.1.0.0", want: "10.1.0.0", strays: "10.1.0.0"},
-		{name: "in place of another", others: []given{owner("web", "10.0.0.1")}, claim: pool.Claim{Families: v4}, addrs: "10.0.0.2", want: "10.0.0.2"},
+		{name: "instead of another", others: []given{owner("web", "10.0.0.1")}, claim: pool.Claim{Families: v4}, addrs: "10.0.0.2", want: "10.0.0.2"},
 		{name: "shared", others: []given{sharer("b", "10.0.0.1", 80)}, claim: sharer("", "10.0.0.1", 443).Claim, addrs: "10.0.0.1", want: "10.0.0.1"},
 		{name: "beside another address than others", others: []given{sharer("b", "10.0.0.1 fd00::1", 80)},
 			claim: sharer("", "10.0.0.1 fd00::2", 443).Claim, addrs: "10.0.0.1 fd00::2", want: "10.0.0.1 fd00::2"},

@@ -55,7 +55,7 @@ type agent struct {
 	mu         sync.Mutex
 	began      map[string]time.Time // start of lasting conditions
 	brought    sync.Map             // versions of copied Secrets
-	told       sync.Map             // last events of Ingresses
+	events     sync.Map             // last events of Ingresses
 	lastAnswer time.Time            // last accepted heartbeat
 }
 

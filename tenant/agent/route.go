@@ -205,7 +205,7 @@ func (a *agent) attendRoute(ctx context.Context, kind, namespace, name string) e
 		for _, prefix := range []string{"unanswered ", "early ", "troubled "} {
 			a.lasts(prefix+routeKey(kind, namespace, name), false)
 		}
-		a.told.Delete(routeKey(kind, namespace, name))
+		a.events.Delete(routeKey(kind, namespace, name))
 		if exists && a.knowsAsked() {
 			err = a.answerRoute(ctx, o, parents, nil, asked, "")
 		}
@@ -344,7 +344,7 @@ func (a *agent) tellIngress(ctx context.Context, o *unstructured.Unstructured, r
 		a.queue.AddAfter(key, left)
 		return nil
 	}
-	if said, _ := a.told.Swap(key, message); said == message || message == "" {
+	if prev, _ := a.events.Swap(key, message); prev == message || message == "" {
 		return nil
 	}
 	return a.own.WriteEvent(ctx, kube.Event{

@@ -173,17 +173,17 @@ func (a *agent) tellNodes(ctx context.Context) error {
 		return nil
 	}
 	nodes := slices.Collect(a.here.Nodes.All())
-	told := &v1alpha1.TenantNodes{
+	want := &v1alpha1.TenantNodes{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.NodesName},
 		Nodes:      tenant.NodesOf(slices.Values(nodes), a.opts.AddressType),
 	}
-	current, exists := a.there.Nodes.Get(kube.Key(told))
-	if exists && equality.Semantic.DeepEqual(current.Nodes, told.Nodes) {
+	current, exists := a.there.Nodes.Get(kube.Key(want))
+	if exists && equality.Semantic.DeepEqual(current.Nodes, want.Nodes) {
 		return nil
 	}
-	if exists && len(told.Nodes) == 0 && len(nodes) > 0 { // likely a mistake, and an empty list would end all connections
+	if exists && len(want.Nodes) == 0 && len(nodes) > 0 { // likely a mistake, and an empty list would end all connections
 		a.log.Warn("no node has an address of this type; the nodes reported before stay: compare --address-type with the nodes", "type", a.opts.AddressType)
 		return nil
 	}
-	return a.remote.Apply(ctx, tenant.AgentName, told)
+	return a.remote.Apply(ctx, tenant.AgentName, want)
 }

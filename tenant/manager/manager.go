@@ -207,9 +207,9 @@ func (m *manager) limits(t *v1alpha1.Tenant) tenant.Limits {
 
 // nodes returns the permitted nodes of a tenant, and sentences about refused addresses.
 func (m *manager) nodes(t *v1alpha1.Tenant) (nodes []tenant.Node, refused []string) {
-	told, ok := m.known.TenantNodes.Get(tenant.Namespace(t.Name) + "/" + tenant.NodesName)
+	reported, ok := m.known.TenantNodes.Get(tenant.Namespace(t.Name) + "/" + tenant.NodesName)
 	if !ok {
 		return nil, nil
 	}
-	return m.limits(t).Nodes(told.Nodes)
+	return m.limits(t).Nodes(reported.Nodes)
 }
