@@ -34,7 +34,7 @@ func TestVerdict(t *testing.T) {
 		{"nothing seen", calm[:1], 0, "", ""},
 		{"late", append(calm, at(3, time.Second, 3, 600, time.Second)), 0, "", "a tick was 1s late"},
 		{"stolen", append(calm, at(3, 0, 50, 600, time.Second)), 2, "12 % of the processors' time was stolen", ""},
-		{"pressure", append(calm, at(3, 0, 3, 600, 2*time.Second)), 3, "", "a process waited for 100 % of the time"},
+		{"pressure", append(calm, at(3, 0, 3, 600, 2*time.Second)), 3, "", "for 100 % of the time a process waited"},
 		{"before", append(calm, at(3, time.Second, 100, 600, 2*time.Second), at(4, 0, 100, 800, 2*time.Second), at(5, 0, 100, 1000, 2*time.Second)), 5, "", ""},
 	} {
 		since := began.Add(time.Duration(test.since) * time.Second)
