@@ -80,7 +80,7 @@ func (bs *backends) observe(now time.Time, observations []observation) {
 	for addr, o := range seen {
 		b := bs.known[addr]
 		if b == nil {
-			b = &backend{Backend: Backend{Addr: addr, State: noState}}
+			b = &backend{Backend: Backend{Addr: addr}}
 			bs.known[addr] = b
 		}
 		b.orphan = false
@@ -116,9 +116,6 @@ func (bs *backends) orphan() {
 		b.orphan = true
 	}
 }
-
-// noState is the state of a new backend before the first update.
-const noState State = -1
 
 func compareObservations(x, y observation) int {
 	if x.timedOut != y.timedOut {
@@ -194,7 +191,7 @@ func (bs *backends) update(now time.Time) (changed []Backend, next time.Time) {
 		}
 		if b.State != results[i].State {
 			b.since = now
-			if b.State != noState || b.last.condition != unknown {
+			if b.State != "" || b.last.condition != unknown {
 				changed = append(changed, results[i])
 			}
 		}

@@ -44,7 +44,7 @@ func parse(t *testing.T, text string) []observation {
 func states(bs *backends) string {
 	var all []string
 	for _, b := range bs.sorted() {
-		all = append(all, b.Name+" "+b.State.String())
+		all = append(all, b.Name+" "+string(b.State))
 	}
 	return strings.Join(all, ", ")
 }
@@ -217,7 +217,7 @@ func TestBackendsTellChanges(t *testing.T) {
 		changed, _ := bs.update(now)
 		var got []string
 		for _, b := range changed {
-			got = append(got, b.Name+" "+b.State.String()+": "+b.Reason)
+			got = append(got, b.Name+" "+string(b.State)+": "+b.Reason)
 		}
 		if got := strings.Join(got, ", "); got != want {
 			t.Errorf("%q: changed %q, want %q", see, got, want)

@@ -9,25 +9,6 @@ import (
 	"net/netip"
 )
 
-// Method is the way to choose the backend of a new connection.
-type Method int
-
-const (
-	// RoundRobin takes one bucket after the other, the most even spread.
-	RoundRobin Method = iota
-	// SourceHash takes a bucket by the client's address, so that a client stays with its
-	// backend while the backend serves.
-	SourceHash
-)
-
-// String returns "round-robin" or "source-hash".
-func (m Method) String() string {
-	if m == SourceHash {
-		return "source-hash"
-	}
-	return "round-robin"
-}
-
 // Service is a balancer for a data plane.
 type Service struct {
 	// Name identifies the service.
@@ -45,39 +26,27 @@ type Service struct {
 // Backend is a server of a service.
 type Backend struct {
 	// Name is the member's name, or the address if it has none.
-	Name  string
-	Addr  netip.AddrPort
-	State State
+	Name  string         `json:"name"`
+	Addr  netip.AddrPort `json:"address"`
+	State State          `json:"state"`
 	// Reason explains the state in words.
-	Reason string
+	Reason string `json:"reason"`
 	// TimedOut reports that it was healthy and sends nothing any more. While it drains, connections that it has not
 	// answered yet are tried elsewhere.
-	TimedOut bool
+	TimedOut bool `json:"-"`
 }
 
-// State tells which connections a backend gets and keeps.
-type State int
+// State tells which connections a backend gets and keeps. It is empty before the first observation.
+type State string
 
 const (
 	// Dead gets no connections, and its connections are reset, so that clients connect again.
-	Dead State = iota
+	Dead State = "dead"
 	// Draining gets no new connections and keeps established ones.
-	Draining
+	Draining State = "draining"
 	// Serving gets new connections.
-	Serving
+	Serving State = "serving"
 )
-
-// String returns "dead", "draining" or "serving".
-func (s State) String() string {
-	switch s {
-	case Serving:
-		return "serving"
-	case Draining:
-		return "draining"
-	default:
-		return "dead"
-	}
-}
 
 // DataPlane carries the connections of services. Its methods are safe for concurrent use.
 type DataPlane interface {

@@ -68,12 +68,12 @@ func (s *Set) tend(ctx context.Context, lookUps *sync.WaitGroup) time.Time {
 	next, outdated := s.next, s.outdated
 	for _, r := range s.balancers {
 		switch {
-		case r.config.DNS == nil || r.lookUp.running:
+		case r.config.Backends.DNS == nil || r.lookUp.running:
 		case now.Before(r.lookUp.next):
 			next = wake.Earlier(next, r.lookUp.next)
 		default:
 			r.lookUp.running = true
-			name, dns, network := r.config.Name, *r.config.DNS, r.network()
+			name, dns, network := r.config.Name, *r.config.Backends.DNS, r.network()
 			lookUps.Go(func() { s.resolve(ctx, name, dns, network) })
 		}
 	}
@@ -91,7 +91,7 @@ func (s *Set) carry(ctx context.Context) (next time.Time) {
 	defer s.mu.Unlock()
 	for ctx.Err() == nil {
 		mode, next := s.due()
-		if mode < 0 {
+		if mode == "" {
 			return next
 		}
 		services, before := s.services(mode), s.carriers[mode].err
@@ -104,11 +104,11 @@ func (s *Set) carry(ctx context.Context) (next time.Time) {
 	return time.Time{}
 }
 
-// due returns the next data plane to call, or -1, and when the next call may be due. s.mu is held.
+// due returns the next data plane to call, or none, and when the next call may be due. s.mu is held.
 func (s *Set) due() (Mode, time.Time) {
 	var next time.Time
 	if s.started.IsZero() {
-		return -1, next
+		return "", next
 	}
 	now := time.Now()
 	if !s.ready {
@@ -126,7 +126,7 @@ func (s *Set) due() (Mode, time.Time) {
 			next = wake.Earlier(next, c.again)
 		}
 	}
-	return -1, next
+	return "", next
 }
 
 // checkReady sets s.ready if the kernel may be changed. Otherwise it returns when to check again; zero means after new input.
@@ -172,14 +172,14 @@ func (s *Set) knowsNone() bool {
 		if len(r.backends.known) > 0 {
 			return false
 		}
-		listening = listening || len(r.config.Listen) > 0
+		listening = listening || len(r.listen) > 0
 	}
 	return listening
 }
 
 // servesNone reports whether a balancer listens without a serving backend.
 func (s *Set) servesNone() bool {
-	return slices.ContainsFunc(s.balancers, func(r *running) bool { return len(r.config.Listen) > 0 && !r.serves() })
+	return slices.ContainsFunc(s.balancers, func(r *running) bool { return len(r.listen) > 0 && !r.serves() })
 }
 
 func (r *running) serves() bool {
@@ -200,7 +200,7 @@ func (s *Set) services(mode Mode) []Service {
 		}
 		service := Service{
 			Name:        r.config.Name,
-			Listen:      addresses(r.config.Listen),
+			Listen:      r.listen,
 			Method:      r.config.Method,
 			Transparent: r.config.Transparent,
 		}

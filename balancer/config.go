@@ -8,99 +8,160 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// Mode is what carries a balancer's connections.
-type Mode int
+// Method selects the backend of a new connection.
+type Method string
 
+// The methods of selection.
 const (
-	// Kernel has the kernel rewrite their packets.
-	Kernel Mode = iota
-	// Proxy copies their bytes in user space.
-	Proxy
+	// RoundRobin uses the backends in turn.
+	RoundRobin Method = "round-robin"
+	// SourceHash selects by a hash of the client's address.
+	SourceHash Method = "source-hash"
 )
 
-// String returns "kernel" or "proxy".
-func (m Mode) String() string {
-	if m == Proxy {
-		return "proxy"
-	}
-	return "kernel"
-}
+// Mode is the mechanism that forwards the connections of a balancer.
+type Mode string
 
-// Config is a balancer that is wanted. Exactly one of Members, Static and DNS is set.
+// The modes of a balancer.
+const (
+	// Kernel rewrites packets by nftables.
+	Kernel Mode = "kernel"
+	// Proxy makes Herald accept connections and splice them.
+	Proxy Mode = "proxy"
+)
+
+// Config configures a balancer, which spreads the TCP connections that arrive at this node over healthy backends.
 type Config struct {
-	// Name tells balancers apart.
-	Name string
-	// Listen is where connections arrive. While it is empty none is taken: those that are
-	// established stay, and backends are watched all the same.
-	Listen []netip.AddrPort
-	Method Method
-	Mode   Mode
-	// Transparent keeps the client's address, see [Service].
-	Transparent bool
-	// Forget is after how long a backend that is gone is forgotten.
-	Forget time.Duration
-
-	// Members are those of the election that offer what is asked for.
-	Members *Members
-	// Static are addresses that are known beforehand.
-	Static []netip.AddrPort
-	// DNS is a name whose addresses are backends.
-	DNS *DNS
-	// Check is how each backend of Static and DNS is watched; nil takes all of them for
-	// healthy. The host "backend" in its URL or address stands for the backend's address, and
-	// where no port is named, for the backend's port as well. Its name is not used.
-	Check *health.Check
+	// Name identifies the balancer in logs, status and metrics: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
+	Name string `yaml:"name"`
+	// Listen lists the addresses for connections, from clients on this node and from remote clients. Required.
+	Listen []Listener `yaml:"listen"`
+	// Backends are the servers: exactly one of `members`, `static` and `dns`. Required.
+	Backends Backends `yaml:"backends"`
+	// Check decides which backends of `static` and `dns` are healthy; `members` advertise their own checks. Default: the backend accepts connections.
+	Check *Probe `yaml:"check"`
+	// Method selects the backend of a new connection: `round-robin`, in turn; or `source-hash`, the same backend for all connections of a client while it is healthy. Default: round-robin.
+	Method Method `yaml:"method" default:"round-robin" want:"round-robin or source-hash"`
+	// Mode is the mechanism that forwards connections: the `kernel`, by nftables, or a `proxy` in Herald, which costs more and drops its connections when Herald ends. Default: kernel.
+	Mode Mode `yaml:"mode" default:"kernel" want:"kernel or proxy"`
+	// Transparent shows backends the client's address instead of this node's. Their answers must then pass this node. Not with `mode: proxy`. Default: false.
+	Transparent bool `yaml:"transparent"`
+	// Forget is how long a backend that has left the members or DNS is still reported, 1s to 168h. Default: 4h.
+	Forget time.Duration `yaml:"forget" default:"4h" want:"1s to 168h"`
 }
 
-// Members says which members of the election are backends.
+// Listener is a place where connections are accepted: either `address`, or `vip` and `port`.
+type Listener struct {
+	// Address is an address of this node with a port, such as `127.0.0.1:9443`; `[::1]` only with `mode: proxy`.
+	Address netip.AddrPort `yaml:"address"`
+	// VIP is the name of a VIP of this file; the balancer listens at all of its addresses.
+	VIP string `yaml:"vip"`
+	// Port is the port at the VIP.
+	Port uint16 `yaml:"port"`
+}
+
+// Backends are the servers of a balancer; exactly one of the fields is set.
+type Backends struct {
+	// Members uses the members of the election, with or without a vote, while their own checks pass.
+	Members *Members `yaml:"members"`
+	// Static lists the backends.
+	Static *Static `yaml:"static"`
+	// DNS uses all addresses of a name.
+	DNS *DNS `yaml:"dns"`
+}
+
+// Members are the members of the election that run the given checks, at their addresses in the election. Joining and leaving needs no change of the file.
 type Members struct {
-	// Port is where they serve, at the address that they have in the election.
-	Port uint16
-	// Checks are the names, at least one, of the checks that must be healthy there. Who offers not
-	// one of them is no backend.
-	Checks []string
+	// Port is the port of the members' servers. Required.
+	Port uint16 `yaml:"port" want:"1 to 65535"`
+	// Checks are the names, in the members' own files, of the checks that must all pass. Required.
+	Checks []string `yaml:"checks"`
 }
 
-// DNS is a name that is looked up again and again.
+// Static are backends with fixed addresses.
+type Static struct {
+	// Addresses are the backends' addresses, each with a port; a balancer of this file may not listen there. Required.
+	Addresses []netip.AddrPort `yaml:"addresses"`
+}
+
+// DNS are backends at all addresses (A and AAAA) of a name.
 type DNS struct {
-	Name string
-	// Port is where its addresses serve.
-	Port uint16
-	// Interval is the time between two look-ups. One that fails changes nothing.
-	Interval time.Duration
+	// Name is the name to look up by the node's resolver. Required.
+	Name string `yaml:"name"`
+	// Port is the port of the servers. Required.
+	Port uint16 `yaml:"port" want:"1 to 65535"`
+	// Interval is the time between two look-ups, 1s to 1h; while one fails, the addresses stay. Default: 30s.
+	Interval time.Duration `yaml:"interval" default:"30s" want:"1s to 1h"`
 }
 
-// Member is what a member of the election says of itself.
+// BackendHost is the placeholder for a backend's address in the check of a balancer.
+const BackendHost = "backend"
+
+// Probe is a health check of each backend, as in `checks`, but without a name. The host `backend` is replaced by the backend's address; without a port the check uses the backend's port.
+type Probe struct {
+	// HTTP checks an HTTP or HTTPS endpoint, such as `https://backend/readyz`.
+	HTTP *health.HTTP `yaml:"http"`
+	// TCP checks that a port accepts connections. Default: the backend's own, unless there is `http`.
+	TCP *health.TCP `yaml:"tcp"`
+	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
+	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
+	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
+	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
+	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
+	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
+	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
+	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
+}
+
+// HealthCheck returns p as a check without a name; nil if p is nil.
+func (p *Probe) HealthCheck() *health.Check {
+	if p == nil {
+		return nil
+	}
+	return &health.Check{HTTP: p.HTTP, TCP: p.TCP, Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall}
+}
+
+// addresses returns the addresses of listeners. The VIPs of listeners have to be resolved to addresses before.
+func (c Config) addresses() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, l := range c.Listen {
+		if l.Address.IsValid() {
+			out = append(out, l.Address)
+		}
+	}
+	return addresses(out)
+}
+
+// Member is the state of a member of the election, as it advertises it.
 type Member struct {
 	Name string
 	Addr netip.Addr
-	// Checks are its verdicts by name; one without a verdict yet is left out.
+	// Checks are the results of its checks by name, without checks that have no result yet.
 	Checks   map[string]bool
 	Draining bool
-	// TimedOut: it has not been heard of for as long as what it said holds, or has left.
+	// TimedOut reports that its last message has expired, or that it has left.
 	TimedOut bool
 }
 
-// Serves reports whether the member serves what takes these checks to pass.
+// Serves reports whether the member serves a VIP or balancer with these checks.
 func (m Member) Serves(checks []string) bool {
 	return !m.TimedOut && !m.Draining && !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] })
 }
 
-// Status is a balancer as it is.
+// Status is the status of a balancer.
 type Status struct {
 	Name     string
 	Backends []BackendStatus
-	// Error is why the plane does not carry it as it should, or why its backends could not be
-	// looked up; empty if all is well.
+	// Error is the error of the data plane or of the last look-up; empty without one.
 	Error string
 }
 
-// BackendStatus is a backend as it is.
+// BackendStatus is the status of a backend.
 type BackendStatus struct {
 	Backend
-	// Since is when it came into its state.
-	Since time.Time
-	// Connections counts those that it was given, Open are those it has; -1 if that is not known.
-	Connections uint64
-	Open        int
+	// Since is the start of its state.
+	Since time.Time `json:"since,omitzero"`
+	// Connections counts all connections that it got, Open the established ones; -1 if unknown.
+	Connections uint64 `json:"connections"`
+	Open        int    `json:"open"`
 }

@@ -103,7 +103,7 @@ func (p *fakePlane) String() string {
 		}
 		line += ":"
 		for _, b := range s.Backends {
-			line += " " + b.Addr.String() + " " + b.State.String()
+			line += " " + b.Addr.String() + " " + string(b.State)
 		}
 		all = append(all, line)
 	}
@@ -255,6 +255,15 @@ func (s *site) carries(t *testing.T, want string) {
 	if got := s.kernel.String(); got != want {
 		t.Errorf("services %q, want %q", got, want)
 	}
+}
+
+// listen returns listeners at addresses.
+func listen(places ...string) []Listener {
+	var all []Listener
+	for _, addr := range addrPorts(places...) {
+		all = append(all, Listener{Address: addr})
+	}
+	return all
 }
 
 func addrPorts(list ...string) []netip.AddrPort {

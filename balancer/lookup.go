@@ -29,7 +29,7 @@ type lookUp struct {
 func (r *running) network() string {
 	is4 := func(a netip.AddrPort) bool { return a.Addr().Unmap().Is4() }
 	is6 := func(a netip.AddrPort) bool { return !is4(a) }
-	listen := r.config.Listen
+	listen := r.listen
 	switch {
 	case r.config.Mode == Proxy || len(listen) == 0:
 		return "ip"
@@ -60,16 +60,20 @@ func (s *Set) resolve(ctx context.Context, balancer string, dns DNS, network str
 // noteLookUp records the result of a look-up. s.mu is held.
 func (s *Set) noteLookUp(balancer string, dns DNS, ips []netip.Addr, err error) {
 	r := s.find(balancer)
-	if r == nil || r.config.DNS == nil || r.config.DNS.Name != dns.Name || r.config.DNS.Port != dns.Port {
+	if r == nil {
+		return // removed meanwhile
+	}
+	now := r.config.Backends.DNS
+	if now == nil || now.Name != dns.Name || now.Port != dns.Port {
 		return // the configuration changed meanwhile
 	}
-	r.lookUp = lookUp{next: time.Now().Add(r.config.DNS.Interval), err: err}
+	r.lookUp = lookUp{next: time.Now().Add(now.Interval), err: err}
 	if err != nil {
 		var named *net.DNSError // contains the name
 		if !errors.As(err, &named) {
 			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
 		}
-		r.lookUp.next = time.Now().Add(min(r.config.DNS.Interval, lookUpRetry))
+		r.lookUp.next = time.Now().Add(min(now.Interval, lookUpRetry))
 		return
 	}
 	var list []netip.AddrPort

@@ -24,7 +24,7 @@ type Set struct {
 	log      *slog.Logger
 	resolver resolver
 	monitor  monitor
-	planes   [2]DataPlane // by Mode
+	planes   map[Mode]DataPlane
 	counter  counter
 
 	wake     chan struct{}      // wakes run
@@ -41,7 +41,7 @@ type Set struct {
 	started   time.Time                 // time of the first Apply
 	next      time.Time                 // when to update backends again; zero means never
 	outdated  bool                      // a forgotten backend is still checked
-	carriers  [2]carrier                // by Mode
+	carriers  map[Mode]carrier          // what data planes have
 	ready     bool                      // the kernel may be changed, see undisturbed
 }
 
@@ -60,6 +60,7 @@ type monitor interface {
 // running is a configured balancer.
 type running struct {
 	config   Config
+	listen   []netip.AddrPort
 	backends backends
 	listed   []netip.AddrPort // static backends or the addresses of a name, in order
 	lookUp   lookUp
@@ -75,17 +76,18 @@ func New(log *slog.Logger, kernel, proxy DataPlane) *Set {
 
 func newSet(log *slog.Logger, kernel, proxy DataPlane, resolver resolver, watch func(observe func(health.Verdict)) monitor) *Set {
 	ctx, stop := context.WithCancel(context.Background())
-	planes := [...]DataPlane{Kernel: kernel, Proxy: proxy}
+	planes := map[Mode]DataPlane{Kernel: kernel, Proxy: proxy}
 	s := &Set{
 		log:      log,
 		resolver: resolver,
 		planes:   planes,
-		counter:  counter{planes: planes},
+		counter:  counter{planes: planes, last: make(map[Mode][]Count)},
 		wake:     make(chan struct{}, 1),
 		awaiting: make(chan chan struct{}),
 		stop:     stop,
 		stopped:  make(chan struct{}),
 		verdicts: make(map[string]health.Verdict),
+		carriers: make(map[Mode]carrier),
 	}
 	s.monitor = watch(s.observe)
 	go s.run(ctx)
@@ -154,15 +156,18 @@ func (s *Set) prepare(configs []Config) []*running {
 
 // configured returns r with another configuration, or a new balancer if r is nil.
 func (r *running) configured(c Config) *running {
-	next := &running{config: c, listed: addresses(c.Static), backends: newBackends(c.Forget)}
+	next := &running{config: c, listen: c.addresses(), backends: newBackends(c.Forget)}
+	if s := c.Backends.Static; s != nil {
+		next.listed = addresses(s.Addresses)
+	}
 	if r == nil {
 		return next
 	}
 	next.backends.known = r.backends.known
-	if !reflect.DeepEqual(c.Members, r.config.Members) {
+	if !reflect.DeepEqual(c.Backends.Members, r.config.Backends.Members) {
 		next.backends.orphan()
 	}
-	if r.config.DNS != nil && c.DNS != nil && r.config.DNS.Name == c.DNS.Name && r.config.DNS.Port == c.DNS.Port {
+	if prev, dns := r.config.Backends.DNS, c.Backends.DNS; prev != nil && dns != nil && prev.Name == dns.Name && prev.Port == dns.Port {
 		next.listed, next.lookUp = r.listed, r.lookUp
 	}
 	return next
@@ -183,9 +188,9 @@ func checks(all []*running) []health.Check {
 			continue
 		}
 		for _, addr := range r.watched() {
-			check := *r.config.Check
+			check := *r.config.Check.HealthCheck()
 			check.Name = checkName(r.config.Name, addr)
-			list = append(list, CheckAt(check, addr, r.config.DNS))
+			list = append(list, CheckAt(check, addr, r.config.Backends.DNS))
 		}
 	}
 	return list
@@ -233,15 +238,15 @@ func (s *Set) update(change func()) {
 		if e.State == Dead {
 			level = slog.LevelWarn
 		}
-		s.log.Log(context.Background(), level, "backend is "+e.State.String(),
+		s.log.Log(context.Background(), level, "backend is "+string(e.State),
 			"balancer", e.balancer, "backend", e.Name, "address", e.Addr, "reason", e.Reason)
 	}
 }
 
 // observations returns the current observations of a balancer's backends. s.mu is held.
 func (s *Set) observations(r *running) []observation {
-	if r.config.Members != nil {
-		return r.config.Members.observations(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
+	if m := r.config.Backends.Members; m != nil {
+		return m.observations(s.members, func(addr netip.AddrPort) bool { return r.backends.known[addr] != nil })
 	}
 	var all []observation
 	for _, addr := range r.watched() {

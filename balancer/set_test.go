@@ -16,21 +16,22 @@ import (
 
 func ofMembers(name string) Config {
 	return Config{
-		Name: name, Listen: addrPorts("127.0.0.1:9443"), Forget: 4 * time.Hour,
-		Members: &Members{Port: 6443, Checks: []string{"apiserver"}},
+		Name: name, Listen: listen("127.0.0.1:9443"), Mode: Kernel, Forget: 4 * time.Hour,
+		Backends: Backends{Members: &Members{Port: 6443, Checks: []string{"apiserver"}}},
 	}
 }
 
 func ofList(name string, static ...string) Config {
 	return Config{
-		Name: name, Listen: addrPorts("127.0.0.1:9443"), Forget: 4 * time.Hour, Static: addrPorts(static...),
-		Check: &health.Check{TCP: &health.TCP{Address: "backend:6443"}, Interval: s, Timeout: s, Rise: 1, Fall: 1},
+		Name: name, Listen: listen("127.0.0.1:9443"), Mode: Kernel, Forget: 4 * time.Hour,
+		Backends: Backends{Static: &Static{Addresses: addrPorts(static...)}},
+		Check:    &Probe{TCP: &health.TCP{Address: "backend:6443"}, Interval: s, Timeout: s, Rise: 1, Fall: 1},
 	}
 }
 
 func ofName(name string) Config {
 	c := ofList(name)
-	c.DNS = &DNS{Name: "masters.example", Port: 6443, Interval: 30 * s}
+	c.Backends = Backends{DNS: &DNS{Name: "masters.example", Port: 6443, Interval: 30 * s}}
 	return c
 }
 
@@ -82,7 +83,7 @@ func TestKernelIsUnchangedUntilBackendsAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		other := ofList("registry", "10.0.0.1:5001")
-		other.Listen = addrPorts("127.0.0.1:5000")
+		other.Listen = listen("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"), other)
 		x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
 		x.SetMembers([]Member{master("10.0.0.1", fails)})
@@ -99,7 +100,7 @@ func TestProxiesStartAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		files := ofList("files", "10.0.0.9:80", "10.0.0.8:80")
-		files.Mode, files.Listen = Proxy, addrPorts("127.0.0.1:80")
+		files.Mode, files.Listen = Proxy, listen("127.0.0.1:80")
 		x.apply(t, ofMembers("api"), files)
 		x.monitor.find("files/10.0.0.9:80", health.Healthy, "connected")
 		synctest.Wait()
@@ -207,7 +208,7 @@ func TestAnotherSourceDrainsOldBackends(t *testing.T) {
 		x.apply(t, ofMembers("api"))
 		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
 		elsewhere := ofMembers("api")
-		elsewhere.Members = &Members{Port: 7443, Checks: []string{"apiserver"}}
+		elsewhere.Backends.Members = &Members{Port: 7443, Checks: []string{"apiserver"}}
 		x.apply(t, elsewhere)
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.1:7443 serving 10.0.0.2:6443 draining 10.0.0.2:7443 serving")
 		x.apply(t, ofList("api", "10.0.0.1:6443"))
@@ -346,7 +347,7 @@ func TestErrorsOfOneService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		a, b, c := ofMembers("a"), ofMembers("b"), ofMembers("c")
-		b.Listen, c.Listen = addrPorts("127.0.0.1:5000"), addrPorts("127.0.0.1:5001")
+		b.Listen, c.Listen = listen("127.0.0.1:5000"), listen("127.0.0.1:5001")
 		x.kernel.fail(errors.Join(&ServiceError{"a", errors.New("cannot listen")}, fmt.Errorf("half done: %w", &ServiceError{"b", errors.New("is odd")})))
 		x.apply(t, a, b, c)
 		x.SetMembers([]Member{master("10.0.0.1")})
@@ -398,7 +399,7 @@ func TestWrongConfiguration(t *testing.T) {
 		x.SetMembers([]Member{master("10.0.0.1")})
 		x.apply(t, ofMembers("api"))
 		c := ofMembers("x")
-		c.Members, c.Static, c.Check = nil, addrPorts("10.0.0.1:1"), &health.Check{TCP: &health.TCP{Address: "backend:1"}}
+		c.Backends, c.Check = Backends{Static: &Static{Addresses: addrPorts("10.0.0.1:1")}}, &Probe{TCP: &health.TCP{Address: "backend:1"}}
 		want := `balancer: check "x/10.0.0.1:1": interval must be positive`
 		if err := x.Apply([]Config{ofMembers("api"), c}); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)

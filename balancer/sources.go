@@ -12,9 +12,6 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// placeholder is the host in a check that is replaced by each backend's address.
-const placeholder = "backend"
-
 // observations returns observations of the members that are backends. known reports whether an address was a backend
 // before.
 func (m *Members) observations(members []Member, known func(netip.AddrPort) bool) []observation {
@@ -66,9 +63,9 @@ func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 	if check.TCP != nil {
 		host, port, err := net.SplitHostPort(check.TCP.Address)
 		switch {
-		case check.TCP.Address == placeholder:
+		case check.TCP.Address == BackendHost:
 			check.TCP = &health.TCP{Address: addr.String()}
-		case err == nil && host == placeholder:
+		case err == nil && host == BackendHost:
 			check.TCP = &health.TCP{Address: net.JoinHostPort(addr.Addr().String(), port)}
 		}
 	}
@@ -76,7 +73,7 @@ func CheckAt(check health.Check, addr netip.AddrPort, dns *DNS) health.Check {
 		return check
 	}
 	u, err := url.Parse(check.HTTP.URL)
-	if err != nil || u.Hostname() != placeholder {
+	if err != nil || u.Hostname() != BackendHost {
 		return check
 	}
 	get := *check.HTTP
@@ -107,8 +104,8 @@ func checked(c Config, addr netip.AddrPort, listed bool, verdict health.Verdict)
 	}
 	if !listed && o.condition != unhealthy {
 		o.condition, o.reason = leaving, "is no longer listed"
-		if c.DNS != nil {
-			o.reason = c.DNS.Name + " no longer resolves to it"
+		if dns := c.Backends.DNS; dns != nil {
+			o.reason = dns.Name + " no longer resolves to it"
 		}
 	}
 	return o

@@ -73,13 +73,13 @@ func (s *Set) awaitDataPlanes(limit time.Duration) {
 
 // counter reads the counters of the data planes, one at a time and while no other lock is held, as they may be slow.
 type counter struct {
-	planes [2]DataPlane // by Mode
+	planes map[Mode]DataPlane
 
 	mu     sync.Mutex
 	begun  time.Time // start of the last read, with the results below
 	counts map[counted]Count
-	last   [2][]Count // last successful results, by Mode
-	errs   [2]error   // by Mode
+	last   map[Mode][]Count // last successful results
+	errs   map[Mode]error
 }
 
 // counted is the key of counters.
@@ -91,14 +91,14 @@ type counted struct {
 // read reads the counters. Callers that waited during a complete read share its result: frequent requests for the status must not
 // delay changes or the bridge. If a data plane fails its last counters stay, as a falling counter looks like a
 // restarted one.
-func (c *counter) read() (map[counted]Count, [2]error) {
+func (c *counter) read() (map[counted]Count, map[Mode]error) {
 	asked := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.begun.After(asked) {
 		return c.counts, c.errs
 	}
-	c.begun, c.counts, c.errs = time.Now(), make(map[counted]Count), [2]error{}
+	c.begun, c.counts, c.errs = time.Now(), make(map[counted]Count), make(map[Mode]error)
 	for mode, plane := range c.planes {
 		counts, err := plane.Counts()
 		if err != nil {

@@ -13,7 +13,7 @@ func TestNoMethodWaitsForADataPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t)
 		registry := ofList("registry", "10.0.0.1:5001")
-		registry.Listen = addrPorts("127.0.0.1:5000")
+		registry.Listen = listen("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"))
 		stuck, again := make(chan struct{}), false
 		x.kernel.afterEach(func() { // blocks the first Apply only

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 )
@@ -34,12 +35,12 @@ const static = base + `balancers:
 
 func TestBalancerDefaults(t *testing.T) {
 	c := mustParse(t, worker, config.Hostname("worker-7"))
-	want := []config.Balancer{{
+	want := []balancer.Config{{
 		Name:     "apiserver",
-		Listen:   []config.Listener{{Address: netip.MustParseAddrPort("127.0.0.1:9443")}},
-		Backends: config.Backends{Members: &config.Members{Port: 6443, Checks: []string{"apiserver"}}},
-		Method:   config.RoundRobin,
-		Mode:     config.Kernel,
+		Listen:   []balancer.Listener{{Address: netip.MustParseAddrPort("127.0.0.1:9443")}},
+		Backends: balancer.Backends{Members: &balancer.Members{Port: 6443, Checks: []string{"apiserver"}}},
+		Method:   balancer.RoundRobin,
+		Mode:     balancer.Kernel,
 		Forget:   4 * time.Hour,
 	}}
 	if diff := cmp.Diff(want, c.Balancers, addresses); diff != "" {
@@ -48,7 +49,7 @@ func TestBalancerDefaults(t *testing.T) {
 	if c.LoadBalancer.Type != config.Internal || c.Election.Bind.IsValid() {
 		t.Errorf("type is %s and bind %s, want internal and none", c.LoadBalancer.Type, c.Election.Bind)
 	}
-	probe := &config.Probe{TCP: &health.TCP{Address: "backend"}, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}
+	probe := &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}
 	for name, file := range map[string]string{
 		"no check":      static,
 		"check of pace": static + "  check: {interval: 200ms}\n",

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 )
@@ -50,7 +51,7 @@ type Config struct {
 	// LoadBalancer selects whether the balancers are in force.
 	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
 	// Balancers spread the connections that arrive at this node over healthy backends. Default: none.
-	Balancers []Balancer `yaml:"balancers"`
+	Balancers []balancer.Config `yaml:"balancers"`
 	// Admin is the local control socket behind `herald status`, `drain` and `undrain`.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the HTTP listener for /metrics, /healthz, /healthz/NAME and /readyz, and for a status page at /.

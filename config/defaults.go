@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 )
@@ -45,7 +46,7 @@ func (c *Config) derive(o options) {
 		}
 	}
 	for i := range c.Balancers {
-		c.Balancers[i].derive()
+		deriveBalancer(&c.Balancers[i])
 	}
 	if c.BGP == nil {
 		return
@@ -55,14 +56,14 @@ func (c *Config) derive(o options) {
 	}
 }
 
-// derive sets the default check of static and DNS backends.
-func (b *Balancer) derive() {
+// deriveBalancer sets the default check of static and DNS backends.
+func deriveBalancer(b *balancer.Config) {
 	if b.Check == nil && b.Backends.Members == nil {
-		b.Check = new(Probe)
+		b.Check = new(balancer.Probe)
 		yaml.SetDefaults(b.Check)
 	}
 	if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
-		b.Check.TCP = &health.TCP{Address: BackendHost}
+		b.Check.TCP = &health.TCP{Address: balancer.BackendHost}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election/electorate"
 )
@@ -96,7 +97,7 @@ func TestRemoved(t *testing.T) {
 		c := &config.Config{
 			VIPs:      []config.VIP{{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}, Checks: []string{"apiserver", "registry"}}},
 			BGP:       &config.BGP{ASN: 64512, Peers: []v1alpha1.Peer{{Address: netip.MustParseAddr("10.0.1.254")}, {Interface: "eth0"}}},
-			Balancers: []config.Balancer{{Name: "web", Backends: config.Backends{Static: &config.Static{Addresses: []netip.AddrPort{{}, netip.MustParseAddrPort("10.9.1.1:80")}}}}},
+			Balancers: []balancer.Config{{Name: "web", Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{{}, netip.MustParseAddrPort("10.9.1.1:80")}}}}},
 			Election:  &electorate.Settings{Members: map[string]netip.AddrPort{"m1": {}, "m2": {}}},
 		}
 		change(c)
@@ -113,7 +114,7 @@ func TestRemoved(t *testing.T) {
 		"an address":    {func(c *config.Config) { c.VIPs[0].Addresses = c.VIPs[0].Addresses[:1] }, []string{"vip 10.9.0.2"}},
 		"a check":       {func(c *config.Config) { c.VIPs[0].Checks = c.VIPs[0].Checks[:1] }, []string{"check registry of vip 10.9.0.1", "check registry of vip 10.9.0.2"}},
 		"a backend": {func(c *config.Config) {
-			c.Balancers[0].Backends.Static = &config.Static{Addresses: make([]netip.AddrPort, 1)}
+			c.Balancers[0].Backends.Static = &balancer.Static{Addresses: make([]netip.AddrPort, 1)}
 		}, []string{"backend 10.9.1.1:80 of balancer web"}},
 		"another address": {func(c *config.Config) { c.VIPs[0].Addresses[1] = netip.IPv6Loopback() }, []string{"vip 10.9.0.2"}},
 		"a peer":          {func(c *config.Config) { c.BGP.Peers = c.BGP.Peers[:1] }, []string{"peer eth0"}},

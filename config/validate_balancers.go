@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
 )
@@ -45,7 +46,7 @@ func (v validator) balancers() {
 
 // balancer validates one balancer except its listeners; places maps each address of
 // all balancers to its listener.
-func (v validator) balancer(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) {
+func (v validator) balancer(p yaml.Path, b *balancer.Config, places map[netip.AddrPort]yaml.Path) {
 	v.backends(p.Field("backends"), b, places)
 	switch check := p.Field("check"); {
 	case b.Check == nil:
@@ -54,13 +55,13 @@ func (v validator) balancer(p yaml.Path, b *Balancer, places map[netip.AddrPort]
 	default:
 		v.backendCheck(check, b.Check)
 	}
-	if b.Transparent && b.Mode == Proxy {
+	if b.Transparent && b.Mode == balancer.Proxy {
 		v.Errorf(p.Field("transparent"), "a proxy connects from this node's address: remove it, or mode: proxy")
 	}
 }
 
 // listener validates one listener of b and adds its addresses to places.
-func (v validator) listener(p yaml.Path, b *Balancer, l Listener, places map[netip.AddrPort]yaml.Path) {
+func (v validator) listener(p yaml.Path, b *balancer.Config, l balancer.Listener, places map[netip.AddrPort]yaml.Path) {
 	switch {
 	case l.VIP != "" && l.Address.IsValid():
 		v.Errorf(p, "has both address and vip: make them two")
@@ -93,15 +94,15 @@ func (v validator) listener(p yaml.Path, b *Balancer, l Listener, places map[net
 }
 
 // listenAddress reports a mistake in an address of b and returns false, or returns true.
-func (v validator) listenAddress(p yaml.Path, b *Balancer, at netip.AddrPort) bool {
+func (v validator) listenAddress(p yaml.Path, b *balancer.Config, at netip.AddrPort) bool {
 	addr := at.Addr()
-	owner := slices.IndexFunc(v.config.Balancers, func(b Balancer) bool { return v.isMember(at, b.Backends.Members) })
+	owner := slices.IndexFunc(v.config.Balancers, func(b balancer.Config) bool { return v.isMember(at, b.Backends.Members) })
 	switch {
 	case !yaml.IsUnicast(addr):
 		v.Errorf(p, "want one address of this node, got %s", addr)
 	case addr.Is6() && (addr.IsLinkLocalUnicast() || addr.Zone() != ""):
 		v.Errorf(p, "want an address that is not link-local and has no zone, got %s", addr)
-	case addr.Is6() && addr.IsLoopback() && b.Mode != Proxy:
+	case addr.Is6() && addr.IsLoopback() && b.Mode != balancer.Proxy:
 		v.Errorf(p, "the kernel cannot forward connections to ::1: listen at 127.0.0.1, or set mode: proxy")
 	case addr.IsLoopback() && b.Transparent:
 		v.Errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
@@ -137,7 +138,7 @@ func (v validator) isOwn(at netip.AddrPort) bool {
 }
 
 // isMember reports whether at is the address of a backend in m.
-func (v validator) isMember(at netip.AddrPort, m *Members) bool {
+func (v validator) isMember(at netip.AddrPort, m *balancer.Members) bool {
 	e := v.config.Election
 	if m == nil || e == nil || at.Port() != m.Port {
 		return false
@@ -150,7 +151,7 @@ func (v validator) isMember(at netip.AddrPort, m *Members) bool {
 	return e.Bind.Addr() == at.Addr()
 }
 
-func (v validator) backends(p yaml.Path, b *Balancer, places map[netip.AddrPort]yaml.Path) {
+func (v validator) backends(p yaml.Path, b *balancer.Config, places map[netip.AddrPort]yaml.Path) {
 	var given []string
 	if m := b.Backends.Members; m != nil {
 		given = append(given, "members")
@@ -173,7 +174,7 @@ func (v validator) backends(p yaml.Path, b *Balancer, places map[netip.AddrPort]
 	}
 }
 
-func (v validator) memberBackends(p yaml.Path, m *Members) {
+func (v validator) memberBackends(p yaml.Path, m *balancer.Members) {
 	if v.config.Election == nil && v.WasRead("election") {
 		v.Errorf(p, "needs an election section, by which members are known: add one")
 	}
@@ -193,7 +194,7 @@ func (v validator) memberBackends(p yaml.Path, m *Members) {
 
 // staticBackends validates listed backends. A balancer may not listen at one: a connection could
 // loop.
-func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places map[netip.AddrPort]yaml.Path) {
+func (v validator) staticBackends(p yaml.Path, b *balancer.Config, s *balancer.Static, places map[netip.AddrPort]yaml.Path) {
 	if len(s.Addresses) == 0 {
 		v.Errorf(p, "list at least one address")
 		return
@@ -213,13 +214,13 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places ma
 			v.Errorf(p, "%s is listed twice", at)
 		case balanced:
 			v.Errorf(p, "%s is where %s listens: want the address of a server", at, listener)
-		case at.Addr().IsLoopback() && b.Mode != Proxy:
+		case at.Addr().IsLoopback() && b.Mode != balancer.Proxy:
 			v.Errorf(p, "the kernel cannot forward connections to %s: want an address that other hosts reach, or set mode: proxy", at.Addr())
 		case v.isVIP(at.Addr()):
 			v.Errorf(p, "%s is a VIP of this speaker: want the server's own address", at.Addr())
 		}
 	}
-	if b.Mode == Proxy {
+	if b.Mode == balancer.Proxy {
 		return
 	}
 	for _, at := range v.config.Places(*b) {
@@ -230,7 +231,7 @@ func (v validator) staticBackends(p yaml.Path, b *Balancer, s *Static, places ma
 	}
 }
 
-func (v validator) dnsBackends(p yaml.Path, d *DNS) {
+func (v validator) dnsBackends(p yaml.Path, d *balancer.DNS) {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	name := p.Field("name")
 	_, err := netip.ParseAddr(d.Name)
@@ -245,14 +246,14 @@ func (v validator) dnsBackends(p yaml.Path, d *DNS) {
 }
 
 // backendCheck validates the check of a balancer's backends, and that it probes the backend.
-func (v validator) backendCheck(p yaml.Path, c *Probe) {
+func (v validator) backendCheck(p yaml.Path, c *balancer.Probe) {
 	if c.HTTP != nil && c.TCP != nil {
 		v.Errorf(p, "has both http and tcp: make them two checks")
 	}
 	if c.HTTP != nil {
 		c.HTTP.Validate(v.Report, p.Field("http"))
 		u, err := url.Parse(c.HTTP.URL)
-		if _, bad := health.CheckURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != BackendHost {
+		if _, bad := health.CheckURL(c.HTTP.URL); err == nil && bad == nil && u.Hostname() != balancer.BackendHost {
 			v.Errorf(p.Field("http").Field("url"), "want the host backend, which stands for each backend's address, got %s", yaml.Quote(u.Hostname()))
 		}
 	}
@@ -260,10 +261,10 @@ func (v validator) backendCheck(p yaml.Path, c *Probe) {
 		at := p.Field("tcp").Field("address")
 		host, _, err := net.SplitHostPort(c.TCP.Address)
 		switch {
-		case c.TCP.Address == BackendHost:
+		case c.TCP.Address == balancer.BackendHost:
 		case err != nil || !yaml.IsHostPort(c.TCP.Address, false):
 			v.Errorf(at, "want backend, or backend:port, got %s", yaml.Quote(c.TCP.Address))
-		case host != BackendHost:
+		case host != balancer.BackendHost:
 			v.Errorf(at, "want the host backend, which stands for each backend's address, got %s", yaml.Quote(host))
 		}
 	}

@@ -148,7 +148,7 @@ func TestWorker(t *testing.T) {
 			if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
 				t.Fatalf("status %+v, %v", s.Balancers, err)
 			}
-			if b := s.Balancers[0].Backends[0]; b.Name != "m1" || b.Address.String() != "10.4.0.1:6443" || b.Connections == 0 {
+			if b := s.Balancers[0].Backends[0]; b.Name != "m1" || b.Addr.String() != "10.4.0.1:6443" || b.Connections == 0 {
 				t.Errorf("the backend is %+v", b)
 			}
 			if o := s.Election.Offers; len(o) != 1 || o[0].Member != "m1" || !o[0].Checks["apiserver"] {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
@@ -19,7 +20,7 @@ func examineBalancers(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	for _, b := range c.Balancers {
 		for _, p := range c.Places(b) {
-			if b.Mode == config.Kernel {
+			if b.Mode == balancer.Kernel {
 				examinePlace(b, p, f, out)
 			}
 		}
@@ -31,7 +32,7 @@ func examineBalancers(c *config.Config, f *facts.Facts, out *findings) {
 func examineKernel(c *config.Config, f *facts.Facts, out *findings) {
 	const subject, conntrack = "balancing", "net/netfilter/nf_conntrack_max"
 	const why = "Balancers in the kernel take no connections."
-	if len(facts.Places(c, config.Kernel)) == 0 {
+	if len(facts.Places(c, balancer.Kernel)) == 0 {
 		return
 	}
 	switch err := f.BalancingError; {
@@ -69,7 +70,7 @@ func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
 		{"net/ipv4/ip_forward", netip.Addr.Is4},
 		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},
 	} {
-		needed := slices.ContainsFunc(facts.Places(c, config.Kernel), func(p config.Place) bool {
+		needed := slices.ContainsFunc(facts.Places(c, balancer.Kernel), func(p config.Place) bool {
 			return family.is(p.Addr()) && !p.Addr().IsLoopback()
 		})
 		switch {
@@ -84,7 +85,7 @@ func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
 }
 
 // examinePlace looks for others that have what a balancer listens at.
-func examinePlace(b config.Balancer, p config.Place, f *facts.Facts, out *findings) {
+func examinePlace(b balancer.Config, p config.Place, f *facts.Facts, out *findings) {
 	const ipvs = "kube-ipvs0"
 	subject := b.Name + " " + p.String()
 	if owner := f.Owner(facts.Port{Use: "balancer", Network: "tcp", Local: p.AddrPort}); owner.Local.IsValid() && !(p.VIP != "" && servesItself(b, p)) {
@@ -108,7 +109,7 @@ func examinePlace(b config.Balancer, p config.Place, f *facts.Facts, out *findin
 
 // servesItself says whether a server at p may be one of the balancer's own backends, which is
 // where it is to be if it listens at all addresses.
-func servesItself(b config.Balancer, p config.Place) bool {
+func servesItself(b balancer.Config, p config.Place) bool {
 	switch {
 	case b.Backends.Members != nil:
 		return b.Backends.Members.Port == p.Port()
@@ -119,7 +120,7 @@ func servesItself(b config.Balancer, p config.Place) bool {
 }
 
 // examineBackends says who would take connections.
-func examineBackends(b config.Balancer, f *facts.Facts, out *findings) {
+func examineBackends(b balancer.Config, f *facts.Facts, out *findings) {
 	all := f.Backends[b.Name]
 	if err := all.Err; err != nil {
 		out.warning(b.Name, err.Error(), "Connections are refused, unless Herald knows of backends from before.", "herald status; for a name: getent ahosts "+name(b))
@@ -145,7 +146,7 @@ func examineBackends(b config.Balancer, f *facts.Facts, out *findings) {
 }
 
 // name is the DNS name of a balancer's backends.
-func name(b config.Balancer) string {
+func name(b balancer.Config) string {
 	if b.Backends.DNS == nil {
 		return b.Name
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/netutil/fence"
@@ -44,7 +45,7 @@ func examineReversePath(c *config.Config, f *facts.Facts, out *findings) {
 	const name, strict = "rp_filter", 1
 	why := "A connection to the VIP that comes in by one link while the way back is by another is dropped without a word."
 	if !slices.ContainsFunc(facts.Addresses(c, config.AnnounceBGP, config.AnnounceKernel), netip.Addr.Is4) {
-		if len(facts.Places(c, config.Kernel)) == 0 {
+		if len(facts.Places(c, balancer.Kernel)) == 0 {
 			return
 		}
 		why = "Answers of a backend that come in by another link than the way to it are dropped without a word."

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
@@ -191,8 +192,8 @@ func lowPort(c *config.Config) bool {
 	return low(uint16(port)) ||
 		c.BGP != nil && c.BGP.Listen != nil && low(c.BGP.Listen.Port) ||
 		c.Election != nil && low(c.Election.Bind.Port()) ||
-		slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool {
-			return b.Mode == config.Proxy && slices.ContainsFunc(b.Listen, func(l config.Listener) bool { return low(l.Address.Port()) || low(l.Port) })
+		slices.ContainsFunc(c.Balancers, func(b balancer.Config) bool {
+			return b.Mode == balancer.Proxy && slices.ContainsFunc(b.Listen, func(l balancer.Listener) bool { return low(l.Address.Port()) || low(l.Port) })
 		})
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/election/electorate"
@@ -243,7 +244,7 @@ func (d *Draft) AddCheck(c health.Check, line int) (path yaml.Path, name string)
 }
 
 // AddBalancer adds b under a name that no other has, and returns its path.
-func (d *Draft) AddBalancer(b config.Balancer, line int) yaml.Path {
+func (d *Draft) AddBalancer(b balancer.Config, line int) yaml.Path {
 	path := d.add("balancers", len(d.Balancers), &b.Name, line)
 	d.Balancers = append(d.Balancers, b)
 	return path

@@ -118,8 +118,8 @@ func (k *keeper) apply(services []balancer.Service) (dead, timedOut map[string][
 		for _, b := range s.Backends {
 			name := backendName(s.Name, b.Addr)
 			states[name] = b.State
-			switch prev := k.states[name]; { // Dead for a new backend
-			case prev != balancer.Dead && b.State == balancer.Dead:
+			switch prev := k.states[name]; { // empty for a new backend
+			case prev != "" && prev != balancer.Dead && b.State == balancer.Dead:
 				dead[s.Name] = append(dead[s.Name], b.Addr)
 			case prev == balancer.Serving && b.State == balancer.Draining && b.TimedOut:
 				timedOut[s.Name] = append(timedOut[s.Name], b.Addr)

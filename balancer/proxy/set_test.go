@@ -28,9 +28,9 @@ func TestSet(t *testing.T) {
 		}
 	}()
 	config := balancer.Config{
-		Name: "api", Listen: []netip.AddrPort{addr}, Mode: balancer.Proxy, Forget: time.Hour,
-		Static: []netip.AddrPort{a.addr, b.addr},
-		Check: &health.Check{
+		Name: "api", Listen: []balancer.Listener{{Address: addr}}, Mode: balancer.Proxy, Forget: time.Hour,
+		Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{a.addr, b.addr}}},
+		Check: &balancer.Probe{
 			TCP: &health.TCP{Address: healthy.addr.String()}, Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
 		},
 	}
@@ -38,7 +38,7 @@ func TestSet(t *testing.T) {
 		out := ""
 		for _, status := range set.Status() {
 			for _, b := range status.Backends {
-				out += b.State.String() + " "
+				out += string(b.State) + " "
 			}
 		}
 		return out
@@ -48,8 +48,8 @@ func TestSet(t *testing.T) {
 	}
 	wait.Until(t, "both serve", func() bool { return states() == "serving serving " })
 	client := dial(t, addr)
-	for range 100 { // reloads keep connections
-		config.Method ^= 1
+	for i := range 100 { // reloads keep connections
+		config.Method = []balancer.Method{balancer.SourceHash, balancer.RoundRobin}[i%2]
 		if err := set.Apply([]balancer.Config{config}); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 )
 
@@ -22,15 +23,15 @@ const (
 
 // guideBalancer is the balancer of a name in the first configuration of a page, and its
 // address, which every configuration there has to share.
-func guideBalancer(t *testing.T, page, name string) (config.Balancer, string) {
+func guideBalancer(t *testing.T, page, name string) (balancer.Config, string) {
 	t.Helper()
-	var found []config.Balancer
+	var found []balancer.Config
 	for _, block := range configurations(t, page) {
 		c, err := config.Parse(page, []byte(block), config.Hostname("m1"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(c.Balancers, func(b config.Balancer) bool { return b.Name == name })
+		i := slices.IndexFunc(c.Balancers, func(b balancer.Config) bool { return b.Name == name })
 		if i < 0 {
 			t.Fatalf("%s: no balancer is called %s in\n%s", page, name, block)
 		}

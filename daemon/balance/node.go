@@ -1,6 +1,5 @@
-// Package node has the balancers and the bridge of one node: what its configuration asks for, and
-// what members of the election offer, in the terms of packages balancer and bridge, and what
-// becomes of it in those of the status.
+// Package balance wires the balancers, the bridge and the second chance of a node: it passes them the configuration and the
+// state of members, and reports their status.
 package balance
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/netutil/conntrack"
 )
 
-// Node is the balancers and the bridge of this node. Its methods may be called from any goroutine.
+// Node runs the balancers, the bridge and the second chance. Its methods are safe for concurrent use.
 type Node struct {
 	log     *slog.Logger
 	set     *balancer.Set
@@ -27,32 +26,31 @@ type Node struct {
 	passing passing
 }
 
-// New returns a Node without balancers, which is to be ended. The planes are closed with it; they run
-// and are made elsewhere.
+// New returns a Node without balancers. The caller makes and runs the data planes; End closes them.
 func New(log *slog.Logger, kernel, proxy balancer.DataPlane, forwarder bridge.Kernel, chance Chance) *Node {
 	return &Node{
 		log: log, set: balancer.New(log, kernel, proxy), bridge: bridge.New(log, forwarder),
-		passing: passing{chance: chance, passed: passed{leaving: make(map[netip.Addr]departing)}},
+		passing: passing{chance: chance, inputs: inputs{leaving: make(map[netip.Addr]departure)}},
 	}
 }
 
-// Open sends new connections to addrs on to members that serve them, until a time at the latest: the bridge those that are not
-// passed on unchanged, which the kernel looks at first.
+// Open forwards new connections to addrs to members that serve them, at the latest until a time. The second chance passes
+// their packets on unchanged where it can; the bridge forwards the others.
 func (n *Node) Open(until time.Time, addrs ...netip.Addr) {
 	n.passing.leave(until, addrs)
 	n.bridge.Open(until, addrs...)
 }
 
-// Close ends that. It is called before addrs are served here again.
+// Close stops forwarding. Call it before addrs are served here again.
 func (n *Node) Close(addrs ...netip.Addr) {
 	n.passing.serve(addrs)
 	n.bridge.Close(addrs...)
 }
 
-// Held is how many connections clients elsewhere have with this node by each of addrs of which members pass packets on to it.
+// Held counts, per VIP, the established connections from remote clients that other members forward here.
 func (n *Node) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
-	if is := n.passing.chance.Status(); !is.Able || len(is.To) == 0 {
-		return nil, nil // routers' silence ends them
+	if st := n.passing.chance.Status(); !st.Able || len(st.To) == 0 {
+		return nil, nil // the connections end when routers stop sending
 	}
 	n.passing.mu.Lock()
 	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return !n.passing.has(a) })
@@ -63,10 +61,10 @@ func (n *Node) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
 	return conntrack.Held(addrs...)
 }
 
-// SetBalancers makes the balancers of c the ones that run.
+// SetBalancers replaces the balancers by the ones in c.
 func (n *Node) SetBalancers(c *config.Config) error { return n.set.Apply(balancers(c)) }
 
-// SetVIPs has new connections to VIPs of c sent on when they leave this node.
+// SetVIPs sets the VIPs of c that are bridged when they leave this node.
 func (n *Node) SetVIPs(c *config.Config) {
 	var bridged []bridge.VIP
 	var all []netip.Addr
@@ -80,18 +78,18 @@ func (n *Node) SetVIPs(c *config.Config) {
 	n.passing.setVIPs(c)
 }
 
-// SetLinks says by which links routers bring packets.
-func (n *Node) SetLinks(names []string) { n.passing.change(func(of *passed) { of.links = names }) }
+// SetLinks sets the links to routers.
+func (n *Node) SetLinks(names []string) { n.passing.change(func(in *inputs) { in.links = names }) }
 
 // SetMemberStates sets the states that members advertise.
-func (n *Node) SetMemberStates(offered []election.MemberState) {
-	all, others := members(offered)
+func (n *Node) SetMemberStates(states []election.MemberState) {
+	all, others := members(states)
 	n.set.SetMembers(all)
 	n.bridge.SetMembers(others)
-	n.passing.change(func(of *passed) { of.offered = offered })
+	n.passing.change(func(in *inputs) { in.members = states })
 }
 
-// Run runs the bridge, and passes packets on, until ctx is done.
+// Run runs the bridge and the second chance until ctx is done.
 func (n *Node) Run(ctx context.Context) {
 	var chance sync.WaitGroup
 	chance.Go(func() { n.passing.chance.Run(ctx) })
@@ -99,56 +97,44 @@ func (n *Node) Run(ctx context.Context) {
 	chance.Wait()
 }
 
-// End ends balancing such that a successor loses no connection. Nothing runs any more.
+// End closes the balancers so that a successor loses no connection. Call it after Run has returned.
 func (n *Node) End() {
 	if err := n.set.Close(); err != nil {
-		n.log.Warn("cannot leave the balancers to a successor", "err", err)
+		n.log.Warn("cannot hand the balancers over to a successor", "err", err)
 	}
 }
 
-// Clear ends the listening that a predecessor has left in the kernel if nothing of c takes it over.
+// Clear removes a predecessor's listeners from the kernel if c has neither a balancer in the kernel nor a bridge.
 func Clear(log *slog.Logger, c *config.Config) {
-	listens := slices.ContainsFunc(c.Balancers, func(b config.Balancer) bool { return b.Mode == config.Kernel })
+	listens := slices.ContainsFunc(c.Balancers, func(b balancer.Config) bool { return b.Mode == balancer.Kernel })
 	bridged := slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return *v.Bridge })
 	if listens || bridged {
 		return
 	}
 	if err := nft.Clear(); err != nil {
-		log.Debug("balancers of an earlier herald may be left", "err", err)
+		log.Debug("cannot remove the balancers of an earlier herald", "err", err)
 	}
 }
 
-// balancers are those of c. While they are of type external they listen nowhere: what is
-// established stays.
+// balancers returns the balancers of c with VIPs resolved to addresses. With an external load balancer they have no listeners, which
+// keeps established connections.
 func balancers(c *config.Config) []balancer.Config {
 	var out []balancer.Config
 	for _, b := range c.Balancers {
-		one := balancer.Config{Name: b.Name, Transparent: b.Transparent, Forget: b.Forget}
+		addrs := listeners(c, b)
+		b.Listen = nil
 		if c.LoadBalancer.Type == config.Internal {
-			one.Listen = listeners(c, b)
+			for _, addr := range addrs {
+				b.Listen = append(b.Listen, balancer.Listener{Address: addr})
+			}
 		}
-		if b.Method == config.SourceHash {
-			one.Method = balancer.SourceHash
-		}
-		if b.Mode == config.Proxy {
-			one.Mode = balancer.Proxy
-		}
-		switch from := b.Backends; {
-		case from.Members != nil:
-			one.Members = (*balancer.Members)(from.Members)
-		case from.Static != nil:
-			one.Static = from.Static.Addresses
-		case from.DNS != nil:
-			one.DNS = (*balancer.DNS)(from.DNS)
-		}
-		one.Check = b.Check.HealthCheck()
-		out = append(out, one)
+		out = append(out, b)
 	}
 	return out
 }
 
-// listeners are where b listens, VIPs by all of their addresses.
-func listeners(c *config.Config, b config.Balancer) []netip.AddrPort {
+// listeners returns the addresses and ports of b's listeners.
+func listeners(c *config.Config, b balancer.Config) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, p := range c.Places(b) {
 		out = append(out, p.AddrPort)
@@ -156,9 +142,9 @@ func listeners(c *config.Config, b config.Balancer) []netip.AddrPort {
 	return out
 }
 
-// members are all members, and those besides this node.
-func members(offered []election.MemberState) (all, others []balancer.Member) {
-	for _, o := range offered {
+// members converts the state of all members, and of all except this node.
+func members(states []election.MemberState) (all, others []balancer.Member) {
+	for _, o := range states {
 		m := member(o)
 		all = append(all, m)
 		if !o.Self {

@@ -60,29 +60,37 @@ func parseBalancing(t *testing.T, change ...string) *config.Config {
 	return c
 }
 
+// listen returns listeners at addresses.
+func listen(places ...string) []balancer.Listener {
+	var out []balancer.Listener
+	for _, place := range places {
+		out = append(out, balancer.Listener{Address: netip.MustParseAddrPort(place)})
+	}
+	return out
+}
+
 func TestBalancers(t *testing.T) {
-	at := netip.MustParseAddrPort
 	want := []balancer.Config{
 		{
-			Name: "api", Listen: []netip.AddrPort{at("127.0.0.1:9443"), at("10.99.0.10:9443"), at("[fd00:99::10]:9443")},
-			Members: &balancer.Members{Port: 6443, Checks: []string{"apiserver", "ready"}}, Forget: 4 * time.Hour,
+			Name: "api", Listen: listen("127.0.0.1:9443", "10.99.0.10:9443", "[fd00:99::10]:9443"), Mode: balancer.Kernel, Method: balancer.RoundRobin,
+			Backends: balancer.Backends{Members: &balancer.Members{Port: 6443, Checks: []string{"apiserver", "ready"}}}, Forget: 4 * time.Hour,
 		},
 		{
-			Name: "registry", Listen: []netip.AddrPort{at("127.0.0.1:5000")},
-			Members: &balancer.Members{Port: 5001, Checks: []string{"registry"}}, Forget: 4 * time.Hour,
+			Name: "registry", Listen: listen("127.0.0.1:5000"), Mode: balancer.Kernel, Method: balancer.RoundRobin,
+			Backends: balancer.Backends{Members: &balancer.Members{Port: 5001, Checks: []string{"registry"}}}, Forget: 4 * time.Hour,
 		},
 		{
-			Name: "files", Listen: []netip.AddrPort{at("10.0.1.1:80")}, Method: balancer.SourceHash, Transparent: true,
-			Static: []netip.AddrPort{at("10.0.2.1:80"), at("10.0.2.2:80")}, Forget: 4 * time.Hour,
-			Check: &health.Check{
+			Name: "files", Listen: listen("10.0.1.1:80"), Mode: balancer.Kernel, Method: balancer.SourceHash, Transparent: true,
+			Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.2.1:80"), netip.MustParseAddrPort("10.0.2.2:80")}}}, Forget: 4 * time.Hour,
+			Check: &balancer.Probe{
 				HTTP: &health.HTTP{URL: "http://backend/ok", Status: []int{204}}, Rise: 3, Fall: 2,
 				Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond,
 			},
 		},
 		{
-			Name: "mirror", Listen: []netip.AddrPort{at("127.0.0.1:443")}, Mode: balancer.Proxy,
-			DNS: &balancer.DNS{Name: "mirror.example.org", Port: 443, Interval: time.Minute}, Forget: time.Hour,
-			Check: &health.Check{TCP: &health.TCP{Address: "backend"}, Rise: 2, Fall: 2, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond},
+			Name: "mirror", Listen: listen("127.0.0.1:443"), Mode: balancer.Proxy, Method: balancer.RoundRobin,
+			Backends: balancer.Backends{DNS: &balancer.DNS{Name: "mirror.example.org", Port: 443, Interval: time.Minute}}, Forget: time.Hour,
+			Check: &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Rise: 2, Fall: 2, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond},
 		},
 	}
 	if diff := cmp.Diff(want, balancers(parseBalancing(t)), ports); diff != "" {
@@ -96,7 +104,7 @@ func TestBalancers(t *testing.T) {
 	}
 }
 
-// A balancer goes by this node's own checks where it has any of those that make a backend.
+// ownChecks returns the checks of a balancer that has this node as a backend.
 func TestOwnChecks(t *testing.T) {
 	c := parseBalancing(t)
 	for i, want := range [][]string{{"apiserver", "ready"}, nil, nil, nil} {
@@ -130,7 +138,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// fakePlane remembers what it is to carry.
+// fakePlane records the services of Apply.
 type fakePlane struct {
 	mu      sync.Mutex
 	carried []balancer.Service
@@ -157,10 +165,10 @@ func (p *fakePlane) Counts() ([]balancer.Count, error) {
 
 func (p *fakePlane) Close() error { return nil }
 
-// What members offer is carried without any time passing, and is in the status.
-func TestOffersAreCarried(t *testing.T) { synctest.Test(t, offersAreCarried) }
+// The state of members reaches the data plane before time passes, and the status.
+func TestMembersReachTheDataPlane(t *testing.T) { synctest.Test(t, membersReachTheDataPlane) }
 
-func offersAreCarried(t *testing.T) {
+func membersReachTheDataPlane(t *testing.T) {
 	plane := &fakePlane{}
 	n := New(slog.New(slog.DiscardHandler), plane, &fakePlane{}, nil, &fakeChance{})
 	defer n.End()
@@ -173,28 +181,28 @@ func offersAreCarried(t *testing.T) {
 	if err := n.SetBalancers(c); err != nil {
 		t.Fatal(err)
 	}
-	offered := func(member, address string, healthy bool) election.MemberState {
+	state := func(member, address string, healthy bool) election.MemberState {
 		return election.MemberState{Member: member, Address: netip.MustParseAddrPort(address), Advertisement: election.Advertisement{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
 	}
-	if got, want := n.Status(c)[0].Why(), "no backend is known: no member is heard that offers apiserver or ready"; got != want {
-		t.Errorf("before, status says %q, want %q", got, want)
+	if got, want := n.Status(c)[0].Why(), "no backend is known: no known member has the check apiserver or ready"; got != want {
+		t.Errorf("status without members %q, want %q", got, want)
 	}
 	if got, want := unknown(parseBalancing(t).Balancers[3].Backends), "mirror.example.org has no address yet"; got != want {
-		t.Errorf("of a name, status says %q, want %q", got, want)
+		t.Errorf("status of a name %q, want %q", got, want)
 	}
-	n.SetMemberStates([]election.MemberState{offered("m1", "10.0.1.1:7946", true), offered("m2", "10.0.1.2:7946", false)})
+	n.SetMemberStates([]election.MemberState{state("m1", "10.0.1.1:7946", true), state("m2", "10.0.1.2:7946", false)})
 	if s := carried(); len(s) != 1 || len(s[0].Listen) != 3 || len(s[0].Backends) != 2 {
-		t.Fatalf("carried is %+v", plane.carried)
+		t.Fatalf("services %+v", plane.carried)
 	}
 	got := n.Status(c)
 	want := []admin.Balancer{{
 		Name: "api", Type: "internal", Mode: "kernel", Method: "round-robin", Listen: listeners(c, c.Balancers[0]), Checks: []string{"apiserver", "ready"},
-		Backends: []admin.Backend{
-			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Connections: 10, Open: -1},
-			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Connections: 11, Open: -1},
+		Backends: []balancer.BackendStatus{
+			{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving"}, Connections: 10, Open: -1},
+			{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead"}, Connections: 11, Open: -1},
 		},
 	}}
-	if diff := cmp.Diff(want, got, ports, cmpopts.IgnoreFields(admin.Backend{}, "Reason", "Since")); diff != "" {
+	if diff := cmp.Diff(want, got, ports, cmpopts.IgnoreFields(balancer.BackendStatus{}, "Reason", "Since")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	c.LoadBalancer.Type = config.External
@@ -202,9 +210,9 @@ func offersAreCarried(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := carried(); len(s) != 1 || len(s[0].Listen) != 0 || len(s[0].Backends) != 2 {
-		t.Errorf("with the user's own, carried is %+v", s)
+		t.Errorf("services with an external load balancer %+v", s)
 	}
 	if st := n.Status(c); st[0].Type != "external" || len(st[0].Listen) != 3 {
-		t.Errorf("status is %+v", st)
+		t.Errorf("status %+v", st)
 	}
 }

@@ -14,130 +14,130 @@ import (
 	"github.com/herald-vip/herald/election"
 )
 
-// Chance passes packets of others' connections on; [secondchance.Chance] does. None of its methods but Run waits.
+// Chance passes misrouted packets on; [secondchance.Chance] implements it. Only Run blocks.
 type Chance interface {
 	Set(secondchance.Wanted)
 	Status() secondchance.Status
 	Run(context.Context)
 }
 
-// passing is what is wanted of it.
+// passing sets the desired state of a Chance.
 type passing struct {
 	chance Chance
 
 	mu sync.Mutex
-	passed
+	inputs
 }
 
-// passed is what bears on whose packets are passed on.
-type passed struct {
-	vips    map[netip.Addr][]string // and the checks of who serves them
-	leaving map[netip.Addr]departing
-	offered []election.MemberState
+// inputs determine the desired state.
+type inputs struct {
+	vips    map[netip.Addr][]string // checks of the VIPs to pass packets on for
+	leaving map[netip.Addr]departure
+	members []election.MemberState
 	links   []string
 }
 
 // has reports whether packets for a VIP are passed on.
-func (p passed) has(addr netip.Addr) bool {
-	_, ok := p.vips[addr]
+func (in inputs) has(addr netip.Addr) bool {
+	_, ok := in.vips[addr]
 	return ok
 }
 
-// departing is since when this node has left a VIP, and until when routers may bring new connections to it.
-type departing struct{ began, until time.Time }
+// departure tells since when this node is leaving a VIP, and until when routers may send new connections.
+type departure struct{ began, until time.Time }
 
-// change changes what is wanted.
-func (p *passing) change(f func(*passed)) {
+// change changes inputs and sets the desired state.
+func (p *passing) change(f func(*inputs)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f(&p.passed)
+	f(&p.inputs)
 	p.chance.Set(p.wanted())
 }
 
-// setVIPs has packets passed on for the VIPs of c that several nodes announce at once, unless they are not bridged.
+// setVIPs sets the VIPs of c to pass packets on for: bridged ones that several nodes announce at once.
 func (p *passing) setVIPs(c *config.Config) {
-	p.change(func(of *passed) {
-		of.vips = make(map[netip.Addr][]string)
+	p.change(func(in *inputs) {
+		in.vips = make(map[netip.Addr][]string)
 		for _, v := range c.VIPs {
 			for _, addr := range v.Addresses {
 				if *v.Bridge && v.Announce != config.AnnounceARP {
-					of.vips[addr] = v.Checks
+					in.vips[addr] = v.Checks
 				}
 			}
 		}
-		maps.DeleteFunc(of.leaving, func(addr netip.Addr, _ departing) bool { return !of.has(addr) })
+		maps.DeleteFunc(in.leaving, func(addr netip.Addr, _ departure) bool { return !in.has(addr) })
 	})
 }
 
-// wanted is what others are to be passed, which are alive and able to pass on themselves: new connections to a VIP, too, that this node has left
-// and one of them serves.
-func (p passed) wanted() secondchance.Wanted {
-	w := secondchance.Wanted{VIPs: make(map[netip.Addr]bool), Links: p.links}
-	for _, o := range p.offered {
-		m := secondchance.Member{Name: o.Member, Number: secondchance.NumberOf(o.Member), Addr: o.Address.Addr().Unmap()}
+// wanted returns the desired state. The other members are the ones that are alive and pass packets on. New connections are
+// passed on if this node is leaving the VIP and one of them serves it.
+func (in inputs) wanted() secondchance.Wanted {
+	w := secondchance.Wanted{VIPs: make(map[netip.Addr]bool), Links: in.links}
+	for _, s := range in.members {
+		m := secondchance.Member{Name: s.Member, Number: secondchance.NumberOf(s.Member), Addr: s.Address.Addr().Unmap()}
 		switch {
-		case o.Self:
+		case s.Self:
 			w.Self = m
-		case passes(o):
+		case passes(s):
 			w.Others = append(w.Others, m)
 		}
 	}
-	for addr := range p.vips {
-		_, left := p.leaving[addr]
-		w.VIPs[addr] = left && len(p.servers(addr)) > 0
+	for addr := range in.vips {
+		_, left := in.leaving[addr]
+		w.VIPs[addr] = left && len(in.servers(addr)) > 0
 	}
 	return w
 }
 
-// passes reports whether packets may be passed on to a member. One that drains keeps its connections.
-func passes(o election.MemberState) bool { return !o.Self && !o.TimedOut && o.Advertisement.Passing }
+// passes reports whether packets may be passed on to a member. A draining member keeps its connections.
+func passes(s election.MemberState) bool { return !s.Self && !s.TimedOut && s.Advertisement.Passing }
 
-// servers are the others, by name, that are passed new connections to a VIP and serve it.
-func (p passed) servers(addr netip.Addr) (names []string) {
-	for _, o := range p.offered {
-		if passes(o) && member(o).Serves(p.vips[addr]) {
-			names = append(names, o.Member)
+// servers returns the names of other members that pass packets on and serve a VIP.
+func (in inputs) servers(addr netip.Addr) (names []string) {
+	for _, s := range in.members {
+		if passes(s) && member(s).Serves(in.vips[addr]) {
+			names = append(names, s.Member)
 		}
 	}
 	return names
 }
 
-// leave has new connections to addrs passed on, too.
+// leave passes new connections to addrs on, too.
 func (p *passing) leave(until time.Time, addrs []netip.Addr) {
-	p.change(func(of *passed) {
+	p.change(func(in *inputs) {
 		for _, addr := range addrs {
-			if of.has(addr) {
-				of.leaving[addr] = departing{time.Now(), until}
+			if in.has(addr) {
+				in.leaving[addr] = departure{time.Now(), until}
 			}
 		}
 	})
 }
 
-// serve ends that.
+// serve keeps new connections to addrs here again.
 func (p *passing) serve(addrs []netip.Addr) {
-	p.change(func(of *passed) {
+	p.change(func(in *inputs) {
 		for _, addr := range addrs {
-			delete(of.leaving, addr)
+			delete(in.leaving, addr)
 		}
 	})
 }
 
-// status names the members that serve new connections to a VIP which are passed on, and tells since when, while routers may bring them.
-func (p *passing) status(addr netip.Addr) (to []string, began time.Time) {
-	is := p.chance.Status()
+// status returns the members that new connections to a VIP are passed on to while routers may send them, and since when.
+func (p *passing) status(addr netip.Addr) (members []string, began time.Time) {
+	st := p.chance.Status()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.leaving[addr]
-	if is.Able && time.Now().Before(d.until) {
-		to = slices.DeleteFunc(p.servers(addr), func(name string) bool { return !slices.Contains(is.To, name) })
+	if st.Able && time.Now().Before(d.until) {
+		members = slices.DeleteFunc(p.servers(addr), func(name string) bool { return !slices.Contains(st.To, name) })
 	}
-	return to, d.began
+	return members, d.began
 }
 
-// member is o as balancers know it. One that left, for an upgrade perhaps, drains.
-func member(o election.MemberState) balancer.Member {
+// member converts the state of a member. A member that left, perhaps for an upgrade, is draining.
+func member(s election.MemberState) balancer.Member {
 	return balancer.Member{
-		Name: o.Member, Addr: o.Address.Addr(), Checks: o.Advertisement.Checks,
-		Draining: o.Advertisement.Draining || o.Left, TimedOut: o.TimedOut,
+		Name: s.Member, Addr: s.Address.Addr(), Checks: s.Advertisement.Checks,
+		Draining: s.Advertisement.Draining || s.Left, TimedOut: s.TimedOut,
 	}
 }

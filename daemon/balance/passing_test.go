@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/election"
 )
 
-// fakeChance remembers what it is to do.
+// fakeChance records the desired state.
 type fakeChance struct {
 	wanted secondchance.Wanted
 	status secondchance.Status
@@ -23,7 +23,7 @@ func (f *fakeChance) Set(w secondchance.Wanted)   { f.wanted = w }
 func (f *fakeChance) Status() secondchance.Status { return f.status }
 func (f *fakeChance) Run(ctx context.Context)     { <-ctx.Done() }
 
-// fakeBridge remembers what it has opened.
+// fakeBridge records opened addresses.
 type fakeBridge struct{ opened []netip.Addr }
 
 func (f *fakeBridge) Prepare(map[netip.Addr][]netip.Addr) error { return nil }
@@ -31,8 +31,8 @@ func (f *fakeBridge) Open(_ time.Duration, vips ...netip.Addr)  { f.opened = app
 func (f *fakeBridge) Close(...netip.Addr) error                 { return nil }
 func (f *fakeBridge) Received(netip.Addr) (uint64, error)       { return 0, nil }
 
-// Packets go to the members that pass on themselves and are alive, drained or not. New connections of a VIP that leaves do, too, while one of them
-// serves it; the bridge has those that do not.
+// Packets go to members that are alive and pass packets on, drained or not. So do new connections to a VIP that leaves, while one
+// of these members serves it. Otherwise the bridge forwards them.
 func TestPassing(t *testing.T) {
 	chance, forwarder := &fakeChance{}, &fakeBridge{}
 	n := New(slog.New(slog.DiscardHandler), &fakePlane{}, &fakePlane{}, forwarder, chance)
@@ -66,43 +66,43 @@ func TestPassing(t *testing.T) {
 	}
 	goTo := func(after string, names ...string) {
 		t.Helper()
-		if to, _, _ := n.BridgeStatus(v4); !cmp.Equal(to, names) {
-			t.Errorf("after %s new connections go to %v, want %v", after, to, names)
+		if members, _, _ := n.BridgeStatus(v4); !cmp.Equal(members, names) {
+			t.Errorf("after %s new connections go to %v, want %v", after, members, names)
 		}
 	}
-	expect("the beginning", false)
+	expect("the start", false)
 
-	n.Open(time.Now().Add(time.Hour), v4, other) // which is not bridged
-	expect("it leaves", true)
+	n.Open(time.Now().Add(time.Hour), v4, other) // other is not bridged
+	expect("leaving", true)
 	if diff := cmp.Diff([]netip.Addr{v4}, forwarder.opened, ports); diff != "" {
-		t.Errorf("the bridge is open for (-want +got):\n%s", diff)
+		t.Errorf("opened bridges (-want +got):\n%s", diff)
 	}
-	goTo("leaving while nothing is passed on", "m2", "m3")
+	goTo("leaving without the second chance", "m2", "m3")
 	chance.status = secondchance.Status{Able: true, To: []string{"m2"}}
 	goTo("leaving", "m2")
 	m2.Advertisement.Draining = true
 	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
-	expect("all others leave, too", false)
-	goTo("all others leave, too", "m3")
+	expect("leaving of all others", false)
+	goTo("leaving of all others", "m3")
 	m2.Advertisement.Draining = false
 	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
-	expect("one serves again", true)
+	expect("another member serves again", true)
 	n.Close(v4)
-	expect("it is here again", false)
+	expect("serving again", false)
 
 	if got, err := n.Held(v4, other); err != nil || !cmp.Equal(got, map[netip.Addr]int{v4: 0}, ports) {
-		t.Errorf("held are %v, %v", got, err)
+		t.Errorf("Held returns %v, %v", got, err)
 	}
 	chance.status.Lacks = "something"
 	if p := n.Passing(); p == nil || !cmp.Equal(p.Members, []string{"m2"}) || p.Error != "something" {
-		t.Errorf("status: %+v", p)
+		t.Errorf("status %+v", p)
 	}
 
 	n.Open(time.Now().Add(time.Hour), v4)
 	n.SetVIPs(parseBalancing(t))
 	if len(chance.wanted.VIPs) > 0 || n.Passing() != nil {
-		t.Errorf("VIPs on a flat layer 2 only: %+v, %+v", chance.wanted, n.Passing())
+		t.Errorf("with VIPs on a flat layer 2 only: %+v, %+v", chance.wanted, n.Passing())
 	}
 	n.SetVIPs(c)
-	expect("the VIP is new", false)
+	expect("configuring the VIP again", false)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/ruleset"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/netns"
@@ -18,9 +19,9 @@ func TestTold(t *testing.T) {
 		t.Errorf("a balancer in trouble: %+v", got)
 	}
 	m1, m2 := netip.MustParseAddrPort("10.0.1.1:6443"), netip.MustParseAddrPort("10.0.1.2:6443")
-	got := told(admin.Balancer{Name: "kubernetes", Type: "internal", Backends: []admin.Backend{
-		{Name: "m1", Address: m1, State: "serving", Reason: "it says so"},
-		{Name: "m2", Address: m2, State: "draining", Reason: "it says so"},
+	got := told(admin.Balancer{Name: "kubernetes", Type: "internal", Backends: []balancer.BackendStatus{
+		{Backend: balancer.Backend{Name: "m1", Addr: m1, State: "serving", Reason: "it says so"}},
+		{Backend: balancer.Backend{Name: "m2", Addr: m2, State: "draining", Reason: "it says so"}},
 	}})
 	want := Backends{Backends: []Backend{
 		{Name: "m1", Address: m1, Serves: true, Reason: "serving: it says so"},

@@ -9,13 +9,14 @@ import (
 	"strconv"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 )
 
 // Places are where the balancers of a mode listen; none if connections are left to another balancer.
-func Places(c *config.Config, mode config.Mode) []config.Place {
+func Places(c *config.Config, mode balancer.Mode) []config.Place {
 	var out []config.Place
 	for _, b := range c.Balancers {
 		if b.Mode == mode && c.LoadBalancer.Type == config.Internal {
@@ -29,7 +30,7 @@ func Places(c *config.Config, mode config.Mode) []config.Place {
 // balancers that others reach, and of VIPs with a bridge.
 func Passed(c *config.Config) []netip.Addr {
 	var out []netip.Addr
-	for _, p := range Places(c, config.Kernel) {
+	for _, p := range Places(c, balancer.Kernel) {
 		if !p.Addr().IsLoopback() {
 			out = append(out, p.Addr())
 		}
@@ -126,7 +127,7 @@ func Ports(c *config.Config) []Port {
 		addr, _ := netip.ParseAddr(cmp.Or(host, "::"))
 		add(Port{"metrics", "tcp", netip.AddrPortFrom(addr, uint16(n))})
 	}
-	for _, p := range Places(c, config.Proxy) {
+	for _, p := range Places(c, balancer.Proxy) {
 		add(Port{"balancer", "tcp", p.AddrPort})
 	}
 	if passes := func(v config.VIP) bool { return *v.Bridge && v.Announce != config.AnnounceARP }; c.Election != nil && slices.ContainsFunc(c.VIPs, passes) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/nft"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil/fence"
@@ -141,7 +142,7 @@ func capabilities(pid int) (uint64, error) {
 
 // tryKernel tries what the fence and balancers need, if no Herald runs that knows better.
 func (f *Facts) tryKernel(c *config.Config) {
-	if f.Running == nil && len(Places(c, config.Kernel)) > 0 {
+	if f.Running == nil && len(Places(c, balancer.Kernel)) > 0 {
 		f.BalancingError = nft.Probe()
 	}
 	if f.Running == nil && c.Flat() && c.ARP.Fence != config.FenceOff {

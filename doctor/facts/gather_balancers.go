@@ -33,7 +33,7 @@ func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Ba
 	if f.Running != nil {
 		return together(f.Running.Balancers, func(b admin.Balancer) string { return b.Name }, told)
 	}
-	return together(c.Balancers, func(b config.Balancer) string { return b.Name }, func(b config.Balancer) Backends { return askEach(ctx, c, b) })
+	return together(c.Balancers, func(b balancer.Config) string { return b.Name }, func(b balancer.Config) Backends { return askEach(ctx, c, b) })
 }
 
 // told is what a running Herald says of a balancer.
@@ -43,14 +43,14 @@ func told(b admin.Balancer) Backends {
 		out.Err = errors.New(why)
 	}
 	for _, k := range b.Backends {
-		out.Backends = append(out.Backends, Backend{Name: k.Name, Address: k.Address, Serves: k.State == admin.ServingNew, Reason: string(k.State) + ": " + k.Reason})
+		out.Backends = append(out.Backends, Backend{Name: k.Name, Address: k.Addr, Serves: k.State == balancer.Serving, Reason: string(k.State) + ": " + k.Reason})
 	}
 	return out
 }
 
 // askEach probes each backend of b, with its check, or, as members tell by their own, by a connection.
-func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends {
-	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: config.BackendHost}}
+func askEach(ctx context.Context, c *config.Config, b balancer.Config) Backends {
+	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: balancer.BackendHost}}
 	if b.Check != nil {
 		check = *b.Check.HealthCheck()
 	}
@@ -59,7 +59,7 @@ func askEach(ctx context.Context, c *config.Config, b config.Balancer) Backends 
 		checks []health.Check
 	)
 	add := func(name string, at netip.AddrPort) {
-		k := balancer.CheckAt(check, at, (*balancer.DNS)(b.Backends.DNS))
+		k := balancer.CheckAt(check, at, b.Backends.DNS)
 		k.Name = at.String()
 		checks = append(checks, k)
 		out.Backends = append(out.Backends, Backend{Name: name, Address: at, Reason: "has not answered within the time of this examination"})

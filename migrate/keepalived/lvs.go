@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
@@ -27,17 +28,17 @@ func (k *converter) virtualServer(s *migrate.Statement) {
 		return
 	}
 	k.LeftOut(k.table, inServer, s.Block)
-	b := config.Balancer{Name: fmt.Sprintf("%s-%d", migrate.DNSName(strings.ReplaceAll(at.Addr().String(), ":", "-"), "server"), at.Port())}
-	b.Listen = []config.Listener{{Address: at}}
+	b := balancer.Config{Name: fmt.Sprintf("%s-%d", migrate.DNSName(strings.ReplaceAll(at.Addr().String(), ":", "-"), "server"), at.Port())}
+	b.Listen = []balancer.Listener{{Address: at}}
 	if i := slices.IndexFunc(k.VIPs, func(v config.VIP) bool { return slices.Contains(v.Addresses, at.Addr()) }); i >= 0 {
 		b.Name = fmt.Sprintf("%s-%d", k.VIPs[i].Name, at.Port())
-		b.Listen = []config.Listener{{VIP: k.VIPs[i].Name, Port: at.Port()}}
+		b.Listen = []balancer.Listener{{VIP: k.VIPs[i].Name, Port: at.Port()}}
 	}
 	sourceHash := func(b *migrate.Statement) bool { return b.Arg(0) == "sh" }
 	if len(s.All("persistence_timeout")) > 0 || slices.ContainsFunc(s.All("lb_algo", "lvs_sched"), sourceHash) {
-		b.Method = config.SourceHash
+		b.Method = balancer.SourceHash
 	}
-	servers := new(config.Static)
+	servers := new(balancer.Static)
 	checked := false
 	for _, line := range s.All("real_server") {
 		k.LeftOut(k.table, inReal, line.Block)
@@ -77,7 +78,7 @@ func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 }
 
 // realCheck is the check of a real_server, the first if it has several; nil asks whether its own port accepts connections.
-func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
+func (k *converter) realCheck(server *migrate.Statement) *balancer.Probe {
 	checks := server.All("TCP_CHECK", "HTTP_GET", "SSL_GET")
 	if len(checks) == 0 {
 		return nil
@@ -87,7 +88,7 @@ func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
 		k.ToDo(other.Line, other.Keyword(), "is another check of the same server: a balancer has one, and the first is written")
 	}
 	k.LeftOut(k.table, inCheck, s.Block)
-	host := config.BackendHost
+	host := balancer.BackendHost
 	port := k.Number(s.Setting("connect_port", ""), 1, math.MaxUint16, 0)
 	if port > 0 {
 		host = fmt.Sprintf("%s:%d", host, port)
@@ -96,13 +97,13 @@ func (k *converter) realCheck(server *migrate.Statement) *config.Probe {
 	case s.Keyword() != "TCP_CHECK":
 		return k.get(s, host)
 	case port > 0:
-		return &config.Probe{TCP: &health.TCP{Address: host}}
+		return &balancer.Probe{TCP: &health.TCP{Address: host}}
 	}
 	return nil
 }
 
 // get makes a check of HTTP_GET or SSL_GET: of its first url.
-func (k *converter) get(s *migrate.Statement, host string) *config.Probe {
+func (k *converter) get(s *migrate.Statement, host string) *balancer.Probe {
 	h := &health.HTTP{}
 	path := "/"
 	for i, u := range s.All("url") {
@@ -119,7 +120,7 @@ func (k *converter) get(s *migrate.Statement, host string) *config.Probe {
 		h.URL, h.InsecureSkipVerify = "https://"+host+path, true // as keepalived, which verifies nothing
 		k.Note(s.Line, "SSL_GET", "any certificate is accepted, as keepalived does: better give the check a caFile and a serverName")
 	}
-	return &config.Probe{HTTP: h}
+	return &balancer.Probe{HTTP: h}
 }
 
 // statuses are the numbers of a status_code; ranges have no counterpart.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
@@ -205,10 +206,10 @@ func (k *converter) balance() {
 		return
 	}
 	port := func(name string) uint16 { return uint16(k.number(name, 1, math.MaxUint16, 6443)) }
-	path := k.AddBalancer(config.Balancer{
+	path := k.AddBalancer(balancer.Config{
 		Name:     "apiserver",
-		Listen:   []config.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
-		Backends: config.Backends{Members: &config.Members{Port: port("port"), Checks: []string{k.Checks[0].Name}}},
+		Listen:   []balancer.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
+		Backends: balancer.Backends{Members: &balancer.Members{Port: port("port"), Checks: []string{k.Checks[0].Name}}},
 	}, k.line("lb_enable"))
 	k.Comment(path, "The members whose apiserver is healthy, at the addresses of the election.")
 }

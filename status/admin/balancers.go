@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/health"
 )
 
@@ -21,25 +22,12 @@ type Balancer struct {
 	Mode   string `json:"mode"`
 	Method string `json:"method"`
 	// Checks are those of this node that make it a backend itself; none on a node that is none.
-	Checks   []string  `json:"checks,omitempty"`
-	Backends []Backend `json:"backends"`
+	Checks   []string                 `json:"checks,omitempty"`
+	Backends []balancer.BackendStatus `json:"backends"`
 	// Unknown is what is missing for any backend to be known; empty if one is.
 	Unknown string `json:"unknown,omitempty"`
 	// Error is what stands in its way; empty if nothing does.
 	Error string `json:"error,omitempty"`
-}
-
-// Backend is a server that takes connections of a balancer.
-type Backend struct {
-	// Name is the member's, or the address if it has none.
-	Name    string         `json:"name"`
-	Address netip.AddrPort `json:"address"`
-	State   ServingState   `json:"state"`
-	Reason  string         `json:"reason"`
-	Since   time.Time      `json:"since,omitzero"`
-	// Connections counts those that it was given, Open are those that it has; -1 if that is not known.
-	Connections uint64 `json:"connections"`
-	Open        int    `json:"open"`
 }
 
 // Offer is what a member of the election serves, as it says itself.
@@ -60,7 +48,7 @@ type Offer struct {
 func (b Balancer) Serving() int {
 	n := 0
 	for _, backend := range b.Backends {
-		if backend.State == ServingNew {
+		if backend.State == balancer.Serving {
 			n++
 		}
 	}
@@ -201,7 +189,7 @@ func (s Status) writeBalancers(t table) {
 			if backend.Open >= 0 {
 				open = fmt.Sprint(backend.Open)
 			}
-			t.row(backend.Name, b.Name, backend.Address.String(), string(backend.State), t.ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
+			t.row(backend.Name, b.Name, backend.Addr.String(), string(backend.State), t.ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -21,9 +22,9 @@ func worker() admin.Status {
 		Balancers: []admin.Balancer{{
 			Name: "apiserver", Type: "internal", Mode: "kernel", Method: "round-robin",
 			Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9443")},
-			Backends: []admin.Backend{
-				{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Reason: "apiserver healthy", Since: at, Connections: 7, Open: 3},
-				{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Reason: "silent\nfor 2s", Connections: 5, Open: -1},
+			Backends: []balancer.BackendStatus{
+				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Reason: "apiserver healthy"}, Since: at, Connections: 7, Open: 3},
+				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Reason: "silent\nfor 2s"}, Connections: 5, Open: -1},
 			},
 		}},
 		// The kernel has no fence, and nothing here needs one. That m2 is silent memberlist does not know yet.
@@ -71,15 +72,15 @@ w1           draining   this node   -
 
 // What stands in the way of a balancer is said, and what it waits for.
 func TestWhyOfABalancer(t *testing.T) {
-	m2 := admin.Backend{Name: "m2", State: "dead", Reason: "has not been heard"}
+	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "has not been heard"}}
 	for _, c := range []struct {
 		of   admin.Balancer
 		want string
 	}{
-		{admin.Balancer{Backends: []admin.Backend{{State: "serving"}, m2}}, ""},
-		{admin.Balancer{Backends: []admin.Backend{m2}}, "no backend serves: m2: has not been heard"},
+		{admin.Balancer{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}, ""},
+		{admin.Balancer{Backends: []balancer.BackendStatus{m2}}, "no backend serves: m2: has not been heard"},
 		{admin.Balancer{Error: "no nf_tables"}, "no nf_tables"},
-		{admin.Balancer{Unknown: "no member is heard that offers registry"}, "no backend is known: no member is heard that offers registry"},
+		{admin.Balancer{Unknown: "no known member has the check registry"}, "no backend is known: no known member has the check registry"},
 		{admin.Balancer{Type: "external", Unknown: "x"}, "loadBalancer.type is external: takes no connections"},
 		{admin.Balancer{Type: "external", Error: "lookup a.example: no such host"}, "loadBalancer.type is external: takes no connections; lookup a.example: no such host"},
 	} {
@@ -130,7 +131,7 @@ func TestHealthy(t *testing.T) {
 		},
 		Balancers: []admin.Balancer{
 			{Name: "own", Checks: []string{"apiserver"}}, {Name: "partly", Checks: []string{"apiserver", "storage"}},
-			{Name: "dns", Backends: []admin.Backend{{State: "dead"}}}, {Name: "empty"},
+			{Name: "dns", Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "dead"}}}}, {Name: "empty"},
 			{Name: "new", Checks: []string{"apiserver"}},
 		},
 	}

@@ -8,14 +8,13 @@ const (
 	Unsent  speaker.Stage = "unsent"  // it is announced by BGP, and no peer was sent the route
 )
 
-// ServingState is what a backend, or a member that advertises its health, does with new connections.
+// ServingState tells whether a member that advertises its health takes new connections.
 type ServingState string
 
-// Backends are serving, draining or dead, members serving, draining, silent or left.
+// States of members.
 const (
 	ServingNew      ServingState = "serving"
 	ServingDraining ServingState = "draining"
-	ServingDead     ServingState = "dead"
 	ServingSilent   ServingState = "silent"
 	ServingLeft     ServingState = "left"
 )

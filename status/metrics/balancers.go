@@ -1,6 +1,9 @@
 package metrics
 
-import "github.com/herald-vip/herald/status/admin"
+import (
+	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/status/admin"
+)
 
 // collectBalancers tells of balancers, and of what members of the election say they serve.
 func collectBalancers(s admin.Status, t teller) {
@@ -10,8 +13,8 @@ func collectBalancers(s admin.Status, t teller) {
 		t.gauge("balancer_serving", "Backends of the balancer that take new connections.", float64(b.Serving()))
 		t.flag("balancer_error", "1 while something stands in the way of the balancer, as status tells.", b.Error != "")
 		for _, k := range b.Backends {
-			t := t.of("backend", k.Name, "address", k.Address.String())
-			t.flag("balancer_backend_up", "1 while the backend takes new connections.", k.State == admin.ServingNew)
+			t := t.of("backend", k.Name, "address", k.Addr.String())
+			t.flag("balancer_backend_up", "1 while the backend takes new connections.", k.State == balancer.Serving)
 			t.of("state", string(k.State)).gauge("balancer_backend_state", "1 for the state the backend is in: serving, draining or dead.", 1)
 			t.count("balancer_connections_total", "Connections that the backend was given.", k.Connections)
 			if k.Open >= 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -17,9 +18,9 @@ func balancing() admin.Status {
 		VIPs:   []admin.VIP{{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10")}, Bridge: "forwards new connections to m2", BridgedTo: []string{"m2"}}},
 		Checks: []health.Verdict{{Name: "registry", State: health.Unhealthy, Reason: "refused"}},
 		Balancers: []admin.Balancer{
-			{Name: "api", Type: "internal", Error: "x", Backends: []admin.Backend{
-				{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Connections: 7, Open: 3},
-				{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Connections: 5, Open: -1},
+			{Name: "api", Type: "internal", Error: "x", Backends: []balancer.BackendStatus{
+				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving"}, Connections: 7, Open: 3},
+				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead"}, Connections: 5, Open: -1},
 			}},
 			{Name: "web", Type: "external"},
 		},

@@ -90,7 +90,7 @@ func pages() (map[string][]byte, error) {
 
 // readSource reads the Go files that declare the types of the configuration file.
 func readSource() ([][]byte, error) {
-	names := []string{"api/v1alpha1/bgppeer.go", "api/v1alpha1/attributes.go", "config/config.go", "config/balancers.go", "election/electorate/settings.go"}
+	names := []string{"api/v1alpha1/bgppeer.go", "api/v1alpha1/attributes.go", "config/config.go", "config/balancers.go", "balancer/config.go", "election/electorate/settings.go"}
 	paths, err := filepath.Glob(filepath.Join(root, "health", "*.go"))
 	for _, path := range paths {
 		if !strings.HasSuffix(path, "_test.go") {
