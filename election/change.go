@@ -1,6 +1,7 @@
 package election
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -37,7 +38,7 @@ func (n *node) reconfigure(c *Config) error {
 	}
 	n.config = c
 	n.admit(now)
-	if !sameKeys(c.Keys, old.Keys) {
+	if !slices.EqualFunc(c.Keys, old.Keys, bytes.Equal) {
 		n.admission.ForgetNamed()
 		if err := rotateKeys(n.ring, c.Keys); err != nil {
 			return err // does not happen for valid keys

@@ -32,8 +32,6 @@ func Exposed(file string) string {
 	return fmt.Sprintf("%s has mode %04o, and anyone who reads the key in it can take every VIP: chmod 600 %s", file, info.Mode().Perm(), file)
 }
 
-func sameKeys(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
-
 // rotateKeys replaces the ring's keys while memberlist decrypts with them. RemoveKey modifies the list in use unless it
 // removes the last key. So rotateKeys moves the remaining keys to the front and only removes the last one.
 func rotateKeys(ring *memberlist.Keyring, keys [][]byte) error {

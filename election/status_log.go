@@ -13,18 +13,18 @@ import (
 // statusLog logs each change of the electorate, of the members that are alive, and of members kept out. A node with a
 // different list of members does no harm, so it would otherwise go unnoticed until it is needed.
 type statusLog struct {
-	logger  *slog.Logger
-	problem string
-	lag     string
-	active  uint64
-	desired uint64
-	alive   map[string]bool
-	parted  map[string]bool // members that answer by TCP only, logged and not alive since
-	odd     map[string]bool // members with a divergent electorate
+	logger    *slog.Logger
+	problem   string
+	lag       string
+	active    uint64
+	desired   uint64
+	alive     map[string]bool
+	tcpOnly   map[string]bool // members that answer by TCP only, logged and not alive since
+	divergent map[string]bool // members with a divergent electorate
 }
 
 func newStatusLog(log *slog.Logger) *statusLog {
-	return &statusLog{logger: log, alive: make(map[string]bool), parted: make(map[string]bool), odd: make(map[string]bool)}
+	return &statusLog{logger: log, alive: make(map[string]bool), tcpOnly: make(map[string]bool), divergent: make(map[string]bool)}
 }
 
 func (l *statusLog) log(s Status) {
@@ -35,7 +35,7 @@ func (l *statusLog) log(s Status) {
 			l.logMember(m)
 		}
 	}
-	for _, told := range []map[string]bool{l.alive, l.parted, l.odd} {
+	for _, told := range []map[string]bool{l.alive, l.tcpOnly, l.divergent} {
 		maps.DeleteFunc(told, func(name string, _ bool) bool { return !known[name] })
 	}
 }
@@ -52,17 +52,17 @@ func (l *statusLog) logMember(m Member) {
 			l.logger.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
 		}
 	}
-	if m.TCPOnly && !l.parted[m.Member] {
+	if m.TCPOnly && !l.tcpOnly[m.Member] {
 		l.logger.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
 			"member", m.Name, "address", m.Address)
 	}
-	l.parted[m.Member] = !m.Alive && (m.TCPOnly || l.parted[m.Member])
+	l.tcpOnly[m.Member] = !m.Alive && (m.TCPOnly || l.tcpOnly[m.Member])
 	if m.Alive && m.Voter { // otherwise its present electorate is unknown or irrelevant
-		odd := m.Divergent && l.active != 0
-		if odd && !l.odd[m.Member] {
+		divergent := m.Divergent && l.active != 0
+		if divergent && !l.divergent[m.Member] {
 			l.logger.Warn("the electorate of a member diverges: votes between it and this node do not count", "member", m.Name, "reason", m.Problem)
 		}
-		l.odd[m.Member] = odd
+		l.divergent[m.Member] = divergent
 	}
 }
 

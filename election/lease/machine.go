@@ -79,7 +79,7 @@ func (m *Machine) StepDown(now time.Time, name string) {
 	if l == nil || !l.campaigning {
 		return
 	}
-	successor := m.successor(l)
+	successor := m.best(l, func(*peerCandidacy) bool { return true }).member
 	l.campaigning, l.steppedDown, l.appointed = false, m.now, successor
 	m.drop(l, successor)
 	m.announce(l)

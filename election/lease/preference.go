@@ -52,11 +52,6 @@ func (m *Machine) rank(l *lease) int {
 	return rank
 }
 
-// successor returns the best other candidate; empty if there is none.
-func (m *Machine) successor(l *lease) string {
-	return m.best(l, func(*peerCandidacy) bool { return true }).member
-}
-
 // best returns the best other candidate that passes the filter; without a member if there is none.
 func (m *Machine) best(l *lease, may func(*peerCandidacy) bool) (best preference) {
 	m.rivals(l, func(p *peer, s *peerCandidacy) {
