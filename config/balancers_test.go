@@ -79,7 +79,7 @@ func TestBalancersAlone(t *testing.T) {
 	for name, file := range map[string]string{
 		"worker":                      worker,
 		"balancers of the user's own": strings.Replace(worker, "balancers:", "loadBalancer: {type: external}\nbalancers:", 1),
-		"master that only offers":     "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nchecks: [{name: apiserver, tcp: {address: \"127.0.0.1:6443\"}}]\n" + tail,
+		"master that only advertises": "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\nchecks: [{name: apiserver, tcp: {address: \"127.0.0.1:6443\"}}]\n" + tail,
 		"BGP with gossip":             base + tail,
 		"static, no election":         static,
 		"worker with a VIP by BGP":    strings.Replace(base, "nodeName: m1", "nodeName: w1", 1) + tail + worker[strings.Index(worker, "balancers:"):],

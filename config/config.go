@@ -111,11 +111,11 @@ type VIP struct {
 	Checks []string `yaml:"checks"`
 	// Linger is how long this node still answers for the VIP after a planned withdrawal, 0s to 5m. Default: 1s.
 	Linger time.Duration `yaml:"linger" default:"1s" want:"0s to 5m"`
-	// Peers name the BGP peers that the VIP is advertised to, by their address or interface, or as `default-ipv4` and `default-ipv6`. When the list changes, the VIP is advertised to the new peers half a second before it is withdrawn from the old ones; a newly configured peer must be up before. Default: all.
+	// Peers name the BGP peers that the VIP is advertised to, by their address or interface, or as `default-ipv4` and `default-ipv6`. When the list changes, the new peers get the route half a second before the old ones lose it; a newly configured peer must be up first. Default: all.
 	Peers []string `yaml:"peers"`
 	// HoldDown is the longest time that a VIP with flapping checks stays withdrawn after they pass again, 0s to 1h. The first return is immediate; each further one within a short time waits twice as long. 0s turns it off. Default: 1m.
 	HoldDown time.Duration `yaml:"holdDown" default:"1m" want:"0s to 1h"`
-	// OnFailure is the effect of a failing check on an announced VIP: `withdraw` it, or `demote` it to the worst possible route, which routers use only when no other node has a better one. Default: withdraw.
+	// OnFailure is the effect of a failing check on an announced VIP: `withdraw` it, or `demote` it to the worst possible route. Routers use that only when no other node has a better one. Default: withdraw.
 	OnFailure OnFailure `yaml:"onFailure" default:"withdraw" want:"withdraw or demote"`
 	// WhenAllFail is the treatment of a VIP when its checks fail slowly on all members of the `election`: no answer in time, or a status of 5xx or 429. `withdraw` withdraws it. `keep` keeps it as the last resort where it was announced, until a member is healthy: with `announce: arp` by its lease, otherwise as the worst possible route. A refused connection always withdraws. Use the same value on all members. Default: withdraw.
 	WhenAllFail WhenAllFail `yaml:"whenAllFail" default:"withdraw" want:"withdraw or keep"`

@@ -126,7 +126,7 @@ func servicesChanged(old, new *Services) string {
 }
 
 // unmoved refuses an address that moves between VIPs, or changes its way of
-// announcement, if a lease is involved: nodes that still have the old file
+// announcement, if a lease is involved. Nodes with the old file would
 // use another lease or none.
 func unmoved(old, new *Config) error {
 	owner := make(map[netip.Addr]VIP)

@@ -13,25 +13,25 @@ import (
 )
 
 func TestServicesCannotChange(t *testing.T) {
-	of := func(change func(*config.Services)) *config.Config {
+	servicesWith := func(change func(*config.Services)) *config.Config {
 		s := &config.Services{LoadBalancerClass: "herald.dev/vip", Linger: time.Second}
 		change(s)
 		return &config.Config{Services: s}
 	}
-	same := of(func(*config.Services) {})
+	same := servicesWith(func(*config.Services) {})
 	for _, tt := range []struct {
 		name     string
 		old, new *config.Config
 		want     string
 	}{
-		{name: "the same", old: same, new: of(func(*config.Services) {})},
+		{name: "the same", old: same, new: servicesWith(func(*config.Services) {})},
 		{name: "at the start", new: same},
 		{name: "never there", old: &config.Config{}, new: &config.Config{}},
 		{name: "added", old: &config.Config{}, new: same, want: "services"},
 		{name: "removed", old: same, new: &config.Config{}, want: "services"},
-		{name: "another cluster", old: same, new: of(func(s *config.Services) { s.Kubeconfig = "/etc/k" }), want: "services.kubeconfig"},
-		{name: "no candidate", old: same, new: of(func(s *config.Services) { s.Assign = true }), want: "services.assign"},
-		{name: "linger", old: same, new: of(func(s *config.Services) { s.Linger = 0 }), want: "services.linger"},
+		{name: "another cluster", old: same, new: servicesWith(func(s *config.Services) { s.Kubeconfig = "/etc/k" }), want: "services.kubeconfig"},
+		{name: "no candidate", old: same, new: servicesWith(func(s *config.Services) { s.Assign = true }), want: "services.assign"},
+		{name: "linger", old: same, new: servicesWith(func(s *config.Services) { s.Linger = 0 }), want: "services.linger"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
@@ -56,27 +56,27 @@ func TestUnmoved(t *testing.T) {
 		}
 		return v
 	}
-	of := func(vips ...config.VIP) *config.Config { return &config.Config{VIPs: vips} }
+	fileOf := func(vips ...config.VIP) *config.Config { return &config.Config{VIPs: vips} }
 	const bgp, arp = config.AnnounceBGP, config.AnnounceARP
 	for _, tt := range []struct {
 		name     string
 		old, new *config.Config
 		want     string
 	}{
-		{name: "the same", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1"))},
-		{name: "one more address", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1", "fd00::1"))},
-		{name: "gone", old: of(vip("cp", arp, "10.0.0.1")), new: of()},
-		{name: "renamed by BGP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("api", bgp, "10.0.0.1"))},
+		{name: "the same", old: fileOf(vip("cp", arp, "10.0.0.1")), new: fileOf(vip("cp", arp, "10.0.0.1"))},
+		{name: "one more address", old: fileOf(vip("cp", arp, "10.0.0.1")), new: fileOf(vip("cp", arp, "10.0.0.1", "fd00::1"))},
+		{name: "gone", old: fileOf(vip("cp", arp, "10.0.0.1")), new: fileOf()},
+		{name: "renamed by BGP", old: fileOf(vip("cp", bgp, "10.0.0.1")), new: fileOf(vip("api", bgp, "10.0.0.1"))},
 		{
-			name: "renamed", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("api", arp, "10.0.0.1")),
+			name: "renamed", old: fileOf(vip("cp", arp, "10.0.0.1")), new: fileOf(vip("api", arp, "10.0.0.1")),
 			want: "vips: 10.0.0.1 cannot move from cp (arp) to api (arp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 		{
-			name: "from ARP to BGP", old: of(vip("cp", arp, "10.0.0.1")), new: of(vip("cp", bgp, "10.0.0.1")),
+			name: "from ARP to BGP", old: fileOf(vip("cp", arp, "10.0.0.1")), new: fileOf(vip("cp", bgp, "10.0.0.1")),
 			want: "vips: 10.0.0.1 cannot move from cp (arp) to cp (bgp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 		{
-			name: "from BGP to ARP", old: of(vip("cp", bgp, "10.0.0.1")), new: of(vip("cp", arp, "10.0.0.1")),
+			name: "from BGP to ARP", old: fileOf(vip("cp", bgp, "10.0.0.1")), new: fileOf(vip("cp", arp, "10.0.0.1")),
 			want: "vips: 10.0.0.1 cannot move from cp (bgp) to cp (arp) while running, as nodes with the old file would answer too: remove it on all nodes first, then add it",
 		},
 	} {
@@ -93,7 +93,7 @@ func TestUnmoved(t *testing.T) {
 }
 
 func TestRemoved(t *testing.T) {
-	of := func(change func(*config.Config)) *config.Config {
+	fileWith := func(change func(*config.Config)) *config.Config {
 		c := &config.Config{
 			VIPs:      []config.VIP{{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}, Checks: []string{"apiserver", "registry"}}},
 			BGP:       &config.BGP{ASN: 64512, Peers: []v1alpha1.Peer{{Address: netip.MustParseAddr("10.0.1.254")}, {Interface: "eth0"}}},
@@ -123,7 +123,7 @@ func TestRemoved(t *testing.T) {
 		"everything":      {func(c *config.Config) { *c = config.Config{} }, []string{"vip 10.9.0.1", "vip 10.9.0.2", "peer 10.0.1.254", "peer eth0", "balancer web", "member m1", "member m2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := config.Removed(of(func(*config.Config) {}), of(tt.change))
+			got := config.Removed(fileWith(func(*config.Config) {}), fileWith(tt.change))
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

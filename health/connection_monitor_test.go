@@ -187,7 +187,7 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
-// A TCP server may greet; a flood is bounded and causes no busy loop.
+// A TCP server may send a banner; a flood is bounded and causes no busy loop.
 func TestTCPServerTalks(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

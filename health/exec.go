@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to any; it is killed at the timeout with all that it has started. Status 0 passes. Status 1 is a wrong answer, which `not: true` inverts; other statuses, signals and the timeout are no answer. The first line that it writes is shown.
+// Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to gain any. At the timeout it is killed with all processes that it started. Status 0 passes. Status 1 is a wrong answer, which `not: true` inverts; other statuses, signals and the timeout are no answer. The first line that it writes is shown.
 type Exec struct {
 	// Command is the absolute path of a program, and its arguments; no shell reads it. Required.
 	Command []string `yaml:"command"`

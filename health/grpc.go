@@ -61,8 +61,8 @@ func (g *GRPC) TLS() *HTTP {
 	}
 }
 
-// grpcProber probes by gRPC's health protocol, over a new connection each time: a kept connection
-// would hide that the server accepts no new ones, and the library that reads it cannot be monitored.
+// grpcProber probes by gRPC's health protocol, over a new connection each time. A kept connection
+// would hide that the server accepts no new ones, and it could not be monitored while the library reads it.
 type grpcProber struct {
 	opener
 	service  string

@@ -156,7 +156,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Verdict is the result of a check so far. Its JSON is part of what `herald status -o json` prints.
+// Verdict is the result of a check so far. Its JSON is part of the output of `herald status -o json`.
 type Verdict struct {
 	// Name is the check's.
 	Name string `json:"name"`
@@ -179,7 +179,7 @@ type Verdict struct {
 	OwnFault bool `json:"-"`
 	// Paused reports that State is Unhealthy only because this process was suspended.
 	Paused bool `json:"-"`
-	// Slow reports that State is Unhealthy but the endpoint may be alive and overloaded: the last probe that did not pass
+	// Slow reports that State is Unhealthy but the endpoint may be alive and overloaded. The last probe that did not pass
 	// timed out or was answered with a status of 5xx or 429. A refused or broken connection, a wrong answer and a fault of
 	// this node do not count as slow.
 	Slow bool `json:"-"`

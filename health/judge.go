@@ -10,11 +10,11 @@ type kind int
 
 const (
 	passed     kind = iota
-	overloaded      // answered that it is busy
-	failed          // no answer in time, or an invalid or untrusted one
-	negative        // a wrong answer
-	cut             // accepted the connection, then ended it without a full answer
-	refused         // refused the connection: no process listens
+	overloaded      // answered that it is busy.
+	failed          // no answer in time, or an invalid or untrusted one.
+	negative        // a wrong answer.
+	cut             // accepted the connection, then ended it without a full answer.
+	refused         // refused the connection: no process listens.
 )
 
 // outcome is the result of one probe.
@@ -91,7 +91,7 @@ func (j judge) reason(out outcome, before string) string {
 // A dying process closes its sockets one by one. A probe right after the
 // first close may still reach the listener and be cut off too. So a few more probes
 // follow, within about 30 ms, until the connection is refused. A live server that cuts
-// every connection uses up all of them; from then on it is only polled,
+// every connection uses up all of them. From then on it is only polled,
 // until a connection has lasted from one scheduled probe to the next.
 type fastReprobe struct{ probes int }
 

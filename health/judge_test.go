@@ -63,8 +63,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// With any outcomes, a check becomes healthy only by rise passes without a failure among them, and is never healthy
-// after a refusal or fall failures without a sign of life among them.
+// A check becomes healthy only by rise passes without a failure among them. It is never healthy
+// after a refusal, or after fall failures without a sign of life among them.
 func TestJudgeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := judge{rise: rapid.IntRange(1, 4).Draw(t, "rise"), fall: rapid.IntRange(1, 4).Draw(t, "fall")}

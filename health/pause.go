@@ -8,8 +8,8 @@ import (
 )
 
 // pauseSlack is how late a check must be before it concludes that this process was
-// suspended: stopped by a signal, frozen by its cgroup, or on a machine that was
-// paused or asleep. It is well above the delays of a busy scheduler, so that load
+// suspended. A signal may have stopped it, or its cgroup frozen it, or its machine was
+// paused or asleep. pauseSlack is well above the delays of a busy scheduler, so that load
 // withdraws no healthy endpoint. It is below the shortest BGP hold time (3 s), so
 // that a pause is detected before a peer that dropped the session has a new one.
 // A shorter pause only makes the verdict that much older than usual.

@@ -39,6 +39,6 @@ func (p *tcpProber) probe(ctx context.Context) outcome {
 		return out
 	}
 	p.idle = newWire(raw)
-	p.idle.watch(discardGreeting)
+	p.idle.watch(discardBanner)
 	return outcome{kind: passed, reason: fmt.Sprintf("connected to %s in %v", p.address, round(time.Since(start)))}
 }

@@ -57,8 +57,8 @@ func (w *wire) during(ctx context.Context, do func() error) error {
 
 // Whether watch discards data that the server sends unasked.
 const (
-	discardNothing  = false // HTTP: the data would be taken for the answer to the next request
-	discardGreeting = true  // TCP: servers may greet; bounded by maxAnswer
+	discardNothing = false // HTTP: the data would be taken for the answer to the next request
+	discardBanner  = true  // TCP: servers may send a banner; bounded by maxAnswer
 )
 
 var errUnasked = errors.New("the server sent data without a request")

@@ -85,9 +85,9 @@ func (w *Watcher) Load() (*config.Config, error) {
 }
 
 // Run calls notify each time the configuration file, a drop-in or a
-// password file has changed and then stayed unchanged: written in place,
-// renamed over, or swapped by symbolic links as Kubernetes does with a
-// ConfigMap. It waits up to ten seconds for a process that has a file open for writing.
+// password file has changed and then stayed unchanged. A file may be written in place,
+// renamed over, or swapped by symbolic links as in a Kubernetes
+// ConfigMap. Run waits up to ten seconds for a process that has a file open for writing.
 //
 // Run waits for notify, which should call Load or cause it to be called; until then
 // every further event is notified, too. If notify returns done = false,

@@ -145,7 +145,7 @@ func TestLookNotifiesOnceSettled(t *testing.T) {
 // Nothing is read while a process writes, up to the limit.
 func TestBeingWritten(t *testing.T) {
 	for name, tt := range map[string]struct{ closed, want time.Duration }{
-		"nobody writes":       {0, quiet},
+		"no writer":           {0, quiet},
 		"closed after a time": {4*time.Second + quiet/2, 4*time.Second + quiet},
 		"never closed":        {time.Hour, rescan},
 	} {

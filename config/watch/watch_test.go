@@ -126,9 +126,9 @@ func (r *reloader) waitFailure(what string) {
 	r.wait(what, func(c *config.Config) bool { return c == nil })
 }
 
-func rename(t *testing.T, from, to string) {
+func rename(t *testing.T, src, dst string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
+	if err := os.Rename(src, dst); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Settings are how members find each other, tell each other what they serve, and agree on the holder of each VIP with `announce: arp`, by leases that a majority grants.
+// Settings configure how members find each other, advertise their health, and agree on the holder of each VIP with `announce: arp`. A holder needs a lease that a majority grants.
 type Settings struct {
 	// Bind is the address and port of this node's gossip and votes, UDP and TCP. Default: the node's own of `members`; for a node that is not listed, the address from which it reaches the members, with their port.
 	Bind netip.AddrPort `yaml:"bind"`
@@ -27,7 +27,7 @@ type Settings struct {
 	Insecure bool `yaml:"insecure"`
 	// Lease is how long a holder that falls silent keeps its VIP, 150ms to 10s, the same on every node. It is renewed at a third of it; below 500ms with `realtime: true`. Default: 600ms.
 	Lease time.Duration `yaml:"lease" default:"600ms" want:"150ms to 10s"`
-	// Quorum is whose votes a holder needs: `majority`, more than half of all members, or `none`, those of all members it can reach. With `none`, two nodes that cannot reach each other both hold the VIP: it is for sites of two that prefer that to no holder. Default: majority.
+	// Quorum selects the votes that a holder needs: `majority`, more than half of all members, or `none`, all members it can reach. With `none`, two nodes that cannot reach each other both hold the VIP. It is for sites of two that prefer that to no holder. Default: majority.
 	Quorum Quorum `yaml:"quorum"`
 }
 

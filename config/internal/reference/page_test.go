@@ -187,9 +187,9 @@ func (p *page) section(s section) error {
 		if slices.Contains(s.schema.Required, name) {
 			fallback = required
 		}
-		of, path, typeName := field, s.path+"."+name, ""
+		value, path, typeName := field, s.path+"."+name, ""
 		if field.Items != nil {
-			of, path, typeName = field.Items, path+"[]", "list of "
+			value, path, typeName = field.Items, path+"[]", "list of "
 		}
 		elem := structOf(f.Type)
 		_, shared := p.last[elem]
@@ -199,10 +199,10 @@ func (p *page) section(s section) error {
 		case elem == nil:
 			typeName += scalar(f.Type)
 		case shared:
-			typeName += p.share(elem, of)
+			typeName += p.share(elem, value)
 		default:
 			title := strings.TrimSpace(s.kind + " `" + strings.TrimPrefix(path, ".") + "`")
-			inner = append(inner, section{title, cmp.Or(of.about, of.Description), s.kind, path, elem, of})
+			inner = append(inner, section{title, cmp.Or(value.about, value.Description), s.kind, path, elem, value})
 			typeName += link(title)
 		}
 		fmt.Fprintf(p, "| `%s` | %s | %s | %s |\n", name, typeName, fallback, p.spell(strings.Replace(text, f.Name+" ", "`"+name+"` ", 1)))
