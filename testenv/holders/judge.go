@@ -102,7 +102,7 @@ func Judge(t *Trace, l Limits) []Violation {
 	return found
 }
 
-func broken(r Rule, s Sighting, other string) Violation {
+func broken(r Rule, s Observation, other string) Violation {
 	return Violation{From: s.At, To: s.At, Times: 1, Rule: r, Master: s.Master, Other: other}
 }
 
@@ -124,8 +124,8 @@ func gather(list []Violation) (out []Violation) {
 }
 
 // twice finds the questions that two masters answered.
-func (l Limits) twice(list []Sighting) (found []Violation) {
-	first := make(map[time.Duration]Sighting) // by the time of the question
+func (l Limits) twice(list []Observation) (found []Violation) {
+	first := make(map[time.Duration]Observation) // by the time of the question
 	for _, s := range list {
 		if s.Act != Answers {
 			continue
@@ -142,7 +142,7 @@ func (l Limits) twice(list []Sighting) (found []Violation) {
 }
 
 // earliest returns the earliest time that the master can have acted.
-func (l Limits) earliest(s Sighting) time.Duration {
+func (l Limits) earliest(s Observation) time.Duration {
 	if s.Act == Answers || s.Act == Accepts {
 		return s.Asked
 	}
@@ -151,8 +151,8 @@ func (l Limits) earliest(s Sighting) time.Duration {
 
 // reigns follows the claims from holder to holder, and finds the claims that fit no
 // reign. Announcements after the end of the trace are unknown.
-func (l Limits) reigns(list []Sighting, end time.Duration) (reigns []Reign, found []Violation) {
-	claims := slices.DeleteFunc(slices.Clone(list), func(s Sighting) bool { return !s.claims() })
+func (l Limits) reigns(list []Observation, end time.Duration) (reigns []Reign, found []Violation) {
+	claims := slices.DeleteFunc(slices.Clone(list), func(s Observation) bool { return !s.claims() })
 	for i, c := range claims {
 		if len(reigns) == 0 {
 			reigns = append(reigns, Reign{c.VIP, c.Master, c, c})
@@ -177,8 +177,8 @@ func (l Limits) reigns(list []Sighting, end time.Duration) (reigns []Reign, foun
 }
 
 // announced reports whether the master of a claim announces itself at about that time.
-func (l Limits) announced(claims []Sighting, c Sighting) bool {
-	from, _ := slices.BinarySearchFunc(claims, c.At-l.Word, func(s Sighting, at time.Duration) int { return cmp.Compare(s.At, at) })
+func (l Limits) announced(claims []Observation, c Observation) bool {
+	from, _ := slices.BinarySearchFunc(claims, c.At-l.Word, func(s Observation, at time.Duration) int { return cmp.Compare(s.At, at) })
 	for _, s := range claims[from:] {
 		if s.At > c.At+l.Word {
 			return false
@@ -192,7 +192,7 @@ func (l Limits) announced(claims []Sighting, c Sighting) bool {
 
 // goesOn reports whether the holder of a reign continues to claim after another's
 // claim, too soon for the VIP to have gone and come back.
-func (l Limits) goesOn(later []Sighting, r Reign, c Sighting) bool {
+func (l Limits) goesOn(later []Observation, r Reign, c Observation) bool {
 	for _, s := range later {
 		if s.At > r.Last.At+l.Return {
 			return false
@@ -205,7 +205,7 @@ func (l Limits) goesOn(later []Sighting, r Reign, c Sighting) bool {
 }
 
 // trespasses finds packets that a master accepted without being allowed to.
-func (l Limits) trespasses(list []Sighting, reigns []Reign, moves []Move) (found []Violation) {
+func (l Limits) trespasses(list []Observation, reigns []Reign, moves []Move) (found []Violation) {
 	for _, s := range list {
 		if s.Act != Accepts {
 			continue
@@ -219,7 +219,7 @@ func (l Limits) trespasses(list []Sighting, reigns []Reign, moves []Move) (found
 
 // mayAccept reports whether a master was allowed to accept a packet, and which master
 // held the VIP then.
-func (l Limits) mayAccept(s Sighting, reigns []Reign, moves []Move) (holder string, ok bool) {
+func (l Limits) mayAccept(s Observation, reigns []Reign, moves []Move) (holder string, ok bool) {
 	// A reign covers the packet if it lasted from the request to the reply. If another
 	// reign began in between, either master may be the holder.
 	next := slices.IndexFunc(reigns, func(r Reign) bool { return r.First.At >= s.Asked })

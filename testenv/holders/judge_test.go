@@ -22,7 +22,7 @@ func (s *script) answer(master string, asked time.Duration, late ...time.Duratio
 	for _, l := range late {
 		at += l
 	}
-	s.Sightings = append(s.Sightings, Sighting{At: at, Asked: asked, VIP: vip4, Master: master, Act: Answers})
+	s.Observations = append(s.Observations, Observation{At: at, Asked: asked, VIP: vip4, Master: master, Act: Answers})
 	return s
 }
 
@@ -35,20 +35,20 @@ func (s *script) holds(master string, start, end time.Duration) *script {
 }
 
 func (s *script) act(master string, act Act, at time.Duration) *script {
-	s.Sightings = append(s.Sightings, Sighting{At: at, Asked: at, VIP: vip4, Master: master, Act: act})
+	s.Observations = append(s.Observations, Observation{At: at, Asked: at, VIP: vip4, Master: master, Act: act})
 	return s
 }
 
 func (s *script) accepts(master string, start, end time.Duration) *script {
 	for at := start; at < end; at += 10 * ms {
-		s.Sightings = append(s.Sightings, Sighting{At: at + ms/2, Asked: at, VIP: vip4, Master: master, Act: Accepts})
+		s.Observations = append(s.Observations, Observation{At: at + ms/2, Asked: at, VIP: vip4, Master: master, Act: Accepts})
 	}
 	return s
 }
 
 // late accepts one packet, long after it was sent.
 func (s *script) late(master string, asked, at time.Duration) *script {
-	s.Sightings = append(s.Sightings, Sighting{At: at, Asked: asked, VIP: vip4, Master: master, Act: Accepts})
+	s.Observations = append(s.Observations, Observation{At: at, Asked: asked, VIP: vip4, Master: master, Act: Accepts})
 	return s
 }
 
@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 		{"a third master accepts", change().accepts("m3", 500*ms, 510*ms), []found{{Trespass, "m3", "m1"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			sortByTime(test.trace.Sightings)
+			sortByTime(test.trace.Observations)
 			test.trace.End = cmp.Or(test.trace.End, time.Minute)
 			var got []found
 			for _, v := range Judge(&test.trace.Trace, DefaultLimits()) {
@@ -133,7 +133,7 @@ func TestJudge(t *testing.T) {
 // Consecutive violations of a kind are one violation.
 func TestJudgeGathers(t *testing.T) {
 	both := new(script).holds("m1", 0, 2000*ms).act("m2", Announces, 999*ms).holds("m2", 1000*ms, 1500*ms)
-	sortByTime(both.ends(time.Minute).Sightings)
+	sortByTime(both.ends(time.Minute).Observations)
 	list := Judge(&both.Trace, DefaultLimits())
 	if len(list) != 1 {
 		t.Fatalf("found %v", list)

@@ -68,8 +68,8 @@ type Observer struct {
 	asked   map[netip.Addr]time.Duration // the last question by sender address
 	echoes  [pending]time.Duration       // by number
 	trace   Trace
-	holders map[netip.Addr]Sighting // the last answer for each VIP
-	changed chan struct{}           // closed and replaced when the holder of a VIP changes
+	holders map[netip.Addr]Observation // the last answer for each VIP
+	changed chan struct{}              // closed and replaced when the holder of a VIP changes
 	failed  error
 }
 
@@ -78,7 +78,7 @@ func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
 	o := &Observer{
 		target: target, names: slices.Sorted(maps.Keys(target.Masters)),
 		began: time.Now(), quit: make(chan struct{}),
-		asked: make(map[netip.Addr]time.Duration), holders: make(map[netip.Addr]Sighting), changed: make(chan struct{}),
+		asked: make(map[netip.Addr]time.Duration), holders: make(map[netip.Addr]Observation), changed: make(chan struct{}),
 	}
 	o.trace.Questions, o.trace.Strangers = make(map[netip.Addr][]time.Duration), make(map[string]int)
 	if err := o.lookAround(n); err != nil {
@@ -217,7 +217,7 @@ func (o *Observer) take(f tap.Frame) {
 	if !slices.Contains(o.target.VIPs, g.vip) {
 		return
 	}
-	s := Sighting{At: at, Asked: at, VIP: g.vip, Master: o.master(g.from), Act: g.act}
+	s := Observation{At: at, Asked: at, VIP: g.vip, Master: o.master(g.from), Act: g.act}
 	switch g.act {
 	case Answers:
 		if asked, ok := o.asked[g.peer]; ok {
@@ -235,7 +235,7 @@ func (o *Observer) take(f tap.Frame) {
 		}
 		return
 	}
-	o.trace.Sightings = append(o.trace.Sightings, s)
+	o.trace.Observations = append(o.trace.Observations, s)
 	if s.Act == Answers {
 		before := o.holders[s.VIP]
 		o.holders[s.VIP] = s

@@ -19,9 +19,9 @@ const (
 	Accepts   Act = "accepts for" // it answered an echo request to the VIP
 )
 
-// Sighting is one frame of a master acting for a VIP. Times are since the start of the
+// Observation is one frame of a master acting for a VIP. Times are since the start of the
 // observation.
-type Sighting struct {
+type Observation struct {
 	// At is when the frame arrived.
 	At time.Duration
 	// Asked is when the answered question went out: the master acted between the two. It
@@ -33,10 +33,10 @@ type Sighting struct {
 }
 
 // claims reports whether the master claims to be the holder.
-func (s Sighting) claims() bool { return s.Act != Accepts }
+func (s Observation) claims() bool { return s.Act != Accepts }
 
 // String returns the observation as one line.
-func (s Sighting) String() string {
+func (s Observation) String() string {
 	return fmt.Sprintf("%s %s %s %s", clock(s.At), s.Master, s.Act, s.VIP)
 }
 
@@ -49,8 +49,8 @@ type Move struct {
 
 // Trace holds the observations on a LAN, and the planned changes that excuse some of them.
 type Trace struct {
-	// Sightings are in the order of At.
-	Sightings []Sighting
+	// Observations are in the order of At.
+	Observations []Observation
 	// Moves are the planned changes.
 	Moves []Move
 	// Questions are when the observer asked for each VIP.
@@ -61,9 +61,9 @@ type Trace struct {
 	End time.Duration
 }
 
-// ofVIP returns the sightings of one VIP.
-func (t *Trace) ofVIP(vip netip.Addr) (list []Sighting) {
-	for _, s := range t.Sightings {
+// ofVIP returns the observations of one VIP.
+func (t *Trace) ofVIP(vip netip.Addr) (list []Observation) {
+	for _, s := range t.Observations {
 		if s.VIP == vip {
 			list = append(list, s)
 		}
@@ -71,9 +71,9 @@ func (t *Trace) ofVIP(vip netip.Addr) (list []Sighting) {
 	return list
 }
 
-// vips returns the VIPs of all sightings.
+// vips returns the VIPs of all observations.
 func (t *Trace) vips() (list []netip.Addr) {
-	for _, s := range t.Sightings {
+	for _, s := range t.Observations {
 		if !slices.Contains(list, s.VIP) {
 			list = append(list, s.VIP)
 		}
@@ -87,7 +87,7 @@ type Reign struct {
 	VIP    netip.Addr
 	Master string
 	// First and Last are its first and last claim.
-	First, Last Sighting
+	First, Last Observation
 }
 
 // Reigns returns the successive holders of the VIP.
@@ -103,7 +103,7 @@ type Silence struct{ From, To time.Duration }
 // without questions, when the observer did not run, are no silence.
 func (t *Trace) Silences(vip netip.Addr, least int) (list []Silence) {
 	answered := make(map[time.Duration]bool)
-	for _, s := range t.Sightings {
+	for _, s := range t.Observations {
 		if s.VIP == vip && s.Act == Answers {
 			answered[s.Asked] = true
 		}
@@ -127,7 +127,7 @@ func (t *Trace) Silences(vip netip.Addr, least int) (list []Silence) {
 // around lists the changes of the masters' acts near an instant.
 func (t *Trace) around(vip netip.Addr, at time.Duration) (lines []string) {
 	const before, after, most = time.Second, 500 * time.Millisecond, 60
-	list := slices.DeleteFunc(t.ofVIP(vip), func(s Sighting) bool { return s.At < at-before || s.At > at+after })
+	list := slices.DeleteFunc(t.ofVIP(vip), func(s Observation) bool { return s.At < at-before || s.At > at+after })
 	type deed struct {
 		master string
 		act    Act
@@ -136,7 +136,7 @@ func (t *Trace) around(vip netip.Addr, at time.Duration) (lines []string) {
 	for i, s := range list {
 		d := deed{s.Master, s.Act}
 		// Of equal consecutive acts, list only the first and the last.
-		next := slices.IndexFunc(list[i+1:], func(o Sighting) bool { return deed{o.Master, o.Act} == d })
+		next := slices.IndexFunc(list[i+1:], func(o Observation) bool { return deed{o.Master, o.Act} == d })
 		ends := next < 0 || list[i+1+next].At-s.At > 50*time.Millisecond
 		prev, told := last[d]
 		if s.Act == Announces || s.Act == Asks || ends || !told || s.At-prev > 50*time.Millisecond {
@@ -150,8 +150,8 @@ func (t *Trace) around(vip netip.Addr, at time.Duration) (lines []string) {
 	return lines
 }
 
-func sortByTime(list []Sighting) {
-	slices.SortStableFunc(list, func(a, b Sighting) int { return cmp.Compare(a.At, b.At) })
+func sortByTime(list []Observation) {
+	slices.SortStableFunc(list, func(a, b Observation) int { return cmp.Compare(a.At, b.At) })
 }
 
 // clock formats a time since the start of the observation.

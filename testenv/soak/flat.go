@@ -57,7 +57,7 @@ func (w *flatWitness) report(r *Report) {
 		r.Questions += len(seen.Questions[vip])
 		r.Holders += max(0, len(seen.Reigns(vip, holders.DefaultLimits()))-1)
 	}
-	for _, s := range seen.Sightings {
+	for _, s := range seen.Observations {
 		if s.Act == holders.Answers {
 			r.Answers++
 		}

@@ -68,7 +68,7 @@ func Milliseconds(name string, d *time.Duration) record.Value {
 // all these addresses, by an answer or an announcement.
 func TakenOver(t *holders.Trace, vips []netip.Addr, holder string, since time.Duration) (time.Duration, bool) {
 	first := make(map[netip.Addr]time.Duration)
-	for _, s := range t.Sightings {
+	for _, s := range t.Observations {
 		if _, ok := first[s.VIP]; !ok && s.At >= since && s.Act != holders.Accepts && s.Master != holder && slices.Contains(vips, s.VIP) {
 			first[s.VIP] = s.At
 		}

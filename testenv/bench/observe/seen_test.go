@@ -13,35 +13,35 @@ import (
 
 var vip4, vip6 = netip.MustParseAddr("10.3.0.100"), netip.MustParseAddr("fd00:3::100")
 
-// sighting returns an observation of a master after some milliseconds.
-func sighting(ms int, master string, act holders.Act, vip netip.Addr) holders.Sighting {
+// observation returns an observation of a master after some milliseconds.
+func observation(ms int, master string, act holders.Act, vip netip.Addr) holders.Observation {
 	at := time.Duration(ms) * time.Millisecond
-	return holders.Sighting{At: at, Asked: at, VIP: vip, Master: master, Act: act}
+	return holders.Observation{At: at, Asked: at, VIP: vip, Master: master, Act: act}
 }
 
 func TestTakenOver(t *testing.T) {
 	const since = 100 * time.Millisecond
 	tests := []struct {
 		name string
-		list []holders.Sighting
+		list []holders.Observation
 		want time.Duration
 		ok   bool
 	}{
 		{"nothing", nil, 0, false},
-		{"the holder alone", []holders.Sighting{sighting(110, "m1", holders.Answers, vip4), sighting(110, "m1", holders.Answers, vip6)}, 0, false},
-		{"one family", []holders.Sighting{sighting(150, "m2", holders.Announces, vip4)}, 50 * time.Millisecond, false},
-		{"both", []holders.Sighting{
-			sighting(150, "m2", holders.Announces, vip4), sighting(160, "m2", holders.Answers, vip6), sighting(190, "m2", holders.Answers, vip4),
+		{"the holder alone", []holders.Observation{observation(110, "m1", holders.Answers, vip4), observation(110, "m1", holders.Answers, vip6)}, 0, false},
+		{"one family", []holders.Observation{observation(150, "m2", holders.Announces, vip4)}, 50 * time.Millisecond, false},
+		{"both", []holders.Observation{
+			observation(150, "m2", holders.Announces, vip4), observation(160, "m2", holders.Answers, vip6), observation(190, "m2", holders.Answers, vip4),
 		}, 60 * time.Millisecond, true},
-		{"beside the holder", []holders.Sighting{
-			sighting(150, "m1", holders.Answers, vip4), sighting(151, "m3", holders.Answers, vip4), sighting(152, "m2", holders.Answers, vip6),
+		{"beside the holder", []holders.Observation{
+			observation(150, "m1", holders.Answers, vip4), observation(151, "m3", holders.Answers, vip4), observation(152, "m2", holders.Answers, vip6),
 		}, 52 * time.Millisecond, true},
-		{"packets are no claim", []holders.Sighting{sighting(150, "m2", holders.Accepts, vip4), sighting(150, "m2", holders.Accepts, vip6)}, 0, false},
-		{"before the fault", []holders.Sighting{sighting(50, "m2", holders.Answers, vip4), sighting(50, "m2", holders.Answers, vip6)}, 0, false},
+		{"packets are no claim", []holders.Observation{observation(150, "m2", holders.Accepts, vip4), observation(150, "m2", holders.Accepts, vip6)}, 0, false},
+		{"before the fault", []holders.Observation{observation(50, "m2", holders.Answers, vip4), observation(50, "m2", holders.Answers, vip6)}, 0, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, ok := TakenOver(&holders.Trace{Sightings: tt.list}, []netip.Addr{vip4, vip6}, "m1", since)
+			got, ok := TakenOver(&holders.Trace{Observations: tt.list}, []netip.Addr{vip4, vip6}, "m1", since)
 			if ok != tt.ok || ok && got != tt.want {
 				t.Errorf("%v, %t; want %v, %t", got, ok, tt.want, tt.ok)
 			}
@@ -52,20 +52,20 @@ func TestTakenOver(t *testing.T) {
 // TestAddHolders checks that two masters claiming the VIP are reported, with the
 // duration, but not before the fault.
 func TestAddHolders(t *testing.T) {
-	var both []holders.Sighting
+	var both []holders.Observation
 	for at := 0; at <= 500; at += 10 {
-		both = append(both, sighting(at, "m1", holders.Answers, vip4))
+		both = append(both, observation(at, "m1", holders.Answers, vip4))
 		if at >= 200 && at <= 400 {
-			both = append(both, sighting(at, "m2", holders.Answers, vip4))
+			both = append(both, observation(at, "m2", holders.Answers, vip4))
 		}
 	}
 	var trial Seen
-	trial.AddHolders(&holders.Trace{Sightings: both}, 100*time.Millisecond)
+	trial.AddHolders(&holders.Trace{Observations: both}, 100*time.Millisecond)
 	if trial.Holders != 2 || trial.Split < 190*time.Millisecond || trial.Split > 210*time.Millisecond {
 		t.Errorf("%d holders for %v, want 2 for 200 ms", trial.Holders, trial.Split)
 	}
 	trial = Seen{}
-	trial.AddHolders(&holders.Trace{Sightings: both}, 450*time.Millisecond)
+	trial.AddHolders(&holders.Trace{Observations: both}, 450*time.Millisecond)
 	if trial.Holders != 1 || trial.Split != 0 {
 		t.Errorf("%d holders for %v, want 1: the other was before", trial.Holders, trial.Split)
 	}

@@ -45,11 +45,11 @@ func (b *balanced) kubeClient(t *testing.T, node, address string) *rest.RESTClie
 type counter struct {
 	mu      sync.Mutex
 	written int
-	seen    []sighting
+	seen    []observation
 }
 
-// sighting is a value that the watcher received.
-type sighting struct {
+// observation is a value that the watcher received.
+type observation struct {
 	value int
 	at    time.Time
 }
@@ -76,7 +76,7 @@ func (b *balanced) count(t *testing.T, node string, writer func() string) *count
 					t.Error(err)
 				}
 				c.mu.Lock()
-				c.seen = append(c.seen, sighting{n, time.Now()})
+				c.seen = append(c.seen, observation{n, time.Now()})
 				c.mu.Unlock()
 			}
 		}

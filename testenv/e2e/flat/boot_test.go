@@ -34,7 +34,7 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 		return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
 	})
 	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
-	for _, s := range f.Seen.Trace().Sightings {
+	for _, s := range f.Seen.Trace().Observations {
 		if s.At > dark {
 			t.Fatalf("with one master up: %v", s)
 		}

@@ -37,7 +37,7 @@ func TestElectorateGrows(t *testing.T) {
 			"the VIPs of m1 are %+v", status.VIPs)
 	})
 	f.Asked(t, 50)
-	if seen := f.Seen.Trace().Sightings; len(seen) > 0 {
+	if seen := f.Seen.Trace().Observations; len(seen) > 0 {
 		t.Fatalf("before the apiserver runs: %v", seen[0])
 	}
 	site.Boot(t, f.Lab, "m1-apiserver")

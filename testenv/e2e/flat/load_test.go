@@ -50,5 +50,5 @@ func TestLeaseUnderLoad(t *testing.T) {
 				measured, m, after.Holder, after.Epoch, holder, election.Leases[0].Epoch)
 		}
 	}
-	t.Logf("%d answers seen in %v", len(f.Seen.Trace().Sightings), measured)
+	t.Logf("%d answers seen in %v", len(f.Seen.Trace().Observations), measured)
 }

@@ -61,7 +61,7 @@ func TestARPReload(t *testing.T) {
 	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
 	dark := f.Seen.Clock()
 	f.Asked(t, 50)
-	for _, s := range f.Seen.Trace().Sightings {
+	for _, s := range f.Seen.Trace().Observations {
 		if s.At > dark {
 			t.Fatalf("with no speaker running: %v", s)
 		}

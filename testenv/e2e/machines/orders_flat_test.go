@@ -47,7 +47,7 @@ func (s *machines) testARPOrder(t *testing.T, f *site.Flat, order []string) {
 	}
 	s.withdrawn(t, "500")
 	f.Asked(t, int(2*lease/(10*time.Millisecond)))
-	for _, seen := range f.Seen.Trace().Sightings {
+	for _, seen := range f.Seen.Trace().Observations {
 		if seen.At > dark {
 			t.Fatalf("before any apiserver is ready: %v", seen)
 		}

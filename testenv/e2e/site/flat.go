@@ -144,7 +144,7 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 	t.Helper()
 	starved := func() string { return f.witness.Starved(since.Time) }
 	trace := f.Seen.Trace()
-	for _, s := range trace.Sightings {
+	for _, s := range trace.Observations {
 		if s.At > since.At && s.Act == holders.Answers && s.Master != holder {
 			FailTiming(t, starved(), "the holders are %v, want only %s", s, holder)
 			break
