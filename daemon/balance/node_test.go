@@ -116,10 +116,10 @@ func TestOwnChecks(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	checks := map[string]bool{"apiserver": true}
-	of := func(name string) election.MemberState {
+	state := func(name string) election.MemberState {
 		return election.MemberState{Member: name, Address: netip.MustParseAddrPort("10.0.1.1:7946"), Advertisement: election.Advertisement{Checks: checks}}
 	}
-	self, draining, silent, left := of("self"), of("draining"), of("silent"), of("left")
+	self, draining, silent, left := state("self"), state("draining"), state("silent"), state("left")
 	self.Self, draining.Advertisement.Draining, silent.TimedOut = true, true, true
 	left.TimedOut, left.Left = true, true
 	addr := netip.MustParseAddr("10.0.1.1")

@@ -54,7 +54,7 @@ func (p *passing) change(f func(*inputs)) {
 	p.chance.Set(p.wanted())
 }
 
-// setVIPs sets the VIPs of c to pass packets on for: bridged ones that several nodes announce at once.
+// setVIPs takes the bridged VIPs of c that several nodes announce at once. Packets of other VIPs are not passed on.
 func (p *passing) setVIPs(c *config.Config) {
 	p.change(func(in *inputs) {
 		in.vips = make(map[netip.Addr][]string)
@@ -69,7 +69,7 @@ func (p *passing) setVIPs(c *config.Config) {
 	})
 }
 
-// wanted returns the desired state. The other members are the ones that are alive and pass packets on. New connections are
+// wanted returns the desired state. Its other members are alive and pass packets on. New connections are
 // passed on if this node is leaving the VIP and one of them serves it.
 func (in inputs) wanted() secondchance.Wanted {
 	w := secondchance.Wanted{VIPs: make(map[netip.Addr]bool), Links: in.links}

@@ -39,17 +39,17 @@ func TestPassing(t *testing.T) {
 	c := parseBalancing(t, "announce: arp, checks: [apiserver]}", `announce: kernel, kernel: {table: 100}, checks: [apiserver]}
 - {name: flat, addresses: [10.0.1.9], announce: arp, checks: [apiserver]}
 - {name: plain, addresses: [10.99.0.11], announce: kernel, kernel: {table: 100}, bridge: false, checks: [apiserver]}`)
-	of := func(name, at string, passes bool) election.MemberState {
+	state := func(name, at string, passes bool) election.MemberState {
 		return election.MemberState{Member: name, Address: netip.MustParseAddrPort(at), Advertisement: election.Advertisement{Passing: passes, Checks: map[string]bool{"apiserver": true}}}
 	}
-	self, m2, older, silent := of("m1", "10.0.1.1:7946", false), of("m2", "10.0.1.2:7946", true), of("m3", "10.0.1.3:7946", false), of("m4", "10.0.1.4:7946", true)
-	self.Self, silent.TimedOut = true, true
+	self, m2, older, timedOut := state("m1", "10.0.1.1:7946", false), state("m2", "10.0.1.2:7946", true), state("m3", "10.0.1.3:7946", false), state("m4", "10.0.1.4:7946", true)
+	self.Self, timedOut.TimedOut = true, true
 	v4, v6 := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("fd00:99::10")
 	other := netip.MustParseAddr("10.99.0.11")
 
 	n.SetVIPs(c)
 	n.SetLinks([]string{"eth0"})
-	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
+	n.SetMemberStates([]election.MemberState{self, m2, older, timedOut})
 	member := func(name, at string) secondchance.Member {
 		return secondchance.Member{Name: name, Number: secondchance.NumberOf(name), Addr: netip.MustParseAddr(at)}
 	}
@@ -81,11 +81,11 @@ func TestPassing(t *testing.T) {
 	chance.status = secondchance.Status{Able: true, To: []string{"m2"}}
 	goTo("leaving", "m2")
 	m2.Advertisement.Draining = true
-	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
+	n.SetMemberStates([]election.MemberState{self, m2, older, timedOut})
 	expect("leaving of all others", false)
 	goTo("leaving of all others", "m3")
 	m2.Advertisement.Draining = false
-	n.SetMemberStates([]election.MemberState{self, m2, older, silent})
+	n.SetMemberStates([]election.MemberState{self, m2, older, timedOut})
 	expect("another member serves again", true)
 	n.Close(v4)
 	expect("serving again", false)
