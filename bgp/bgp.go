@@ -1,17 +1,14 @@
-// Package bgp announces host routes to BGP peers from an embedded GoBGP
-// server, and accepts nothing from them. It is the only package that knows
-// GoBGP: callers state peers with [Server.Apply] and routes with
-// [Server.Announce] and [Server.Withdraw], and read [Session] values back.
+// Package bgp announces host routes to BGP peers from an embedded GoBGP server, and accepts no routes from them.
+// No other package knows GoBGP: callers configure peers with [Server.Apply], announce routes with [Server.Announce] and
+// [Server.Withdraw], and read [Session] values.
 //
-// What GoBGP leaves to its embedder, or does not do well, is done here: a lost session is retried
-// at once rather than after GoBGP's fixed idle time, a peer that stops reading is given up
-// (RFC 9687), a session that does not come up is examined until the reason can be told, paths are
-// watched by BFD, and what a peer may cost is bounded.
+// The package adds to GoBGP: it retries a lost session at once instead of after GoBGP's fixed idle time, gives up a
+// peer that stops reading (RFC 9687), examines a session that does not come up until it knows the reason, watches
+// paths by BFD, and bounds the resources that a peer can use.
 //
-// The files are layers, each of which refers to those before it only. Terms and pure functions
-// come first (bgp, marks, encode, limits, event, reasons, dial, examine, peer), then state.go, which
-// has the [Server]'s state and what GoBGP is told of each peer, then one file for each thing that
-// changes it (connect, path, unnumbered, routes, session), and server.go, which starts and ends all.
+// Each file refers only to the files before it: types and pure functions (bgp, marks, encode, limits, event,
+// reasons, dial, examine, peer), then state.go with the state of the [Server] and its calls to GoBGP per peer, then a
+// file for each cause of a change (connect, path, unnumbered, routes, session), and server.go, which starts and stops all.
 package bgp
 
 import (
@@ -26,7 +23,7 @@ import (
 	"github.com/herald-vip/herald/internal/seconds"
 )
 
-// Config is what [Server.Apply] brings about.
+// Config is the configuration that [Server.Apply] puts in force.
 type Config struct {
 	// ASN is the own autonomous system number.
 	ASN uint32
@@ -38,7 +35,7 @@ type Config struct {
 	ListenAddresses []netip.Addr
 	// ConnectRetry is the longest wait between two attempts, in whole seconds.
 	ConnectRetry time.Duration
-	// Peers are those to have sessions with.
+	// Peers are the routers to have sessions with, their derived fields set: Families and BFD.Multihop.
 	Peers []v1alpha1.Peer
 }
 
@@ -80,14 +77,13 @@ type Route struct {
 	// MED and local preference, so that peers move traffic away before it is
 	// withdrawn.
 	Draining bool
-	// Peers are the names of the peers that get the route; nil is all, those
-	// that are configured later included.
+	// Peers are the names of the peers that get the route; nil means all, including peers configured later.
 	Peers []string
-	// Leaving are further peers, which get it as if Draining.
+	// Leaving are further peers, which get the route as if it were Draining.
 	Leaving []string
 }
 
-// isFor reports whether the route is to be sent to a peer.
+// isFor reports whether a peer gets the route.
 func (r Route) isFor(peer string) bool {
 	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.Leaving, peer)
 }
@@ -95,8 +91,7 @@ func (r Route) isFor(peer string) bool {
 // State is a BGP session's state (RFC 4271 section 8.2.2).
 type State string
 
-// The states of a session. Waiting is Herald's own: a peer whose address is not
-// known yet.
+// The states of a session. Waiting is specific to Herald: the address of the peer is not known yet.
 const (
 	Waiting     State = "waiting"
 	Idle        State = "idle"
@@ -112,7 +107,7 @@ type Session struct {
 	Name string `json:"name"`
 	// Gateway is the name of the default gateway that the peer is; empty if it is none.
 	Gateway string `json:"gateway,omitempty"`
-	// Address is the peer's; unset while no router advertisement of an unnumbered peer has arrived, or there is no default gateway.
+	// Address is the peer's; unset before the first router advertisement of an unnumbered peer, and while there is no default gateway.
 	Address netip.Addr `json:"address,omitzero"`
 	// LocalAddress is the session's own end, unset unless established.
 	LocalAddress netip.Addr `json:"localAddress,omitzero"`
@@ -129,18 +124,18 @@ type Session struct {
 	Drops uint64 `json:"drops"`
 	// HoldTime is the negotiated hold time.
 	HoldTime seconds.Duration `json:"holdTimeSeconds,omitempty"`
-	// Advertised are the prefixes that the peer was sent and not told to forget, or a part of them, and Routes counts them all.
+	// Advertised are prefixes that were sent to the peer and not withdrawn, possibly a part of them; Routes counts them all.
 	Advertised []netip.Prefix `json:"advertised"`
 	Routes     int            `json:"routes"`
 	// BFD is the session that watches the path; nil if there is none.
 	BFD *bfd.Status `json:"bfd,omitempty"`
 
-	// IPv4 and IPv6 are the address families that the session is to carry.
+	// IPv4 and IPv6 are the configured address families.
 	IPv4 bool `json:"-"`
 	IPv6 bool `json:"-"`
 }
 
-// AS returns the peer's ASN for people: "external" while it is open.
+// AS returns the peer's ASN for people: "external" until it is known.
 func (s Session) AS() string { return cmp.Or(v1alpha1.ASN(s.ASN), v1alpha1.External).String() }
 
 // Sent returns how many routes the peer was sent.

@@ -11,25 +11,22 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// GoBGP waits for one and a half to two seconds before it connects to a peer, the first time
-// included, which would be most of what a restart costs. So Herald connects, too, at once, and
-// hands the connection to GoBGP as one that its listener accepted. What comes of it is GoBGP's:
-// it goes on trying by itself, and knows what to do with two connections.
+// GoBGP waits for one and a half to two seconds before each connection attempt, even the first one, which would
+// dominate the time of a restart. So Herald connects at once in parallel, and passes the connection to GoBGP as if
+// GoBGP's listener had accepted it. GoBGP resolves the collision if its own attempt succeeds too.
 
 const (
-	// connectEvery is how soon a connection that was refused is tried again, at first; each
-	// further time twice as late.
+	// connectEvery is the first pause after a failed attempt; each further pause is twice as long.
 	connectEvery = 250 * time.Millisecond
-	// connectTimeout is how long one may take.
+	// connectTimeout limits one attempt.
 	connectTimeout = 2 * time.Second
-	// handEvery is the least time between two connections that are handed over for one
-	// peer. It bounds the rate at which a peer is tried that does not let a session come up.
+	// handEvery is the least time between two connections passed to GoBGP for one peer. It bounds the
+	// attempts with a peer that rejects the session.
 	handEvery = 2 * time.Second
 )
 
-// acceptedBy is where GoBGP's listeners leave the connections that they accept, or nil if
-// this version has no such place. GoBGP takes whatever has the address of a peer, and
-// offers no other way to give it a connection.
+// acceptedBy returns the channel of connections that GoBGP's listeners accept, or nil if this version has none.
+// GoBGP accepts any connection from the address of a peer, and offers no other way to pass one in.
 func acceptedBy(s *gobgp.BgpServer) *chan net.Conn {
 	field := reflect.ValueOf(s).Elem().FieldByName("acceptCh")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[chan net.Conn]() {
@@ -38,7 +35,7 @@ func acceptedBy(s *gobgp.BgpServer) *chan net.Conn {
 	return (*chan net.Conn)(field.Addr().UnsafePointer())
 }
 
-// connect hands GoBGP, which is waiting for one, a connection to p.
+// connect passes GoBGP a connection to p, which must be waiting for one.
 func (s *Server) connect(p *peer) {
 	if s.accepted == nil || *s.accepted == nil || s.closing || time.Since(p.handed) < handEvery {
 		return
@@ -56,8 +53,8 @@ func (s *Server) connect(p *peer) {
 	})
 }
 
-// hand gives GoBGP the connection, if there is one. It reports whether there is nothing more
-// to do: it has it, or does not wait for one any more.
+// hand passes the connection, if there is one, to GoBGP. It reports whether the attempts are over: GoBGP has
+// it, or no longer waits for one.
 func (s *Server) hand(p *peer, epoch uint64, conn net.Conn, err error) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

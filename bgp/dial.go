@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// dial connects to a peer as GoBGP would.
+// dial connects to a peer in the same way as GoBGP.
 func dial(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr) (net.Conn, error) {
 	dialer := net.Dialer{
 		KeepAlive: -1,
@@ -28,7 +28,7 @@ func dial(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr) (net.
 	return dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(addr, p.Port).String())
 }
 
-// prepare sets on a socket what the session to p uses: password and TTL rules.
+// prepare sets the password and TTL rules of the session with p on a socket.
 func prepare(fd int, p v1alpha1.Peer, addr netip.Addr, asn uint32) error {
 	if p.Password != "" {
 		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, md5Signature(addr, p.Password)); err != nil {
@@ -59,15 +59,15 @@ func prepare(fd int, p v1alpha1.Peer, addr netip.Addr, asn uint32) error {
 	return nil
 }
 
-// md5Signature is the password for connections to addr.
+// md5Signature returns the socket option with the password for connections to addr.
 func md5Signature(addr netip.Addr, password string) *unix.TCPMD5Sig {
 	s := &unix.TCPMD5Sig{Keylen: uint16(len(password))}
 	if addr.Is4() {
 		s.Addr.Family = unix.AF_INET
-		copy(s.Addr.Data[2:], addr.AsSlice()) // behind the port
+		copy(s.Addr.Data[2:], addr.AsSlice()) // after the port
 	} else {
 		s.Addr.Family = unix.AF_INET6
-		copy(s.Addr.Data[6:], addr.AsSlice()) // behind the port and the flow
+		copy(s.Addr.Data[6:], addr.AsSlice()) // after the port and the flow label
 	}
 	copy(s.Key[:], password)
 	return s

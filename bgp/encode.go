@@ -14,28 +14,28 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// This file turns Herald's terms into GoBGP's. Everything here is pure.
+// This file translates Herald's types into GoBGP's. Its functions are pure.
 
 const (
 	importPolicy = "herald-import"
 	exportPolicy = "herald-export"
 )
 
-// The metrics of a route that is about to go: the worst there are, except that
-// GoBGP takes a local preference of 0 for none given.
+// The metrics of a draining route are the worst possible. GoBGP treats a local preference of 0
+// as unset.
 const (
 	drainMED       = math.MaxUint32
 	drainLocalPref = 1
 )
 
-// encodeGlobal is the server-wide configuration.
+// encodeGlobal returns the server-wide configuration.
 func encodeGlobal(c Config) *api.Global {
 	g := &api.Global{
 		Asn:        c.ASN,
 		RouterId:   c.RouterID.String(),
 		ListenPort: -1,
-		// Those that there are routes of. By default there are tables for all that
-		// GoBGP knows, two of 2,048 maps each, which take 7 MB while they are empty.
+		// The families that Herald announces. By default GoBGP makes tables for all families
+		// that it knows, two of 2,048 maps each, which take 7 MB even when empty.
 		Families: []uint32{uint32(oc.AFI_SAFI_TYPE_IPV4_UNICAST.ToInt()), uint32(oc.AFI_SAFI_TYPE_IPV6_UNICAST.ToInt())},
 	}
 	if c.ListenPort != 0 {
@@ -47,9 +47,9 @@ func encodeGlobal(c Config) *api.Global {
 	return g
 }
 
-// encodePeer is one peer at addr, which for an unnumbered peer is the
-// link-local address learnt from its advertisements. All timers are set:
-// GoBGP's defaults are meant for the Internet's edge, not for failover.
+// encodePeer returns one peer at addr, which for an unnumbered peer is the link-local address from its
+// router advertisements. It sets all timers: GoBGP's defaults are for the edge of the Internet,
+// not for failover.
 func encodePeer(c Config, p v1alpha1.Peer, addr netip.Addr) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
 	asn := uint32(p.ASN)
@@ -97,8 +97,8 @@ func unicast(afi api.Family_Afi) *api.Family {
 	return &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}
 }
 
-// encodePath is a route, with its marks, as a locally originated path. Its next
-// hop stays unspecified: each session fills in its own.
+// encodePath returns a route, with its marks, as a locally originated path. Its next hop stays
+// unspecified: each session sets its own.
 func encodePath(asn uint32, r Route, marks []v1alpha1.LargeCommunity) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
 	if err != nil {
@@ -148,20 +148,20 @@ func encodePath(asn uint32, r Route, marks []v1alpha1.LargeCommunity) (*apiutil.
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
 }
 
-// receiver is a peer as the export policy sees it, with the next hops of its session.
+// receiver is a peer in the export policy, with the next hops of its session.
 type receiver struct {
 	v1alpha1.Peer
-	// number is the peer's in marks.
+	// number identifies the peer in marks.
 	number uint32
-	// addr is where the peer is: its configured or its learnt address.
+	// addr is the configured or discovered address of the peer.
 	addr netip.Addr
-	// hold4 and hold6 keep a family's routes back: the session has no next hop
+	// hold4 and hold6 hold back the routes of a family: the session has no next hop
 	// for them that the peer could use.
 	hold4, hold6 bool
 }
 
-// encodeAssignments puts the policies in force: in comes only what this node
-// originates itself, which GoBGP passes through import policy too.
+// encodeAssignments assigns the policies. The import policy accepts only routes that this node
+// originates, which GoBGP also passes through it.
 func encodeAssignments() []*api.PolicyAssignment {
 	return []*api.PolicyAssignment{{
 		Name:          "global",
@@ -176,11 +176,9 @@ func encodeAssignments() []*api.PolicyAssignment {
 	}}
 }
 
-// encodePolicies is the import policy, which accepts own routes, and the
-// export policy: for each peer which routes it gets, their next hops and what
-// they carry beyond their own attributes; then a statement that makes a
-// draining route the worst, whatever the peer's MED says, and one that takes
-// the marks off.
+// encodePolicies returns the import policy, which accepts own routes, and the export policy. The export policy
+// selects the routes of each peer, sets their next hops and adds the peer's attributes. Then one statement
+// makes draining routes the worst, whatever MED the peer has, and the last one removes the marks.
 func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 	req := &api.SetPoliciesRequest{Policies: []*api.Policy{{
 		Name: importPolicy,

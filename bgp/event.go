@@ -8,7 +8,7 @@ import (
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// stateOf is the state of a session that GoBGP tells.
+// stateOf returns the state for one of GoBGP's.
 func stateOf(s packet.FSMState) State {
 	switch s {
 	case packet.BGP_FSM_ESTABLISHED:
@@ -23,8 +23,8 @@ func stateOf(s packet.FSMState) State {
 	return Idle
 }
 
-// offers are what a peer's OPEN says that it takes. IPv4 goes without saying if it says
-// nothing of families (RFC 4760 section 8).
+// offers are the capabilities in a peer's OPEN. Without capabilities of families it implies IPv4
+// (RFC 4760 section 8).
 type offers struct {
 	ipv4, ipv6 bool
 	extended4  bool // IPv4 routes with an IPv6 next hop (RFC 8950)
@@ -48,7 +48,7 @@ func offersOf(capabilities []packet.ParameterCapabilityInterface) offers {
 	return o
 }
 
-// explainEnd says in words why an established session ended.
+// explainEnd explains why an established session ended.
 func explainEnd(e apiutil.PeerState) string {
 	switch e.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED:
@@ -61,7 +61,7 @@ func explainEnd(e apiutil.PeerState) string {
 	return nameCease(e.DisconnectMessage)
 }
 
-// nameCease puts into words the subcodes of Cease that GoBGP has none for: those of RFC 8538 and RFC 9384.
+// nameCease names the subcodes of Cease that GoBGP does not know, of RFC 8538 and RFC 9384.
 func nameCease(said string) string {
 	const cease = "code 6(cease) subcode "
 	return strings.NewReplacer(cease+"9(undefined)", cease+"9(hard reset)", cease+"10(undefined)", cease+"10(bfd down)").Replace(said)

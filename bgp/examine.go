@@ -19,11 +19,10 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// Examine opens a connection of its own to the peer, as a session of c would with
-// password, TTL rules and source address, exchanges OPENs, and says in one sentence
-// what keeps a session from coming up; empty if nothing does. It takes up to three
-// seconds. The peer must have an address. While a [Server] has a session with the
-// peer, the peer refuses a second one: ask the Server then.
+// Examine opens a separate connection to the peer with the password, TTL rules and source address of a session
+// of c, exchanges OPENs, and explains in one sentence why a session cannot come up; empty if it can. It takes up
+// to three seconds. The peer must have an address. A peer refuses a second session: while a [Server] has one
+// with it, read [Session.Reason] instead.
 func Examine(ctx context.Context, c Config, p v1alpha1.Peer) string {
 	return diagnose(ctx, c, p, p.Address, "")
 }
@@ -31,9 +30,9 @@ func Examine(ctx context.Context, c Config, p v1alpha1.Peer) string {
 // examineTimeout bounds one examination.
 const examineTimeout = 3 * time.Second
 
-// diagnose is [Examine] of the peer at addr. GoBGP tells neither why a connection
-// failed nor what a NOTIFICATION before Established said. known is what is known
-// already, for a peer that hangs up without a word.
+// diagnose examines the peer at addr, as [Examine] does. GoBGP reports neither why a connection failed nor the
+// text of a NOTIFICATION before Established. known is an earlier reason, for a peer that closes the connection
+// without a NOTIFICATION.
 func diagnose(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr, known string) string {
 	c.ASN = ownASN(p, c.ASN)
 	server := ctx
@@ -44,10 +43,10 @@ func diagnose(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr, k
 		return explainDial(p, addr, err)
 	}
 	defer conn.Close()
-	// The server's end must not wait for a silent peer. (The end of the time is
-	// the connection's deadline, which tells silence from a hang-up.)
+	// The end of the server must not wait for a silent peer. (The timeout is the deadline of the
+	// connection, so that explainRead can tell a timeout from a closed connection.)
 	defer context.AfterFunc(server, func() { conn.Close() })()
-	// Without its port, which would make every examination's reason a new one.
+	// Without the port, which would change the reason at every examination.
 	local, _, _ := net.SplitHostPort(conn.LocalAddr().String())
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
@@ -65,16 +64,15 @@ func diagnose(ctx context.Context, c Config, p v1alpha1.Peer, addr netip.Addr, k
 		return explainRead(p, addr, local, err, known)
 	}
 	if reason == "" {
-		// All is well: leave politely, GoBGP's own attempt will succeed.
+		// The session can come up: close properly, and let GoBGP's own attempt succeed.
 		bye, _ := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_CONNECTION_REJECTED, nil).Serialize()
 		_, _ = conn.Write(bye)
 	}
 	return reason
 }
 
-// converse reads the peer's answer to an OPEN: its own OPEN, then a KEEPALIVE
-// if it agrees or a NOTIFICATION if not. It returns what is wrong, or an error
-// if the peer went silent.
+// converse reads the peer's answer to an OPEN: its own OPEN, then a KEEPALIVE if it agrees, or a
+// NOTIFICATION if not. It returns the problem, or an error if the peer stops answering.
 func converse(r io.Reader, c Config, p v1alpha1.Peer) (string, error) {
 	for {
 		m, err := readMessage(r)
@@ -143,7 +141,7 @@ func openMessage(c Config, p v1alpha1.Peer) ([]byte, error) {
 	return open.Serialize()
 }
 
-// openASN is the sender's ASN, from the four-octet capability if it has one (RFC 6793).
+// openASN returns the sender's ASN, from the four-octet capability if present (RFC 6793).
 func openASN(open *bgp.BGPOpen) uint32 {
 	asn := uint32(open.MyAS)
 	for _, param := range open.OptParams {
@@ -181,7 +179,7 @@ func explainDial(p v1alpha1.Peer, addr netip.Addr, err error) string {
 	return fmt.Sprintf("cannot connect to %s: %v", addr, err)
 }
 
-// explainRead is about a peer that took the connection, but not the OPEN on it.
+// explainRead explains the error of a peer that accepted the connection but did not answer the OPEN.
 func explainRead(p v1alpha1.Peer, addr netip.Addr, local string, err error, known string) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && (p.TTLSecurity > 0 || p.Multihop > 0):
@@ -196,7 +194,7 @@ func explainRead(p v1alpha1.Peer, addr netip.Addr, local string, err error, know
 	return fmt.Sprintf("%s closes the connection from %s without a word: is this node a neighbor there?", addr, local)
 }
 
-// explainNotification is the peer's own reason (RFC 4271 section 4.5, RFC 9003).
+// explainNotification returns the peer's own reason (RFC 4271 section 4.5, RFC 9003).
 func explainNotification(c Config, n *bgp.BGPNotification) string {
 	switch {
 	case n.ErrorCode == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && n.ErrorSubcode == bgp.BGP_ERROR_SUB_BAD_PEER_AS:

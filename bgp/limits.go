@@ -7,30 +7,28 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// This file keeps a peer from costing the speaker more than a session may.
-// GoBGP bounds none of it: it stores every route although the import policy
-// refuses them all, sends the whole table again for each ROUTE-REFRESH and
-// queues what the peer does not read. It has a limit of prefixes, but counts
-// all of them again at every UPDATE, which takes a CPU for half a minute.
+// This file bounds the resources that a peer can use. GoBGP has no bounds: it stores every route although
+// the import policy rejects them all, sends the whole table again for each ROUTE-REFRESH, and queues
+// messages for a peer that does not read. It has a prefix limit, but counts all prefixes again
+// at every UPDATE, which takes half a minute of CPU time.
 
 const (
-	// defaultMaxRoutes is far above what a router sends to a node on purpose,
-	// and about 10 MB.
+	// defaultMaxRoutes is far above the number of routes that a router sends to a node on purpose, and takes about 10 MB.
 	defaultMaxRoutes = 10_000
-	// maxRefreshes is how many ROUTE-REFRESHs a peer may send between two looks
-	// at it. Operators cause one for each family at a time.
+	// maxRefreshes limits the ROUTE-REFRESHs of a peer between two inspections. Operators cause
+	// one for each family at a time.
 	maxRefreshes = 10
-	// ban is how long a peer that went too far is left alone.
+	// ban is the pause after a session that was ended for its excess.
 	ban = time.Minute
-	// A session is short if it lasts less than short. After the third one in a
-	// row there is a pause before the next, at first pauseMin and ever longer up
-	// to pauseMax. Without it a peer could flap a hundred times a second.
+	// A session is short if it lasts less than short. After the third short session in a row, the
+	// next one is delayed: first by pauseMin, then by longer and longer pauses up to pauseMax. Otherwise a peer
+	// could flap a hundred times a second.
 	short    = time.Second
 	pauseMin = time.Second
 	pauseMax = 30 * time.Second
 )
 
-// usage is what a session costs the speaker.
+// usage is the resource usage of a session.
 type usage struct {
 	routes    uint64 // received, of all families
 	refreshes uint64 // asked for since the session came up
@@ -44,8 +42,8 @@ func newUsage(g *api.Peer) usage {
 	return u
 }
 
-// excess says how a session goes too far, or nothing if it does not. before is
-// its usage when it was last looked at.
+// excess describes the limit that a session exceeds; empty if it exceeds none. before is its usage at the
+// previous inspection.
 func excess(before, now usage, holdTime time.Duration, maxRoutes uint32) string {
 	switch {
 	case now.routes > uint64(maxRoutes):
@@ -58,8 +56,8 @@ func excess(before, now usage, holdTime time.Duration, maxRoutes uint32) string 
 	return ""
 }
 
-// damp is the pause before the next session when the last n were short (the
-// peer oscillation damping of RFC 4271 section 8.1.1).
+// damp returns the pause before the next session after n short ones in a row (the peer oscillation damping of
+// RFC 4271 section 8.1.1).
 func damp(n int) time.Duration {
 	const free = 3
 	if n <= free {

@@ -6,24 +6,23 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Whom a route is for is told to the export policy by marks on the route:
-// large communities of a reserved AS number (RFC 7300), which no configuration
-// can set and which are taken off before anything is sent. So a route's
-// audience changes with the route alone, and the policy with the peers alone.
+// Marks on a route tell the export policy which peers get it: large communities of a reserved
+// AS number (RFC 7300), which no configuration can set and which the policy removes before sending. So
+// a change of the peers advertised to changes only the route, and a change of the peers only the policy.
 const (
 	markASN     = v1alpha1.ReservedGlobal
-	markFor     = 1 // to be sent to the peer
-	markLeaving = 2 // to be sent to the peer as about to go
+	markFor     = 1 // sent to the peer
+	markLeaving = 2 // sent to the peer as draining
 	everyPeer   = 0 // numbers of peers start at 1
 )
 
 // anyMark is a regular expression that matches all marks.
 var anyMark = fmt.Sprintf("^%d:", uint32(markASN))
 
-// numbers give each peer name that was ever configured a number.
+// numbers assigns a number to each peer name that was ever configured.
 type numbers map[string]uint32
 
-// learn is the number of a name, which gets one if it has none yet.
+// learn returns the number of a name, and assigns one to a new name.
 func (n numbers) learn(name string) uint32 {
 	if _, ok := n[name]; !ok {
 		n[name] = uint32(len(n)) + 1
@@ -31,7 +30,7 @@ func (n numbers) learn(name string) uint32 {
 	return n[name]
 }
 
-// marks are those of a route.
+// marks returns the marks of a route. It fails if a peer is unknown.
 func (n numbers) marks(r Route) ([]v1alpha1.LargeCommunity, error) {
 	var out []v1alpha1.LargeCommunity
 	if r.Peers == nil {

@@ -6,23 +6,21 @@ import (
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// patience is how long the routes of a session that has come up wait for BFD at
-// most. BFD comes up in three packets, each of which is due within a second of
-// the one before (RFC 5880 section 6.8.3), and one of them may be lost.
+// patience limits the time for which the routes of a new session wait for BFD. BFD comes up in three
+// packets, each within a second of the previous one (RFC 5880 section 6.8.3), and one of them may be lost.
 const patience = 5 * time.Second
 
-// wait is that of a session's routes for BFD.
+// wait is the wait of a session's routes for BFD.
 type wait struct {
-	until time.Time // zero if there is none
-	// vain says that the last one was, and that BFD has not been up since: the
-	// peer may not speak it, and is not waited for again.
+	until time.Time // zero without a wait
+	// vain reports that the last wait expired and BFD has not been up since: the
+	// peer may not speak BFD, so the next session does not wait.
 	vain bool
 }
 
 func (w *wait) on() bool { return !w.until.IsZero() }
 
-// begin begins a wait if the session that has come up needs one: it has a BFD
-// session, whose status is given, and that is not up.
+// begin starts a wait if the new session has a BFD session, with the given status, that is not up.
 func (w *wait) begin(path *bfd.Status, now time.Time) {
 	w.until = time.Time{}
 	if path != nil && path.State != bfd.Up && !w.vain {
@@ -30,11 +28,10 @@ func (w *wait) begin(path *bfd.Status, now time.Time) {
 	}
 }
 
-// end ends the wait, if there is one: BFD is up, or not wanted any more.
+// end ends the wait: BFD is up, or no longer configured.
 func (w *wait) end() { *w = wait{} }
 
-// expire ends the wait if it would be too long by the next tick, and reports
-// whether it did.
+// expire ends the wait if it would exceed its limit before the next tick, and reports whether it did.
 func (w *wait) expire(now time.Time) bool {
 	if !w.on() || now.Add(tick).Before(w.until) {
 		return false
@@ -43,12 +40,10 @@ func (w *wait) expire(now time.Time) bool {
 	return true
 }
 
-// watchPaths makes the BFD sessions those of the peers that are to have one and
-// whose BGP session is up, or all but up. BGP comes first (RFC 5882 section
-// 4.4): a router may make its BFD session anew when the BGP session tells it
-// which addresses are used, and FRR takes its own doing for a fault then. The
-// first packet of that new session is to be heard, since the next one comes a
-// second later; hence all but up.
+// watchPaths configures BFD sessions for the peers with BFD in the states OpenConfirm and Established. BGP
+// comes first (RFC 5882 section 4.4): a router may recreate its BFD session when the BGP session shows which
+// addresses are used, and FRR treats the loss of the old one as a failure. OpenConfirm is early enough to
+// receive the first packet of the new session; the next one comes a second later.
 func (s *Server) watchPaths() {
 	if s.closing {
 		return
@@ -72,7 +67,7 @@ func (s *Server) watchPaths() {
 		}
 		p.pathTrouble = ""
 		if err := c.Validate(); err != nil {
-			p.pathTrouble = err.Error() // and the others have theirs
+			p.pathTrouble = err.Error() // other peers keep their sessions
 			continue
 		}
 		list = append(list, c)
@@ -82,7 +77,7 @@ func (s *Server) watchPaths() {
 	}
 }
 
-// endWait sends the routes that have waited for BFD long enough.
+// endWait sends the routes that have waited for BFD for too long.
 func (s *Server) endWait(p *peer, now time.Time) {
 	if p.wait.expire(now) {
 		s.log.Warn("routes go out without BFD", "peer", p.Name(), "reason", p.path(s.bfd.Statuses()[p.addr]).Reason)
@@ -90,10 +85,9 @@ func (s *Server) endWait(p *peer, now time.Time) {
 	}
 }
 
-// pathChanged ends the session of a peer whose path has failed, without waiting
-// for its hold timer (RFC 5882 section 4.3), and sets about a new one. A peer
-// that only ended its BFD session keeps its BGP session. When a path comes up, the
-// routes that wait for it are sent.
+// pathChanged ends the session of a peer with a failed path, without waiting for its hold timer (RFC 5882
+// section 4.3), and starts a new one. If the peer only shut its BFD session down, the BGP session stays. When the
+// path comes up, the waiting routes are sent.
 func (s *Server) pathChanged(st bfd.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

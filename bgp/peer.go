@@ -12,9 +12,8 @@ import (
 	"github.com/herald-vip/herald/internal/seconds"
 )
 
-// A session that is down for examineAfter is examined, again after examineMin, and then ever
-// more rarely up to examineMax: an examination that meets a peer which has just recovered
-// holds that up for some seconds.
+// A session is examined when it has been down for examineAfter, again after examineMin, and then with growing
+// pauses up to examineMax: examining a peer that has just recovered delays its session by some seconds.
 const (
 	examineAfter = 3 * time.Second
 	examineMin   = 10 * time.Second
@@ -25,10 +24,10 @@ const (
 type peer struct {
 	v1alpha1.Peer
 	number  uint32     // in marks
-	addr    netip.Addr // where the peer is: configured or discovered
+	addr    netip.Addr // configured or discovered
 	heard   uint32     // the ASN of the peer's last OPEN
 	present bool       // GoBGP knows it
-	added   time.Time  // when GoBGP was last given it
+	added   time.Time  // when GoBGP last got it
 
 	state    State
 	since    time.Time
@@ -37,26 +36,26 @@ type peer struct {
 	local    netip.Addr
 	holdTime time.Duration
 
-	pathDowns   uint64 // how often BFD said that the path has failed
-	pathTrouble string // why there can be no BFD session; empty if there can
+	pathDowns   uint64 // counts path failures that BFD reported
+	pathTrouble string // why BFD is impossible; empty if it is possible
 	wait        wait   // for BFD
 
-	offers     offers        // what the peer of the session that is up takes
-	hop6       netip.Addr    // found next hop for IPv6 routes over an IPv4 session
-	examineAt  time.Time     // when to examine next,
-	pause      time.Duration // and how long to pause after that
+	offers     offers        // capabilities of the peer in the current session
+	hop6       netip.Addr    // discovered next hop for IPv6 routes over an IPv4 session
+	examineAt  time.Time     // time of the next examination
+	pause      time.Duration // after the next examination
 	examining  bool
-	banned     time.Time // until when the peer is left alone
-	sent       uint64    // messages sent when last looked at,
+	banned     time.Time // no session before this time
+	sent       uint64    // messages sent at the last inspection
 	sentChange time.Time
 	usage      usage
-	shorts     int // how many short sessions there were in a row
+	shorts     int // number of short sessions in a row
 
-	handed time.Time // when GoBGP was last handed a connection to the peer,
-	trial  bool      // and whether what came of it is not known yet
+	handed time.Time // when GoBGP last got a connection to the peer
+	trial  bool      // the outcome of that connection is not known yet
 
-	epoch         uint64        // counts state changes, so that what is late can tell
-	closed        chan struct{} // closed when the session that Close ends is gone
+	epoch         uint64        // counts state changes, to recognise late results
+	closed        chan struct{} // closed when the session ended by Close is down
 	stopDiscovery context.CancelFunc
 }
 
@@ -94,9 +93,8 @@ func (p *peer) session(path *bfd.Status) Session {
 	return s
 }
 
-// receiver is p as the export policy sees it. Until a session is
-// confirmed (see [Server.confirm]), and BFD is up or the wait for it
-// over, all routes are held back.
+// receiver returns p for the export policy. It holds all routes back until the session is confirmed
+// (see [Server.confirm]) and BFD is up, or the wait for BFD is over.
 func (p *peer) receiver() receiver {
 	n := receiver{Peer: p.Peer, number: p.number, addr: p.addr}
 	if p.state != Established || p.wait.on() {
@@ -113,7 +111,7 @@ func (p *peer) receiver() receiver {
 	return n
 }
 
-// heldBack says which routes an established session cannot carry, and why.
+// heldBack explains which routes an established session cannot carry; empty if it carries all.
 func (p *peer) heldBack() string {
 	n := p.receiver()
 	switch {
@@ -131,8 +129,7 @@ func (p *peer) heldBack() string {
 	return ""
 }
 
-// path is what to tell of the BFD session of p, whose status is given, or nil
-// if it has none at the moment.
+// path returns the BFD status to report for p, given the status of its BFD session; nil if it has no session at the moment.
 func (p *peer) path(now *bfd.Status) *bfd.Status {
 	switch {
 	case p.BFD == nil:
@@ -154,13 +151,12 @@ func (p *peer) down(reason string) {
 	p.examineSoon()
 }
 
-// examineSoon plans the examinations of a session that has begun to be down.
+// examineSoon schedules the examinations of a session that has just gone down.
 func (p *peer) examineSoon() {
 	p.examineAt, p.pause = p.since.Add(examineAfter), examineMin
 }
 
-// rest leaves p alone for a while if its last sessions were short, the one just
-// lost included.
+// rest delays the next session if the last sessions, including the one just lost, were short.
 func (p *peer) rest(now time.Time) {
 	if p.shorts++; now.Sub(p.since) > short {
 		p.shorts = 0

@@ -13,24 +13,23 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// longestText bounds what is told of a text that a peer sent.
+// longestText bounds the length of a quoted text from a peer.
 const longestText = 128
 
-// reasons remembers why sessions ended as far as GoBGP puts it in its log alone, and neither
-// as a type nor in its events: what a peer said when it closed one (RFC 9003), what was
-// wrong with its message, and that a connection ended since the peer has another ASN. So
-// this is a log handler. Herald logs sessions itself; the rest of GoBGP's log is passed on at
-// debug level.
+// reasons remembers why sessions ended where GoBGP puts the reason only in its log, and not in a
+// type or an event: the peer's message when it closed the session (RFC 9003), the fault of a malformed message,
+// and a different ASN of the peer. So it is fed by a log handler. Herald logs sessions itself; the rest of
+// GoBGP's log appears at debug level.
 type reasons struct {
 	mu   sync.Mutex
 	said map[netip.Addr]string
 }
 
-// The lines of GoBGP's log that are recognised. Nothing else in Herald depends on its wording.
+// The recognised lines of GoBGP's log. Nothing else in Herald depends on its wording.
 const (
 	logReceived  = "received notification"
 	logSent      = "sent notification"
-	logMalformed = "Session will be reset due to malformed BGP" // and what it was
+	logMalformed = "Session will be reset due to malformed BGP" // followed by the type of the message
 )
 
 func (r *reasons) put(peer netip.Addr, reason string) {
@@ -39,7 +38,7 @@ func (r *reasons) put(peer netip.Addr, reason string) {
 	r.said[peer] = reason
 }
 
-// take returns what was last learnt about the peer at addr, and forgets it.
+// take returns and forgets the last reason for the peer at addr.
 func (r *reasons) take(addr netip.Addr) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (h reasonHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// learn remembers what a line says of the peer.
+// learn remembers the reason in a line about the peer.
 func (h reasonHandler) learn(r slog.Record) {
 	malformed := strings.HasPrefix(r.Message, logMalformed)
 	if !malformed && r.Message != logReceived && r.Message != logSent {
@@ -81,14 +80,14 @@ func (h reasonHandler) learn(r slog.Record) {
 		attrs[a.Key] = a.Value
 		return true
 	})
-	is := func(key string, number int) bool { return attrs[key].Equal(slog.IntValue(number)) }
+	equal := func(key string, number int) bool { return attrs[key].Equal(slog.IntValue(number)) }
 	communicated, said := attrs["Communicated-Reason"]
 	switch {
 	case malformed:
 		h.put(h.peer, "the peer sent a malformed message: "+text.Short(attrs["Error"].String(), longestText))
 	case r.Message == logReceived && said && communicated.String() != "":
 		h.put(h.peer, fmt.Sprintf("the peer says %q", text.Short(communicated.String(), longestText)))
-	case r.Message == logSent && is("Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR) && is("Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS):
+	case r.Message == logSent && equal("Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR) && equal("Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS):
 		h.put(h.peer, "the peer has another ASN than configured")
 	}
 }

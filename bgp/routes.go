@@ -12,14 +12,13 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// batch is how many routes at most are announced or withdrawn in one go. Services may
-// have ten thousand at once, which take GoBGP seconds, and a withdrawal that is urgent
-// waits for a batch or two.
+// batch limits the routes that are announced or withdrawn in one call. Services may have ten thousand at
+// once, which take GoBGP seconds, and an urgent withdrawal waits for at most two batches.
 const batch = 64
 
-// Announce advertises routes to every peer that carries their family, those
-// that come up later included. A route announced again replaces the earlier
-// one without a withdrawal in between. After an error some may be announced.
+// Announce advertises routes to every peer that carries their family, including sessions that come up later. A
+// route that is announced again replaces the earlier one without a withdrawal. After an error some
+// routes may be announced.
 func (s *Server) Announce(routes ...Route) error { return inBatches(routes, s.announce) }
 
 func inBatches[T any](all []T, do func([]T) error) error {
@@ -63,8 +62,8 @@ func (s *Server) announce(routes []Route) error {
 	return nil
 }
 
-// Withdraw takes back the routes to prefixes; one that is not announced is passed over.
-// After an error some may be withdrawn.
+// Withdraw withdraws the routes to prefixes and ignores prefixes that are not announced. After an error some may
+// be withdrawn.
 func (s *Server) Withdraw(prefixes ...netip.Prefix) error { return inBatches(prefixes, s.withdraw) }
 
 func (s *Server) withdraw(prefixes []netip.Prefix) error {
@@ -76,7 +75,7 @@ func (s *Server) withdraw(prefixes []netip.Prefix) error {
 		if !ok {
 			continue
 		}
-		path, err := encodePath(s.config.ASN, r, nil) // marks or not, it is the same route
+		path, err := encodePath(s.config.ASN, r, nil) // marks do not identify a route
 		if err != nil {
 			return fmt.Errorf("withdraw: %w", err)
 		}
@@ -94,7 +93,7 @@ func (s *Server) withdraw(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Peers is every peer as it stands, sorted by name, without what it was sent.
+// Peers returns the sessions of all peers, sorted by name, without their advertised routes.
 func (s *Server) Peers() []Session {
 	return s.sessions(func(*peer) []netip.Prefix { return nil })
 }
@@ -114,7 +113,7 @@ func (s *Server) sessions(advertised func(*peer) []netip.Prefix) []Session {
 	return out
 }
 
-// Sessions is the same, with what each was sent.
+// Sessions returns the sessions of all peers, sorted by name, with their advertised routes.
 func (s *Server) Sessions() []Session {
 	out := s.sessions(s.advertised)
 	for _, session := range out {
@@ -123,8 +122,8 @@ func (s *Server) Sessions() []Session {
 	return out
 }
 
-// advertised are the routes that the export policy lets p have, in no order. (GoBGP
-// would find that out in the same way, with all its routes, while it does nothing else.)
+// advertised returns the routes that the export policy sends to p, in no order. (GoBGP computes them in the same
+// way, but from all its routes, and blocks meanwhile.)
 func (s *Server) advertised(p *peer) []netip.Prefix {
 	if p.state != Established {
 		return nil

@@ -19,15 +19,14 @@ import (
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// ErrRestart is wrapped by [Server.Apply] when a change needs a new process:
-// GoBGP cannot be stopped and started again within one.
+// ErrRestart is wrapped by errors of [Server.Apply] if a change needs a new process:
+// GoBGP cannot stop and start again within one.
 var ErrRestart = errors.New("restart herald to apply it")
 
 // ErrClosed is the error of [Server.Apply] after [Server.Close].
 var ErrClosed = errors.New("bgp: closed")
 
-// New returns a server with no peers and no routes. [Server.Close] must be
-// called to end it.
+// New returns a server without peers and routes. Call [Server.Close] to stop it.
 func New(log *slog.Logger, options Options) *Server {
 	options.MaxRoutes = cmp.Or(options.MaxRoutes, defaultMaxRoutes)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,19 +45,18 @@ func New(log *slog.Logger, options Options) *Server {
 	}
 	s.bfd = bfd.NewServer(log, s.pathChanged)
 	if s.accepted = acceptedBy(s.gobgp); s.accepted != nil {
-		*s.accepted = make(chan net.Conn, 1) // until there is a listener, which makes its own
+		*s.accepted = make(chan net.Conn, 1) // replaced once GoBGP has a listener
 	}
 	s.wg.Go(s.gobgp.Serve)
-	// Answered when GoBGP serves: told to stop before that, it never would.
+	// GoBGP answers once it serves. If it were stopped before, it would never end.
 	_, _ = s.gobgp.GetBgp(ctx, &api.GetBgpRequest{})
 	s.wg.Go(s.run)
 	return s
 }
 
-// Apply makes c the running configuration. Only what differs is touched:
-// sessions of unchanged peers stay up, and a change of attributes alone
-// re-sends routes without taking a session down. A peer that cannot be reached
-// is not an error; its [Session] says why. After [Server.Close] it is [ErrClosed].
+// Apply puts the configuration c in force. It touches only differences: sessions of unchanged peers stay up, and a
+// change of attributes re-sends routes without ending a session. An unreachable peer is not an error; its
+// [Session] has the reason. After [Server.Close] the error is [ErrClosed].
 func (s *Server) Apply(ctx context.Context, c Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +115,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	return nil
 }
 
-// start brings GoBGP up: import nothing, export what [encodePolicies] says.
+// start starts GoBGP with its policies: import no routes, export by [encodePolicies].
 func (s *Server) start(ctx context.Context, c Config) error {
 	if err := s.gobgp.StartBgp(ctx, &api.StartBgpRequest{Global: encodeGlobal(c)}); err != nil {
 		return fmt.Errorf("bgp: start: %w", err)
@@ -133,7 +131,7 @@ func (s *Server) start(ctx context.Context, c Config) error {
 	return s.watch()
 }
 
-// fixedFieldChanged names the first field that differs and that GoBGP takes at start only.
+// fixedFieldChanged returns the first differing field that GoBGP accepts only at its start; empty if there is none.
 func fixedFieldChanged(old, new Config) string {
 	switch {
 	case old.ASN != new.ASN:
@@ -146,7 +144,7 @@ func fixedFieldChanged(old, new Config) string {
 	return ""
 }
 
-// sessionChanged says whether the session itself must be made anew.
+// sessionChanged reports whether a change needs a new session.
 func sessionChanged(old, new v1alpha1.Peer) bool {
 	old.Attributes, new.Attributes = v1alpha1.Attributes{}, v1alpha1.Attributes{}
 	old.NextHop4, new.NextHop4 = netip.Addr{}, netip.Addr{}
@@ -158,9 +156,8 @@ func sessionChanged(old, new v1alpha1.Peer) bool {
 	return !reflect.DeepEqual(old, new)
 }
 
-// Close shuts every session down with the reason message (RFC 9003), which
-// withdraws all routes, and ends the server. It returns when all of its
-// goroutines have, or with ctx's error when the peers' sessions did not end in time.
+// Close ends every session with the reason message (RFC 9003), which withdraws all routes, and stops the server. It
+// returns when all goroutines have ended, or with ctx's error if the sessions did not end in time.
 func (s *Server) Close(ctx context.Context, message string) error {
 	s.mu.Lock()
 	s.closing = true
@@ -171,7 +168,7 @@ func (s *Server) Close(ctx context.Context, message string) error {
 		}
 		p.closed = make(chan struct{})
 		closed[name] = p.closed
-		// The peer may have gone meanwhile, which is what is wanted.
+		// An error means that the peer has gone, which is fine.
 		_ = s.gobgp.DisablePeer(ctx, &api.DisablePeerRequest{Address: p.addr.String(), Communication: message})
 	}
 	s.mu.Unlock()
@@ -184,7 +181,7 @@ func (s *Server) Close(ctx context.Context, message string) error {
 			err = fmt.Errorf("bgp: peer %s did not close in time: %w", name, ctx.Err())
 		}
 	}
-	// BGP goes first: a peer takes the end of BFD alone for a fault.
+	// End BGP first: to a peer the end of BFD alone is a failure.
 	if failed := s.bfd.Close(ctx); failed != nil {
 		err = errors.Join(err, fmt.Errorf("bgp: close BFD: %w", failed))
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// tick is how often sessions are looked after.
+	// tick is the time between two inspections of the sessions.
 	tick = time.Second
-	// stuckAfter is how long GoBGP may try one peer before it starts afresh: it
-	// waits four minutes for the OPEN of a peer that accepted and then froze.
+	// stuckAfter limits GoBGP's attempts with one peer before a restart: it waits
+	// four minutes for the OPEN of a peer that accepted the connection and then froze.
 	stuckAfter = 15 * time.Second
 )
 
@@ -40,7 +40,7 @@ func (s *Server) watch() error {
 	return nil
 }
 
-// run looks after the sessions until the server is closed.
+// run handles events and inspects the sessions until the server is closed.
 func (s *Server) run() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -56,7 +56,7 @@ func (s *Server) run() {
 	}
 }
 
-// handle takes in a state change.
+// handle processes a state change.
 func (s *Server) handle(e apiutil.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,10 +65,10 @@ func (s *Server) handle(e apiutil.PeerState) {
 		return
 	}
 	p.epoch++
-	was, state := p.state, stateOf(e.SessionState)
+	prev, state := p.state, stateOf(e.SessionState)
 	if state == Established {
 		p.state, p.heard = OpenConfirm, e.PeerASN
-		if reason := mismatch(p.Peer, ownASN(p.Peer, s.config.ASN), e.PeerASN); reason != "" { // an open ASN is whatever it is for GoBGP
+		if reason := mismatch(p.Peer, ownASN(p.Peer, s.config.ASN), e.PeerASN); reason != "" { // GoBGP accepts any number for an open ASN
 			s.expel(p, reason)
 			return
 		}
@@ -80,11 +80,11 @@ func (s *Server) handle(e apiutil.PeerState) {
 	switch {
 	case state == Active:
 		s.connect(p)
-	case state == Idle && p.trial && !s.closing: // GoBGP would leave it alone for five seconds
+	case state == Idle && p.trial && !s.closing: // GoBGP would wait for five seconds
 		p.trial = false
 		s.renew(p)
 	}
-	if was == Established {
+	if prev == Established {
 		reason := explainEnd(e)
 		if said := s.told.take(p.addr); said != "" {
 			reason += ": " + said
@@ -93,10 +93,9 @@ func (s *Server) handle(e apiutil.PeerState) {
 	}
 }
 
-// confirm waits until GoBGP treats the session as established, and then sends
-// the routes. GoBGP reports a session as up, and dumps its table to the peer, a
-// moment before it begins to pass on changes: a withdrawal in between would
-// never reach the peer. So the peer has nothing until that moment is over.
+// confirm waits until GoBGP treats the session as established, and then sends the routes. GoBGP reports a
+// session as up, and dumps its table to the peer, a moment before it passes on changes: a withdrawal in between
+// would never reach the peer. So no route is exported before that moment.
 func (s *Server) confirm(p *peer, o offers) {
 	epoch := p.epoch
 	s.wg.Go(func() {
@@ -105,12 +104,12 @@ func (s *Server) confirm(p *peer, o offers) {
 	})
 }
 
-// confirmed reports whether there is nothing more to wait for.
+// confirmed reports whether the wait is over.
 func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.epoch != epoch {
-		return true // it has fallen again
+		return true // it is down again
 	}
 	p.sent, p.sentChange = 0, time.Now()
 	if !s.inspect(p, p.sentChange) {
@@ -123,7 +122,7 @@ func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.watchPaths()
 	p.wait.begin(s.bfd.Statuses()[p.addr], p.since)
 	s.findNextHop(p)
-	s.told.take(p.addr) // what was said before is of no interest now
+	s.told.take(p.addr) // an older reason no longer applies
 	s.export()
 	s.log.Info("session established", "peer", p.Name(), "state", "established", "asn", p.heard)
 	if p.wait.on() {
@@ -132,14 +131,14 @@ func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	return true
 }
 
-// lookAfter does what GoBGP leaves undone.
+// lookAfter does the periodic work that GoBGP lacks.
 func (s *Server) lookAfter(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return
 	}
-	defer s.watchPaths() // for what did not work before
+	defer s.watchPaths() // retries failed ones
 	for _, p := range s.peers {
 		s.add(p)
 		if !p.present {
@@ -166,10 +165,10 @@ func (s *Server) lookAfter(now time.Time) {
 	}
 }
 
-// inspect reads what only GoBGP's list of peers tells of a session, and reports
-// whether it is established there.
+// inspect reads the session data that only GoBGP's list of peers has, and reports whether GoBGP treats the session
+// as established.
 func (s *Server) inspect(p *peer, now time.Time) (established bool) {
-	// The only error is a peer that has just gone.
+	// The only possible error is that the peer has just been deleted.
 	_ = s.gobgp.ListPeer(s.ctx, &api.ListPeerRequest{Address: p.addr.String()}, func(g *api.Peer) {
 		if local, err := netip.ParseAddr(g.GetTransport().GetLocalAddress()); err == nil {
 			p.local = local.WithZone("").Unmap()
@@ -184,10 +183,10 @@ func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 	return established
 }
 
-// expel ends the session of a peer that went too far, and leaves it alone for a while.
+// expel ends the session of a peer that exceeded a limit, and delays the next one.
 func (s *Server) expel(p *peer, reason string) {
 	if p.closed != nil {
-		return // its session is about to end anyway
+		return // Close ends its session
 	}
 	s.log.Warn("session ended", "peer", p.Name(), "state", "down", "reason", reason, "for", ban)
 	s.drop(p)
@@ -196,9 +195,8 @@ func (s *Server) expel(p *peer, reason string) {
 	s.watchPaths()
 }
 
-// watchSending gives up a peer that has stopped reading (RFC 9687): keepalives
-// are due every third of the hold time, so if none went for the whole of it
-// the connection's buffers are full.
+// watchSending resets the session of a peer that has stopped reading (RFC 9687): keepalives are due every third
+// of the hold time, so if none was sent for the whole hold time, the connection's buffers are full.
 func (s *Server) watchSending(p *peer, now time.Time) {
 	if now.Sub(p.sentChange) <= p.holdTime+tick {
 		return
@@ -211,21 +209,21 @@ func (s *Server) watchSending(p *peer, now time.Time) {
 	}
 }
 
-// findNextHop looks for the next hop of IPv6 routes on an IPv4 session: the
-// global IPv6 address beside the session's own on the same link.
+// findNextHop finds the next hop of IPv6 routes on an IPv4 session: a global IPv6 address on the link with the
+// session's local address.
 func (s *Server) findNextHop(p *peer) {
 	if s.options.NextHop6 == nil || !p.Carries(v1alpha1.IPv6) || !p.addr.Is4() || p.NextHop6.IsValid() || p.hop6.IsValid() || !p.local.IsValid() {
 		return
 	}
 	hop, err := s.options.NextHop6(p.local)
 	if err != nil {
-		return // heldBack says so
+		return // heldBack reports it
 	}
 	p.hop6 = hop
 	s.export()
 }
 
-// examine finds out in the background why p does not come up.
+// examine finds out in the background why the session with p does not come up.
 func (s *Server) examine(p *peer, now time.Time) {
 	p.examining, p.examineAt = true, now.Add(p.pause)
 	p.pause = min(2*p.pause, examineMax)

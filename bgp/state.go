@@ -26,7 +26,7 @@ type Server struct {
 	gobgp   *gobgp.BgpServer
 	bfd     *bfd.Server
 	told    *reasons
-	// accepted is where GoBGP finds connections from peers; nil if there is no such place.
+	// accepted is GoBGP's channel of accepted connections; nil if this version has none.
 	accepted *chan net.Conn
 
 	ctx    context.Context
@@ -40,16 +40,15 @@ type Server struct {
 	config  Config
 	peers   map[string]*peer
 	numbers numbers
-	// exported are the peers as the export policy has them.
+	// exported are the peers in GoBGP's export policy.
 	exported []receiver
 	routes   map[netip.Prefix]Route
 }
 
-// Options connect a server to its surroundings; the zero value does without.
+// Options configure a server; the zero value is valid.
 type Options struct {
-	// MaxRoutes is how many routes a peer may send before its session is ended
-	// for a minute. None is used, but GoBGP keeps them all in memory, and a
-	// speaker that runs out of it takes its VIPs along. Default: 10,000.
+	// MaxRoutes limits the routes of a peer; a session with more is ended for a minute. Herald uses no received
+	// routes, but GoBGP keeps them all, and a speaker that runs out of memory loses its VIPs. Default: 10,000.
 	MaxRoutes uint32
 	// NextHop6 finds a global IPv6 address on the link that carries local. It
 	// becomes the next hop of IPv6 routes on a session over IPv4.
@@ -65,7 +64,7 @@ func (s *Server) find(addr netip.Addr) *peer {
 	return nil
 }
 
-// add hands p to GoBGP if it is not there yet and its address is known.
+// add gives p to GoBGP if GoBGP does not have it and its address is known.
 func (s *Server) add(p *peer) {
 	if p.present || !p.addr.IsValid() || time.Now().Before(p.banned) {
 		return
@@ -83,8 +82,8 @@ func (s *Server) add(p *peer) {
 	p.added = time.Now()
 }
 
-// namesake is the name of another peer that GoBGP has and that differs from p in
-// its address's zone alone, of which GoBGP's policies know nothing.
+// namesake returns the name of another peer in GoBGP with the same address in another zone; empty if there is none.
+// GoBGP's policies ignore zones.
 func (s *Server) namesake(p *peer) string {
 	for name, other := range s.peers {
 		if other != p && other.present && other.addr.WithZone("") == p.addr.WithZone("") {
@@ -94,7 +93,7 @@ func (s *Server) namesake(p *peer) string {
 	return ""
 }
 
-// drop takes p away from GoBGP, which ends its session.
+// drop removes p from GoBGP, which ends its session.
 func (s *Server) drop(p *peer) {
 	if !p.present {
 		return
@@ -107,7 +106,7 @@ func (s *Server) drop(p *peer) {
 	p.state = Idle
 }
 
-// forget has GoBGP forget p.
+// forget deletes p from GoBGP.
 func (s *Server) forget(p *peer) {
 	if err := s.gobgp.DeletePeer(s.ctx, &api.DeletePeerRequest{Address: p.addr.String()}); err != nil {
 		s.log.Debug("cannot delete the peer", "peer", p.Name(), "err", err)
@@ -116,15 +115,15 @@ func (s *Server) forget(p *peer) {
 	p.epoch++
 }
 
-// renew gives the peer to GoBGP afresh: a new peer is tried within two
-// seconds, one that was lost only after GoBGP's fixed idle time of five.
+// renew deletes the peer from GoBGP and adds it again: GoBGP tries a new peer within two seconds, but a lost
+// one only after its fixed idle time of five seconds.
 func (s *Server) renew(p *peer) {
 	s.forget(p)
 	s.add(p)
 }
 
-// export brings GoBGP's policy in line with the peers and re-sends the routes
-// of those whose attributes changed.
+// export updates GoBGP's policy to the peers, and re-sends the routes of peers with changed
+// attributes.
 func (s *Server) export() {
 	var all []receiver
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {
@@ -154,7 +153,7 @@ func (s *Server) export() {
 	}
 }
 
-// lose takes note that the session with p has ended, and has it tried again if it was not closed on purpose.
+// lose records that the session with p has ended, and retries it unless Close ended it.
 func (s *Server) lose(p *peer, reason string) {
 	p.rest(time.Now())
 	p.down(reason)

@@ -14,9 +14,8 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// An unnumbered peer is the router at the far end of a link. Both ends learn
-// the other's link-local address from its router advertisements (RFC 4861
-// section 4.2); FRR stays Idle until it hears one, and GoBGP sends none.
+// An unnumbered peer is the router at the far end of a link. Both ends learn the other's link-local address
+// from router advertisements (RFC 4861 section 4.2). FRR stays Idle until it receives one, and GoBGP sends none.
 
 const (
 	advertiseEvery = 5 * time.Second
@@ -40,9 +39,8 @@ func (s *Server) discover(p *peer) {
 	})
 }
 
-// discovered moves the unnumbered peer of link to addr. A session that is up
-// stays where it is: on a link with several routers each advertisement would
-// take it down.
+// discovered sets the address of the unnumbered peer of link. An established session stays: on a link with
+// several routers each advertisement would end it.
 func (s *Server) discovered(ctx context.Context, link string, addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +57,7 @@ func (s *Server) discovered(ctx context.Context, link string, addr netip.Addr) {
 	s.add(p)
 }
 
-// explainWaiting says in status why an unnumbered peer has not been found.
+// explainWaiting sets the reason why an unnumbered peer has not been found.
 func (s *Server) explainWaiting(link, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +66,8 @@ func (s *Server) explainWaiting(link, reason string) {
 	}
 }
 
-// discoverOn advertises this node on link and reports each router heard there.
-// It returns an error when the link cannot be used, and nil when ctx is done.
+// discoverOn advertises this node on link and reports each router that advertises itself there. It returns an
+// error when the link cannot be used, and nil when ctx is done.
 func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error {
 	ifi, err := net.InterfaceByName(link)
 	if err != nil {
@@ -95,7 +93,7 @@ func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error 
 	if err := conn.SetICMPFilter(&advertisements); err != nil {
 		return fmt.Errorf("filter for router advertisements: %w", err)
 	}
-	// Without a lifetime nobody takes this node for a default router.
+	// Without a lifetime the advertisement does not make this node a default router.
 	self := &ndp.RouterAdvertisement{Options: []ndp.Option{
 		&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: ifi.HardwareAddr},
 	}}
@@ -115,7 +113,7 @@ func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error 
 	}
 }
 
-// listenUntil reports routers heard before the deadline.
+// listenUntil reports advertising routers until the deadline.
 func listenUntil(conn *ndp.Conn, deadline time.Time, link string, found func(netip.Addr)) error {
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return err

@@ -110,7 +110,7 @@ func (s *Speaker) announceRoutes(all []*aggregate) {
 		case !c.holds((*unit).ready):
 			s.recordObstacle(c.units[i], fmt.Errorf("%s waits for its other addresses", c.prefix))
 		case c.table() != nil:
-			s.told[c.prefix] = gracefulshutdown.Audience{Peers: []string{}}
+			s.told[c.prefix] = gracefulshutdown.Advertised{Peers: []string{}}
 			s.recordUnannounced(c, s.kernel.Announce(c.table().route(c.prefix, c.marked())))
 		default:
 			peers, toPeers = append(peers, s.route(c.prefix, c.units[i].vip, c.marked())), append(toPeers, c)
@@ -155,7 +155,7 @@ func (s *Speaker) withdrawReplaced(all []*aggregate) {
 		s.wakeAt(time.Now().Add(retryAfter))
 		return
 	}
-	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ gracefulshutdown.Audience) bool { _, ok := stale[prefix]; return ok })
+	maps.DeleteFunc(s.told, func(prefix netip.Prefix, _ gracefulshutdown.Advertised) bool { _, ok := stale[prefix]; return ok })
 }
 
 // route returns a route in the table, with the worst metric if it is marked.
@@ -171,7 +171,7 @@ func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
 func (s *Speaker) route(prefix netip.Prefix, vip VIP, marked bool) bgp.Route {
 	told, ok := s.told[prefix]
 	if !ok {
-		told = gracefulshutdown.Audience{Peers: vip.Peers}
+		told = gracefulshutdown.Advertised{Peers: vip.Peers}
 	}
 	told, again := told.Next(time.Now(), vip.Peers, s.peers)
 	s.wakeAt(again)

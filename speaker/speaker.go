@@ -143,15 +143,15 @@ type Speaker struct {
 
 	mu          sync.Mutex
 	verdicts    map[string]health.Verdict
-	order       []*unit                                    // configured units first, in the order of the file
-	peers       []string                                   // names of all peers
-	told        map[netip.Prefix]gracefulshutdown.Audience // of announced prefixes; no peers if in a table
-	candidacies map[string]Flat                            // by VIP
-	serves      map[string]bool                            // as last advertised to the other members
-	lapsed      map[string]bool                            // VIPs that lost their lease while announced
-	backoffs    map[string]backoff                         // by VIP
-	unguarded   error                                      // why the fence does not filter all addresses
-	unable      error                                      // result of the last try; see inability
+	order       []*unit                                      // configured units first, in the order of the file
+	peers       []string                                     // names of all peers
+	told        map[netip.Prefix]gracefulshutdown.Advertised // of announced prefixes; no peers if in a table
+	candidacies map[string]Flat                              // by VIP
+	serves      map[string]bool                              // as last advertised to the other members
+	lapsed      map[string]bool                              // VIPs that lost their lease while announced
+	backoffs    map[string]backoff                           // by VIP
+	unguarded   error                                        // why the fence does not filter all addresses
+	unable      error                                        // result of the last try; see inability
 	tried       time.Time
 	drain       gracefulshutdown.Drain
 	deadline    time.Time // of a drain that waits for connections
@@ -209,7 +209,7 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 		wake:        make(chan struct{}, 1),
 		count:       make(chan struct{}, 1),
 		verdicts:    make(map[string]health.Verdict),
-		told:        make(map[netip.Prefix]gracefulshutdown.Audience),
+		told:        make(map[netip.Prefix]gracefulshutdown.Advertised),
 		candidacies: make(map[string]Flat),
 		lapsed:      make(map[string]bool),
 		backoffs:    make(map[string]backoff),

@@ -1,5 +1,5 @@
-// Package gracefulshutdown is how what is announced leaves on purpose: who is told of it, for how long, and
-// when it has left. It is for VIPs and for Services.
+// Package gracefulshutdown withdraws routes of VIPs and Services without loss (RFC 8326): it tracks which peers still get
+// a route marked as draining, and drains of the whole node.
 package gracefulshutdown
 
 import (
@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// Notice is how long a route is marked as going (RFC 8326) before it is
-// withdrawn in a planned change: several times what a router takes to act.
+// Notice is the time for which a route is marked as draining (RFC 8326) before a planned withdrawal: several
+// times the reaction time of a router.
 const Notice = 500 * time.Millisecond
 
-// Drain is whether everything is withdrawn on purpose. The zero value is not; the mutex of its
-// owner guards it.
+// Drain is the withdrawal of everything on purpose. The zero value is no drain. The mutex of its owner guards it.
 type Drain struct {
 	reason string
 	idle   chan struct{} // closed when the drain is complete, nil from then on
 	undone chan struct{} // closed when it is ended; nil if it cannot be
 }
 
-// Reason is why everything is withdrawn; empty if it is not.
+// Reason returns the reason of the drain; empty without one.
 func (d *Drain) Reason() string { return d.reason }
 
-// Begin begins a drain, if there is none yet, and reports whether it did.
+// Begin starts a drain unless there is one, and reports whether it did.
 func (d *Drain) Begin(reason string) bool {
 	if d.reason != "" {
 		return false
@@ -33,7 +32,7 @@ func (d *Drain) Begin(reason string) bool {
 	return true
 }
 
-// Complete says that everything is withdrawn, which ends the waiting.
+// Complete ends the waiting: everything is withdrawn.
 func (d *Drain) Complete() {
 	if d.idle != nil {
 		close(d.idle)
@@ -41,7 +40,7 @@ func (d *Drain) Complete() {
 	}
 }
 
-// End ends a drain, and reports whether there was one that can be ended.
+// End ends a drain, and reports whether there was one that can end.
 func (d *Drain) End() bool {
 	if d.undone == nil {
 		return false
@@ -51,10 +50,10 @@ func (d *Drain) End() bool {
 	return true
 }
 
-// Stop begins a drain that cannot be ended.
+// Stop starts a drain that cannot end.
 func (d *Drain) Stop() { d.reason, d.undone = "stopped", nil }
 
-// Wait returns what waits until the drain is complete, to be called without the mutex.
+// Wait returns a function that waits until the drain is complete. Call that function without the mutex.
 func (d *Drain) Wait() func(context.Context) error {
 	idle, undone := d.idle, d.undone
 	return func(ctx context.Context) error {

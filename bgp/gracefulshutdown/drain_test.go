@@ -10,32 +10,32 @@ func TestDrain(t *testing.T) {
 	cancel()
 	var d Drain
 	if d.End() || d.Reason() != "" || d.Wait()(over) != nil {
-		t.Error("there is a drain")
+		t.Error("the zero value is a drain")
 	}
 	if !d.Begin("upgrade") || d.Begin("again") || d.Reason() != "upgrade" {
-		t.Error("it did not begin once")
+		t.Error("the drain did not begin exactly once")
 	}
 	wait := d.Wait()
 	if wait(over) == nil {
-		t.Error("waits for longer than it may")
+		t.Error("wait ignores its context")
 	}
 	d.Complete()
 	d.Complete()
 	if err := wait(t.Context()); err != nil || d.Wait()(over) != nil {
-		t.Errorf("complete, and yet: %v", err)
+		t.Errorf("wait after completion: %v", err)
 	}
 	if !d.End() || d.Reason() != "" {
-		t.Error("it did not end")
+		t.Error("the drain did not end")
 	}
 	d.Begin("upgrade")
 	wait = d.Wait()
 	d.End()
 	if wait(t.Context()) == nil {
-		t.Error("ended early, and that is no error")
+		t.Error("wait returned no error after an early end")
 	}
 	d.Begin("upgrade")
 	d.Stop()
 	if d.End() || d.Reason() != "stopped" {
-		t.Error("undrained after the end")
+		t.Error("a stopped drain was ended")
 	}
 }

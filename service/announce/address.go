@@ -168,10 +168,10 @@ func (a *Announcer) decide(x *address) {
 func (a *Announcer) announce(x *address, r *route, now time.Time) {
 	r.export = x.bgp().export
 	if r.sent.export == nil { // no peer has it
-		r.audience = gracefulshutdown.Audience{Peers: r.export.peers}
+		r.advertised = gracefulshutdown.Advertised{Peers: r.export.peers}
 	}
 	var again time.Time
-	if r.audience, again = r.audience.Next(now, r.export.peers, a.peers); !again.IsZero() {
+	if r.advertised, again = r.advertised.Next(now, r.export.peers, a.peers); !again.IsZero() {
 		a.schedule(x, now)
 	}
 	a.touch(r)

@@ -19,8 +19,8 @@ type route struct {
 	// refs counts the addresses that use it, stale the addresses that are about to stop
 	// using it.
 	refs, stale int
-	export      *export                   // of the pool, or of an exception
-	audience    gracefulshutdown.Audience // the peers advertised to, which follow export
+	export      *export                     // of the pool, or of an exception
+	advertised  gracefulshutdown.Advertised // the peers advertised to, which follow export
 	sent        advertisement
 	touched     bool
 	err         error
@@ -43,9 +43,9 @@ type advertisement struct {
 func (r *route) wanted() advertisement {
 	switch {
 	case r.refs > 0:
-		return advertisement{export: r.export, leaving: r.audience.Leaving()}
+		return advertisement{export: r.export, leaving: r.advertised.Leaving()}
 	case r.stale > 0:
-		return advertisement{export: r.export, leaving: r.audience.Leaving(), draining: true}
+		return advertisement{export: r.export, leaving: r.advertised.Leaving(), draining: true}
 	}
 	return advertisement{}
 }

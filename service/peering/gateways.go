@@ -9,19 +9,19 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Linger is how long a default gateway that is none any more keeps its session, for that with the new one to come up.
+// Linger is the time for which a former default gateway keeps its session, while that with the new one comes up.
 const Linger = 5 * time.Second
 
-// following are the default gateways of a family to have sessions with, the current ones first. It is a value.
+// following are the default gateways of a family that have sessions, the current ones first. It is a value.
 type following []gateway
 
-// gateway is one, and if it is none any more, until when its session stays.
+// gateway is a default gateway. until is when its session ends if it is a former one; zero for a current one.
 type gateway struct {
 	addr  netip.Addr
 	until time.Time
 }
 
-// next is f after the default gateways have been seen to be these.
+// next returns f after an observation of the current default gateways.
 func (f following) next(now time.Time, current []netip.Addr) following {
 	var out following
 	for _, addr := range current {
@@ -38,7 +38,7 @@ func (f following) next(now time.Time, current []netip.Addr) following {
 	return out
 }
 
-// follow puts the default gateways there are in the place of the peers of set that are to be these.
+// follow replaces the peers of set that are default gateways by the current gateways.
 func (p *Peering) follow(set *Set) error {
 	known := make(map[string]following)
 	for _, family := range []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6} {

@@ -1,6 +1,5 @@
-// Package peering says which BGP peers a node has: those of its own file, and of the BGPPeer
-// resources those that are for it, with the passwords that are in Secrets. All but [Secrets] and
-// the last step, [Peering.Apply], is pure.
+// Package peering determines the BGP peers of a node: the peers of its own file, and the BGPPeer resources that select the
+// node, with their passwords from Secrets. Everything except [Secrets] and the last step, [Peering.Apply], is pure.
 package peering
 
 import (
@@ -17,27 +16,27 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// Server has the sessions with the peers, as a [bgp.Server] does.
+// Server applies the peers, as [bgp.Server] does.
 type Server interface {
 	Apply(context.Context, bgp.Config) error
 }
 
-// Options are what peers depend on besides the file and the API.
+// Options are the inputs besides the file and the API.
 type Options struct {
-	// Realtime says that the process runs in real time, as fast BFD needs.
+	// Realtime reports that the process runs under real-time scheduling, which fast BFD needs.
 	Realtime bool
-	// RouterID guesses one for a node that is none of the given VIPs.
+	// RouterID derives a router ID for a node, different from the given VIPs.
 	RouterID func(node string, vips ...netip.Addr) (netip.Addr, error)
 	// Gateways finds the default gateways of a family.
 	Gateways func(v1alpha1.Family) ([]netip.Addr, error)
 }
 
-// Peering has the peers of a node in force. It is not safe for concurrent use.
+// Peering holds the peers of a node in force. It is not safe for concurrent use.
 type Peering struct {
 	log      *slog.Logger
 	server   Server
 	options  Options
-	routerID netip.Addr // as guessed
+	routerID netip.Addr // derived by Options.RouterID
 	gateways map[string]following
 	inForce  Set
 	err      error
@@ -48,16 +47,16 @@ func New(log *slog.Logger, server Server, options Options) *Peering {
 	return &Peering{log: log, server: server, options: options}
 }
 
-// InForce are the peers there are.
+// InForce returns the peers in force.
 func (p *Peering) InForce() Set { return p.inForce }
 
-// Err is why the last change in the API, or of the default gateways, is not in force; nil if it is.
+// Err returns why the last change of the API or of the default gateways is not in force; nil if it is.
 func (p *Peering) Err() error { return p.err }
 
-// Plan is the peers of c and of the API as they should be now.
+// Plan returns the desired peers, of c and of the API.
 func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 	set := newSet(c, FileConfig(c), api, p.inForce.resources)
-	if c.BGP == nil { // the process keeps the ASN that it runs with
+	if c.BGP == nil { // the running process keeps its ASN
 		set.BGP.ASN = cmp.Or(p.inForce.BGP.ASN, set.BGP.ASN)
 	}
 	if set.BGP.ASN == 0 {
@@ -71,7 +70,7 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 			}
 			var err error
 			if p.routerID, err = p.options.RouterID(c.NodeName, vips...); err != nil {
-				return Set{}, fmt.Errorf("bgp.routerID is not set and cannot be guessed: %w", err)
+				return Set{}, fmt.Errorf("bgp.routerID is not set and cannot be derived: %w", err)
 			}
 		}
 		set.BGP.RouterID = p.routerID
@@ -85,11 +84,11 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 	return set, nil
 }
 
-// slowDown raises BFD intervals to those at which a busy node does not look like a dead one.
+// slowDown raises BFD intervals to [config.CalmInterval], as a busy node without real-time scheduling would seem dead.
 func slowDown(peers []v1alpha1.Peer) {
 	for i, p := range peers {
 		if p.BFD != nil {
-			peers[i].BFD = p.BFD.DeepCopy() // the configuration's stays
+			peers[i].BFD = p.BFD.DeepCopy() // the configuration keeps its own
 			peers[i].BFD.Interval.Duration = max(p.BFD.Interval.Duration, config.CalmInterval)
 		}
 	}
@@ -111,7 +110,7 @@ func (p *Peering) Apply(ctx context.Context, set Set) error {
 		switch {
 		case slices.Equal(peers, p.inForce.Gateways[name]):
 		case slices.Equal(peers, []string{name}):
-			p.log.Warn("there is no default gateway to have a session with", "peer", name)
+			p.log.Warn("no default gateway for a BGP session", "peer", name)
 		default:
 			p.log.Info("default gateways", "peer", name, "now", peers)
 		}
@@ -120,8 +119,8 @@ func (p *Peering) Apply(ctx context.Context, set Set) error {
 	return nil
 }
 
-// Renew puts in force what has changed in the API, or of the default gateways. It reports whether anything has changed and is in force;
-// what is not is in [Peering.Err].
+// Renew puts changes of the API or of the default gateways in force. It reports whether something has changed and is in
+// force; [Peering.Err] has the error otherwise.
 func (p *Peering) Renew(ctx context.Context, c *config.Config, api Resources) (changed bool) {
 	set, err := p.Plan(c, api)
 	if err == nil && reflect.DeepEqual(set, p.inForce) {
@@ -135,7 +134,7 @@ func (p *Peering) Renew(ctx context.Context, c *config.Config, api Resources) (c
 		return true
 	}
 	if p.err == nil || p.err.Error() != err.Error() {
-		p.log.Error("the BGP peers as they should be now are not in force; trying again", "err", err)
+		p.log.Error("cannot put the BGP peers in force; retrying", "err", err)
 	}
 	p.err = err
 	return false

@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// asn reads an ASN of this node for a field of a BGPPeer; 0 if it is not to be read from the Node.
+// asn reads an ASN of this node for a field of a BGPPeer; 0 if from is nil.
 func (r Resources) asn(field string, from *v1alpha1.NodeValue) (v1alpha1.ASN, error) {
 	if from == nil {
 		return 0, nil
@@ -30,8 +30,8 @@ func (r Resources) asn(field string, from *v1alpha1.NodeValue) (v1alpha1.ASN, er
 	return n, nil
 }
 
-// resourcePeer returns r as a peer of a node whose file has the ASN file, 0 for none: with defaults, numbers and password,
-// and without the fields that say where they come from. The rules of peers in the file apply.
+// resourcePeer returns r as a peer of a node whose file has the ASN file, 0 for none: with its defaults, ASNs and password,
+// and without the fields that they were taken from. It must satisfy the rules of peers in the file.
 func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resources) (v1alpha1.Peer, error) {
 	p := *r.Spec.DeepCopy()
 	setDefaults(&p)

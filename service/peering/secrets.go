@@ -14,15 +14,14 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// errUnread is what there is to say of a Secret until it has been read.
+// errUnread is the state of a Secret before it was read.
 var errUnread = errors.New("has not been read yet")
 
-// Watch calls set with a Secret as it is now and after each change, and with nil while there is
-// none, until ctx is done.
+// Watch calls set with the current Secret and after each change, with nil while it does not exist, until ctx is done.
 type Watch func(ctx context.Context, namespace, name string, set func(*corev1.Secret))
 
-// Secrets are the passwords of BGP peers that are in Secrets. Each Secret is watched
-// from the first time that its password is asked for until no peer names it any more.
+// Secrets reads the passwords of BGP peers from Secrets. It watches each Secret from the first request of its password
+// until no peer names it.
 type Secrets struct {
 	namespace string
 	changed   func()
@@ -34,15 +33,15 @@ type Secrets struct {
 	known    map[types.NamespacedName]*secret
 }
 
-// secret is what is known of one: a password, or why there is none.
+// secret is a watched Secret: its password, or why there is none.
 type secret struct {
 	cancel   context.CancelFunc
 	password string
 	err      error
 }
 
-// NewSecrets returns passwords that cannot be read until [Secrets.Run]. Secrets that are named
-// without a namespace are in the given one. After a password has changed, changed is called.
+// NewSecrets returns Secrets whose passwords are unread until [Secrets.Run]. References without a namespace use the
+// given one. It calls changed after each change of a password.
 func NewSecrets(namespace string, changed func()) *Secrets {
 	return &Secrets{namespace: namespace, changed: changed}
 }
@@ -59,13 +58,12 @@ func (s *Secrets) Run(ctx context.Context, watch Watch) {
 	s.watching.Wait()
 }
 
-// nameOf is the Secret that ref means.
+// nameOf returns the name of the Secret that ref refers to.
 func (s *Secrets) nameOf(ref v1alpha1.SecretReference) types.NamespacedName {
 	return types.NamespacedName{Namespace: cmp.Or(string(ref.Namespace), s.namespace), Name: ref.Name}
 }
 
-// Password is the one in a Secret. It does not wait: when a Secret has been read that
-// had not been, that is a change.
+// Password returns the password in a Secret. It does not wait: the first read of a Secret counts as a change.
 func (s *Secrets) Password(ref v1alpha1.SecretReference) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +76,14 @@ func (s *Secrets) Password(ref v1alpha1.SecretReference) (string, error) {
 		return "", err
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	one := &secret{cancel: cancel, err: err}
-	s.known[name] = one
+	known := &secret{cancel: cancel, err: err}
+	s.known[name] = known
 	s.watching.Go(func() {
 		defer cancel()
-		s.watch(ctx, name.Namespace, name.Name, func(is *corev1.Secret) {
-			password, err := passwordIn(name, is)
+		s.watch(ctx, name.Namespace, name.Name, func(now *corev1.Secret) {
+			password, err := passwordIn(name, now)
 			s.mu.Lock()
-			one.password, one.err = password, err
+			known.password, known.err = password, err
 			s.mu.Unlock()
 			s.changed()
 		})
@@ -93,7 +91,7 @@ func (s *Secrets) Password(ref v1alpha1.SecretReference) (string, error) {
 	return "", err
 }
 
-// passwordIn reads the password in a Secret, which is nil if it is not there.
+// passwordIn returns the password in a Secret, which is nil if it does not exist.
 func passwordIn(name types.NamespacedName, s *corev1.Secret) (string, error) {
 	const key = "password"
 	if s == nil {
@@ -110,7 +108,7 @@ func passwordIn(name types.NamespacedName, s *corev1.Secret) (string, error) {
 	return password, nil
 }
 
-// Keep forgets the Secrets that none of the peers name.
+// Keep stops watching the Secrets that no peer names.
 func (s *Secrets) Keep(peers []*v1alpha1.BGPPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,9 +118,9 @@ func (s *Secrets) Keep(peers []*v1alpha1.BGPPeer) {
 			used[s.nameOf(*ref)] = true
 		}
 	}
-	for name, one := range s.known {
+	for name, known := range s.known {
 		if !used[name] {
-			one.cancel()
+			known.cancel()
 			delete(s.known, name)
 		}
 	}

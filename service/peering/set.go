@@ -16,35 +16,34 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Resources is what the API has about the peers of this node.
+// Resources is the API's data about the peers of this node.
 type Resources struct {
 	Peers       []*v1alpha1.BGPPeer // all of them
 	Labels      labels.Set          // of this node
 	Annotations map[string]string   // of this node, as far as they are Herald's
-	// Password reads the one in a Secret; see [Secrets.Password].
+	// Password returns the password in a Secret; see [Secrets.Password].
 	Password func(v1alpha1.SecretReference) (string, error)
 }
 
 // Set is the peers of a node.
 type Set struct {
-	// BGP has all of them. Without an ASN there are none.
+	// BGP has all peers. Without an ASN there are none.
 	BGP bgp.Config
-	// resources are those that are from BGPPeers, by the names of these.
+	// resources are the peers from BGPPeers, by the names of the BGPPeers.
 	resources map[string]v1alpha1.Peer
-	// Names are the names that address pools use for peers, with those in BGP: of a
-	// BGPPeer its own, of a peer in the file [v1alpha1.Peer.Name].
+	// Names maps the names that address pools use to [v1alpha1.Peer.Name]: a pool refers to a BGPPeer by the resource's
+	// name, and to a peer in the file by Peer.Name itself.
 	Names map[string]string
-	// Gateways are the peers that are default gateways, by [v1alpha1.Peer.Gateway]; one that waits for a gateway if there is none.
+	// Gateways maps the names of default gateways to the names of their peers; to itself while there is no gateway.
 	Gateways map[string][]string
-	// LeftOut are the BGPPeers that are for this node and not, or not as they are
-	// now, in force.
+	// LeftOut are the BGPPeers for this node that are not in force, or not in their present form.
 	LeftOut []LeftOut
 }
 
-// Called are the names in BGP of the peers with the given names, among which there may be those of [Set.Gateways], in
-// order; nil, which stands for all, is what it is.
+// Called returns the names in BGP of the peers with the given names, which may include keys of [Set.Gateways], in
+// order. It returns nil, which means all, for nil.
 func (s Set) Called(names []string) []string {
-	out := names[:0:0] // nil if names is
+	out := names[:0:0] // nil if names is nil
 	for _, name := range names {
 		if peers, ok := s.Gateways[name]; ok {
 			out = append(out, peers...)
@@ -56,7 +55,7 @@ func (s Set) Called(names []string) []string {
 	return slices.Compact(out)
 }
 
-// ByName has, by the names that address pools use, the peers in BGP.
+// ByName maps the names that address pools use to the peers in BGP.
 func (s Set) ByName() map[string][]string {
 	out := make(map[string][]string)
 	for name, peer := range s.Names {
@@ -65,7 +64,7 @@ func (s Set) ByName() map[string][]string {
 	return out
 }
 
-// OneFamily has the peers whose sessions carry the routes of one family only.
+// OneFamily maps the peers with sessions for a single family to that family.
 func (s Set) OneFamily() map[string]pool.Family {
 	out := make(map[string]pool.Family)
 	for _, peer := range s.BGP.Peers {
@@ -79,21 +78,20 @@ func (s Set) OneFamily() map[string]pool.Family {
 	return out
 }
 
-// LeftOut is a BGPPeer and why it is not in force, in one sentence.
+// LeftOut is a BGPPeer, and in one sentence why it is not in force.
 type LeftOut struct {
 	Peer   string `json:"peer"`
 	Reason string `json:"reason"`
-	// unread says that its Secret is still to be read, as is usual for a moment.
+	// unread reports that its Secret has not been read yet, which is usual for a moment.
 	unread bool
 }
 
-// newSet joins the peers in the file of c, as they are in file, and those in the API. A BGPPeer that cannot be used as it is now stays as it is in running,
-// where the BGPPeers in force are by name, or is left out if it is not there; no
-// other is disturbed.
+// newSet joins the peers of the file and of the API. An invalid BGPPeer keeps its previous form from running, which
+// maps the names of BGPPeers in force to their peers; without one it is left out. Other peers are not affected.
 func newSet(c *config.Config, file bgp.Config, api Resources, running map[string]v1alpha1.Peer) Set {
 	out := Set{BGP: file, resources: make(map[string]v1alpha1.Peer), Names: make(map[string]string)}
 	out.BGP.Peers = slices.Clone(file.Peers)
-	owner := make(map[string]string) // of a peer, by its name: whose it is
+	owner := make(map[string]string) // the BGPPeer of a peer, by the peer's name; empty for the file
 	for _, p := range file.Peers {
 		out.Names[p.Name()] = p.Name()
 		owner[p.Name()] = ""
@@ -143,7 +141,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 	return out
 }
 
-// oldestFirst sorts resources by age, and by name if they are of one age.
+// oldestFirst sorts resources by age, then by name.
 func oldestFirst(peers []*v1alpha1.BGPPeer) []*v1alpha1.BGPPeer {
 	return slices.SortedFunc(slices.Values(peers), func(a, b *v1alpha1.BGPPeer) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))

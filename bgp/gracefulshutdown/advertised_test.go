@@ -17,17 +17,17 @@ func names(s string) []string {
 	return append([]string{}, strings.Split(s, "")...)
 }
 
-func TestAudience(t *testing.T) {
+func TestAdvertised(t *testing.T) {
 	const half = Notice / 2
 	for _, tt := range []struct {
 		name  string
-		steps string // wanted, one word each half notice; it begins as the first says
+		steps string // wanted peers, one word per half notice; the first is the initial state
 		told  string // peers-leaving after each
 	}{
 		{"nothing changes", "ab ab ab", "ab- ab- ab-"},
-		{"one comes", "a ab", "a- ab-"},
-		{"one goes", "ab a a a", "ab- a-b a-b a-"},
-		{"one takes the other's place", "a b b b", "a- b-a b-a b-"},
+		{"a peer is added", "a ab", "a- ab-"},
+		{"a peer leaves", "ab a a a", "ab- a-b a-b a-"},
+		{"a peer replaces another", "a b b b", "a- b-a b-a b-"},
 		{"all to some", "* a a a", "*- a-bc a-bc a-"},
 		{"some to all", "a * *", "a- *- *-"},
 		{"some to all and back", "a * a a a", "a- *- a-bc a-bc a-"},
@@ -35,16 +35,16 @@ func TestAudience(t *testing.T) {
 		{"all to some undone in the middle", "* a * *", "*- a-bc *- *-"},
 		{"two leave one after the other", "abc bc c c c", "abc- bc-a c-ab c-b c-"},
 		{"leaving for one, wanted by the next", "ab b ac ac ac", "ab- b-a ac-b ac-b ac-"},
-		{"a peer that is no more", "ax a", "ax- a-"},
+		{"a deleted peer", "ax a", "ax- a-"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all := names("abc")
 			now := time.Unix(1000, 0)
-			var a Audience
+			var a Advertised
 			var got []string
 			for i, step := range strings.Fields(tt.steps) {
 				if i == 0 {
-					a = Audience{Peers: names(step)}
+					a = Advertised{Peers: names(step)}
 				}
 				var again time.Time
 				a, again = a.Next(now, names(step), all)
@@ -65,16 +65,16 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// However it changes: who is wanted has the route at once, nobody loses it
-// without notice, nobody is both, and in the end only the wanted have it.
-func TestAudienceProperties(t *testing.T) {
+// After any change, a wanted peer has the route at once, a peer loses it only after Notice, no peer is both
+// wanted and leaving, and in the end only wanted peers have it.
+func TestAdvertisedProperties(t *testing.T) {
 	all := names("abc")
 	peers := rapid.SampledFrom([]string{"*", "a", "b", "c", "ab", "bc", "abc"})
 	has := func(list []string, peer string) bool { return list == nil || slices.Contains(list, peer) }
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
-		a := Audience{Peers: names(peers.Draw(t, "first"))}
-		lost := make(map[string]time.Time) // since when a peer that has the route is not wanted
+		a := Advertised{Peers: names(peers.Draw(t, "first"))}
+		lost := make(map[string]time.Time) // when a peer with the route stopped being wanted
 		var want []string
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			before := a
