@@ -1,7 +1,5 @@
-// Package daemon is one running speaker process: it puts the packages
-// together, loads and reloads the configuration, and answers signals, systemd
-// and the admin socket. It decides nothing about VIPs; that is package
-// speaker's.
+// Package daemon runs one speaker process. It connects the packages, loads and reloads the configuration, and serves
+// signals, systemd and the admin socket. Package speaker decides about VIPs.
 package daemon
 
 import (
@@ -47,18 +45,16 @@ import (
 )
 
 const (
-	// closeTimeout bounds the polite end of BGP sessions.
+	// closeTimeout bounds the orderly end of BGP sessions.
 	closeTimeout = 2 * time.Second
-	// drainSlack is what a drain may take beyond the longest linger before the
-	// end of the process no longer waits for it.
+	// drainSlack is how long the end of the process waits for a drain beyond the longest linger.
 	drainSlack = 10 * time.Second
-	// spareProcessors is how many goroutines more than there are CPUs may be
-	// busy before one that is woken has to wait, in real time.
+	// spareProcessors is how many goroutines more than CPUs may be busy in real time before a woken one has to wait.
 	spareProcessors = 4
-	// proxyLinger is how long connections through this process may go on when it ends. Those
-	// through the kernel do not need it.
+	// proxyLinger is how long connections through this process may continue at its end. Connections through the kernel
+	// do not need it.
 	proxyLinger = 2 * time.Second
-	// rememberedEvents is how many events the status tells of.
+	// rememberedEvents is the number of events in the status.
 	rememberedEvents = 200
 )
 
@@ -80,7 +76,7 @@ type Daemon struct {
 	advertiser *advertise.Advertiser
 	arrivals   *arrivals.Counter
 	balancers  *balance.Node
-	kernel     *nft.DataPlane // the plane of balancers in the kernel
+	kernel     *nft.DataPlane // the data plane of balancers in the kernel
 	services   *services      // nil without a services section
 
 	draining sync.Mutex // one Drain or Undrain begins at a time
@@ -97,20 +93,18 @@ type Daemon struct {
 	peering *peering.Peering
 }
 
-// ConfigError says that a speaker did not start because its configuration
-// cannot be read or is not valid.
+// ConfigError is returned when a speaker does not start because its configuration cannot be read or is not valid.
 type ConfigError struct{ Err error }
 
 // Error implements error.
 func (e *ConfigError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the reason to [errors.As].
+// Unwrap returns the reason.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Run runs the speaker configured by file until ctx is done or the process is
-// told to stop by SIGTERM or SIGINT; either drains it first, and a second
-// signal ends the drain at once. SIGHUP, or a change of the file, reloads it;
-// opts are what it is loaded with. The error is a [ConfigError] if file is no good to begin with.
+// Run runs the speaker configured by file until ctx is done or the process receives SIGTERM or SIGINT. Either drains it
+// first; a second signal ends the drain at once. SIGHUP or a change of the file reloads it, with opts. The error is a
+// [ConfigError] if the first load fails.
 func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...config.Option) error {
 	events := eventlog.New(rememberedEvents)
 	log = slog.New(events.Handler(log.Handler()))
@@ -123,8 +117,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if err != nil {
 		return &ConfigError{err}
 	}
-	// Signals are taken from here on: before there is anything to withdraw,
-	// ending at once is right.
+	// Before this point there is nothing to withdraw, and a signal ends the process at once.
 	in := signals{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1)}
 	signal.Notify(in.stop, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(in.stop)
@@ -134,7 +127,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	d.prioritise(c.Realtime)
 	frugal()
 
-	// The lock comes first: it tells whether another herald runs here, whose addresses are not left-overs.
+	// The lock comes first: without it, addresses that look left over may belong to another running herald.
 	unlock, err := lock(log)
 	if err != nil {
 		return err
@@ -178,11 +171,11 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	defer d.monitor.Close()
 	if reason := d.drained.resume(); reason != "" {
 		log.Warn("drained until undrain, as before the start", "reason", reason)
-		if err := d.Drain(ctx, reason, false, 0); err != nil { // of nothing yet, and the file is there
+		if err := d.Drain(ctx, reason, false, 0); err != nil { // withdraws nothing yet
 			return err
 		}
 	}
-	defer d.balancers.End() // last, as what it leaves serves until a successor is there
+	defer d.balancers.End() // last: its rules serve until a successor runs
 	if err := d.apply(ctx, c); err != nil {
 		d.closeBGP("failed to start")
 		d.flat.Close(true)
@@ -191,7 +184,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	return d.serve(ctx, c, servers, in)
 }
 
-// newSpeaker makes the speaker and its parts: flat, monitor, advertiser and balancers.
+// newSpeaker makes the speaker and the parts that depend on each other: flat, monitor, advertiser and balancers.
 func (d *Daemon) newSpeaker(c *config.Config) error {
 	guard, unfenced, err := newFence(d.log, c)
 	if err != nil {
@@ -212,7 +205,7 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 	return nil
 }
 
-// observe acts on a verdict before it returns: this node's own VIPs come first.
+// observe acts on a verdict before it returns, on this node's own VIPs first.
 func (d *Daemon) observe(v health.Verdict) {
 	d.speaker.Observe(v)
 	d.advertiser.Publish()
@@ -224,7 +217,7 @@ func (d *Daemon) takeMemberStates(states []election.MemberState) {
 	d.speaker.MembersChanged()
 }
 
-// prioritise puts the process before others, as far as the host permits.
+// prioritise gives the process precedence over others, as far as the host permits.
 func (d *Daemon) prioritise(realtime bool) {
 	if err := priority.Protect(); err != nil {
 		d.log.Info("the kernel may end herald when the node runs out of memory", "err", err)
@@ -232,8 +225,8 @@ func (d *Daemon) prioritise(realtime bool) {
 	if !realtime {
 		return
 	}
-	// A goroutine that the kernel lets run at once still waits for a processor
-	// of Go's, of which some are always to be free.
+	// A goroutine that the kernel schedules at once still waits for a processor of the Go runtime. Keep some of them
+	// free.
 	runtime.GOMAXPROCS(runtime.NumCPU() + spareProcessors)
 	d.realtime = admin.RealtimeOn
 	if err := priority.Realtime(); err != nil {
@@ -242,9 +235,8 @@ func (d *Daemon) prioritise(realtime bool) {
 	}
 }
 
-// frugal trades processor time, of which next to none is used, for memory: the
-// heap may grow by half of what lives, not by all of it, before it is collected.
-// GOGC, if it is set, decides instead.
+// frugal trades processor time, of which Herald uses next to none, for memory: the garbage collector runs when the heap
+// has grown by half, not by all, of the live objects. GOGC, if set, takes precedence.
 func frugal() {
 	const percent = 50
 	if os.Getenv("GOGC") == "" {
@@ -252,8 +244,8 @@ func frugal() {
 	}
 }
 
-// signals come in two channels, so that a storm of SIGHUPs does not swallow a SIGTERM, nor a
-// SIGHUP pass for the second signal that cuts a drain short.
+// signals has two channels, so that a storm of SIGHUPs does not swallow a SIGTERM, and a SIGHUP does not pass for the
+// second signal that cuts a drain short.
 type signals struct{ stop, reload chan os.Signal }
 
 // server is the admin socket or the metrics listener.
@@ -262,10 +254,9 @@ type server interface {
 	Close() error
 }
 
-// serve runs everything that runs beside the checks, until it is told to stop.
+// serve runs the background work until the process has to stop.
 func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, in signals) error {
-	// Background work outlives the drain, which needs it, even when a part of
-	// it has failed.
+	// Background work outlives the drain, which needs it, even if a part of it has failed.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, failed := errgroup.WithContext(background)
@@ -300,7 +291,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	return group.Wait()
 }
 
-// await returns when the process is told to stop, or background work has failed.
+// await returns when a signal, ctx or a failure of background work ends the process.
 func (d *Daemon) await(ctx, failed context.Context, in signals) {
 	for {
 		select {
@@ -318,8 +309,7 @@ func (d *Daemon) await(ctx, failed context.Context, in signals) {
 	}
 }
 
-// stop drains, so that the end of the process drops nothing, unless a signal
-// says that it has to be quick.
+// stop drains, so that the end of the process drops no connection, unless a second signal cuts that short.
 func (d *Daemon) stop(ctx context.Context, signals <-chan os.Signal) {
 	d.mu.Lock()
 	node, linger := d.config.NodeName, time.Duration(0)

@@ -13,9 +13,9 @@ import (
 	"github.com/herald-vip/herald/internal/disk"
 )
 
-// drained is why and since when the node is drained. The zero value is not. A file remembers a drain that
-// is to outlast the process, and one that cannot be read counts as a drain: who drained the node may be
-// at work on it.
+// drained is the reason and the start of a drain. The zero value means that the node is not drained. A file records a
+// drain that outlasts the process. A file that cannot be read counts as a drain, because the node may be under
+// maintenance.
 type drained struct {
 	told drainRecord
 	kept bool // in the file
@@ -27,13 +27,13 @@ type drainRecord struct {
 	Since  time.Time `json:"since"`
 }
 
-// stateDir is where Herald keeps what outlasts a reboot: the folder that systemd gives for it, or would.
+// stateDir returns the folder of state that outlasts a reboot: as given by systemd, or its default.
 func stateDir() string { return cmp.Or(os.Getenv("STATE_DIRECTORY"), "/var/lib/herald") }
 
-// drainFile is where a drain is remembered.
+// drainFile returns the path of the file.
 func drainFile() string { return filepath.Join(stateDir(), "drained") }
 
-// begin notes a drain, unless there is one, and remembers it if it is to last until undrain.
+// begin records a drain, unless there is one, and writes the file if it lasts until undrain.
 func (d *drained) begin(reason string, untilUndrain bool) error {
 	next := d.told
 	if next.Reason == "" {
@@ -53,7 +53,7 @@ func (d *drained) begin(reason string, untilUndrain bool) error {
 	return nil
 }
 
-// end forgets a drain.
+// end removes the record.
 func (d *drained) end() error {
 	d.told = drainRecord{}
 	if !d.kept {
@@ -66,7 +66,7 @@ func (d *drained) end() error {
 	return nil
 }
 
-// resume takes up what an earlier process remembered, and returns the reason of the drain; empty if there is none.
+// resume reads the record of an earlier process. It returns the reason of the drain, empty if there is none.
 func (d *drained) resume() string {
 	file := drainFile()
 	b, err := os.ReadFile(file)
@@ -86,7 +86,7 @@ func (d *drained) resume() string {
 	return d.told.Reason
 }
 
-// status tells since when the node is drained, and whether until undrain.
+// status returns the start of the drain, and whether it lasts until undrain.
 func (d *drained) status() (since time.Time, untilUndrain bool) {
 	return d.told.Since, d.kept
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// newFence makes the fence that c asks for, or says why there is none.
+// newFence creates the fence that c asks for, or returns why there is none.
 func newFence(log *slog.Logger, c *config.Config) (f *fence.Fence, unfenced string, err error) {
 	if c.Election == nil || c.ARP.Fence == config.FenceOff {
 		unfenced = "no VIP needs one"
@@ -41,7 +41,7 @@ func newFence(log *slog.Logger, c *config.Config) (f *fence.Fence, unfenced stri
 	return nil, err.Error(), nil
 }
 
-// flatConfig is what c says of VIPs on a flat layer 2.
+// flatConfig returns the settings in c of VIPs on a flat layer 2.
 func flatConfig(c *config.Config, vips []speaker.VIP) flat.Config {
 	out := flat.Config{VIPs: vips, Yield: make(map[string]bool)}
 	for _, v := range c.VIPs {
@@ -76,8 +76,8 @@ func (d *Daemon) elect(c *config.Config) error {
 	return nil
 }
 
-// memory is the file, beside the socket, in which a node without a vote remembers who the
-// others are.
+// memory returns the path of the file, beside the socket, in which a node without a vote stores the addresses of the
+// members.
 func memory(c *config.Config) string {
 	return strings.TrimSuffix(c.Admin.Socket, ".sock") + ".members"
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// electionStatus is the election for the admin socket, with the leases of the addresses on a
-// flat layer 2 that are of the VIPs of c; nil if there is none.
+// electionStatus returns the status of the election, with the leases of VIPs of c but not of Services; nil without an
+// election.
 func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *admin.Election {
 	st := d.flat.Election().Status()
 	if !st.Running {
@@ -47,13 +47,13 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	return out
 }
 
-// isAddress reports whether a lease is that of a Service's address.
+// isAddress reports whether name is that of a lease for a Service's address.
 func isAddress(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil
 }
 
-// holders are the nodes that hold leases, as far as this one knows.
+// holders returns the holder of each lease that this node knows, by the lease's name.
 func holders(leases []lease.LeaseStatus) map[string]string {
 	out := make(map[string]string)
 	for _, l := range leases {
@@ -62,8 +62,8 @@ func holders(leases []lease.LeaseStatus) map[string]string {
 	return out
 }
 
-// adminLeases has one for each VIP on a flat layer 2, also if nobody has stood for it yet.
-// One that nobody holds, and this node does not stand for, says why it does not.
+// adminLeases returns a row for each VIP on a flat layer 2, even before any member campaigns for it. If there is no
+// holder and this node does not campaign, the row says why.
 func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status, of func(string) lease.LeaseStatus) []admin.Lease {
 	reasons := make(map[string]string) // of this node, by VIP
 	for _, a := range addresses {

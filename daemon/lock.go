@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is the name, in the network namespace, of the socket that is the node's lock. The kernel
-// frees it when the process ends, and no file can be removed to lift it.
+// lockName is the abstract Unix socket, in the network namespace, that locks the node. The kernel frees it when the
+// process ends, and there is no file to remove.
 const lockName = "@herald"
 
-// lock makes this the only Herald of its network namespace, where two would take each other's addresses
-// off, until unlock is called. Any user can take the name: only root's, or that of this user, is a lock.
+// lock makes this the only Herald of its network namespace until unlock is called: two would remove each other's
+// addresses. Any user can take the name, but only root or this user counts as a holder of the lock.
 func lock(log *slog.Logger) (unlock func(), err error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: lockName, Net: "unix"})
 	if err == nil {
 		var answering sync.WaitGroup
-		answering.Go(func() { // those that ask whose the lock is must not fill its queue
+		answering.Go(func() { // clients that ask for the owner must not fill the queue
 			for {
 				conn, err := l.Accept()
 				if err != nil {
@@ -38,9 +38,9 @@ func lock(log *slog.Logger) (unlock func(), err error) {
 	owner, err := lockOwner()
 	switch {
 	case err != nil:
-		log.Warn("somebody keeps the name of the node's lock: herald runs without it", "name", lockName, "err", err)
+		log.Warn("another process uses the name of the node's lock: herald runs without it", "name", lockName, "err", err)
 	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
-		log.Warn("another user keeps the name of the node's lock: herald runs without it", "name", lockName, "process", owner.Pid, "user", owner.Uid)
+		log.Warn("another user uses the name of the node's lock: herald runs without it", "name", lockName, "process", owner.Pid, "user", owner.Uid)
 	default:
 		where := fmt.Sprintf("process %d", owner.Pid)
 		if owner.Pid == 0 {
@@ -51,7 +51,7 @@ func lock(log *slog.Logger) (unlock func(), err error) {
 	return func() {}, nil
 }
 
-// lockOwner is who listens on the lock. The process is 0 if this one cannot see it.
+// lockOwner returns the process that listens on the lock. Its PID is 0 if it is in another PID namespace.
 func lockOwner() (*unix.Ucred, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: lockName, Net: "unix"})
 	if err != nil {

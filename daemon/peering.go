@@ -15,10 +15,10 @@ import (
 	"github.com/herald-vip/herald/service/announce"
 )
 
-// reconcileInterval is the time between two attempts at what Services wait for.
+// reconcileInterval is the time between two attempts at pending changes for Services.
 const reconcileInterval = time.Second
 
-// renewPeers puts in force what has changed of the peers in the API, and of those that are default gateways.
+// renewPeers applies changes of the BGPPeers in the API and of the default gateways.
 func (d *Daemon) renewPeers(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -31,7 +31,7 @@ func (d *Daemon) renewPeers(ctx context.Context) {
 	d.applyVIPs()
 }
 
-// renewGateways puts in force what may have changed of the peers that are default gateways, if there are any.
+// renewGateways applies changes of the default gateways, if any peer is one.
 func (d *Daemon) renewGateways(ctx context.Context) {
 	d.mu.Lock()
 	follows := len(d.peering.InForce().Gateways) > 0
@@ -42,7 +42,7 @@ func (d *Daemon) renewGateways(ctx context.Context) {
 	}
 }
 
-// routerLinks are the links by which routers bring packets: those of the peers and of default gateways.
+// routerLinks returns the links through which routers deliver packets: links of peers and of default gateways.
 func routerLinks(peers []v1alpha1.Peer) []string {
 	var out []string
 	var routers []netip.Addr
@@ -54,11 +54,11 @@ func routerLinks(peers []v1alpha1.Peer) []string {
 		}
 	}
 	for _, ipv6 := range []bool{false, true} {
-		gateways, _ := link.Gateways(ipv6) // peers, too, say where routers are
+		gateways, _ := link.Gateways(ipv6) // the peers alone also tell where routers are
 		routers = append(routers, gateways...)
 	}
 	for _, r := range routers {
-		if name, err := link.To(r); err == nil && name != "lo" { // else it is not reached now, and is looked at again
+		if name, err := link.To(r); err == nil && name != "lo" { // an unreachable router is tried again at the next change
 			out = append(out, name)
 		}
 	}
@@ -66,9 +66,8 @@ func routerLinks(peers []v1alpha1.Peer) []string {
 	return slices.Compact(out)
 }
 
-// announceBy has Services announced as c has it: with its attributes, to the peers
-// there are, and never at an address of its VIPs, or of one that the speaker has yet
-// to be done with.
+// announceBy configures the announcer of Services from c: with its attributes, to the present peers, and never for the
+// address of a VIP, or one that the speaker has yet to withdraw.
 func (d *Daemon) announceBy(c *config.Config) error {
 	if d.services == nil {
 		return nil
@@ -89,8 +88,8 @@ func (d *Daemon) announceBy(c *config.Config) error {
 		return nil
 	}
 	d.services.announcer.Apply(next)
-	// The announcer leaves the route to what has become a VIP to the speaker, which on a
-	// flat layer 2 knows of none.
+	// The announcer leaves the route of an address that has become a VIP to the speaker, which does not know routes on a
+	// flat layer 2.
 	if err := d.bgp.Withdraw(flatPrefixes(c)...); err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	return nil
 }
 
-// flatPrefixes are those of the VIPs on a flat layer 2, to which there is to be no route.
+// flatPrefixes returns the prefixes of the VIPs on a flat layer 2, for which there must be no route.
 func flatPrefixes(c *config.Config) []netip.Prefix {
 	var out []netip.Prefix
 	for _, v := range c.VIPs {
@@ -111,8 +110,7 @@ func flatPrefixes(c *config.Config) []netip.Prefix {
 	return out
 }
 
-// reserved are the addresses of the VIPs of c, and of those that were VIPs until a
-// moment ago and that the speaker has yet to be done with.
+// reserved returns the addresses of the VIPs of c, and of recent VIPs that the speaker has yet to withdraw.
 func (d *Daemon) reserved(c *config.Config) []netip.Addr {
 	out := vipAddresses(c)
 	if before := d.services.applied.Reserved; slices.ContainsFunc(before, func(a netip.Addr) bool { return !slices.Contains(out, a) }) {
@@ -125,7 +123,7 @@ func (d *Daemon) reserved(c *config.Config) []netip.Addr {
 	return out
 }
 
-// runServices does what Services need in the background, until ctx is done.
+// runServices does the background work for Services until ctx is done.
 func (d *Daemon) runServices(ctx context.Context) {
 	if d.services == nil {
 		return
@@ -147,7 +145,7 @@ func (d *Daemon) runServices(ctx context.Context) {
 	}
 }
 
-// reconcileServices gives addresses free that the speaker is done with, and tries again what failed.
+// reconcileServices releases addresses that the speaker has withdrawn, and retries failed changes.
 func (d *Daemon) reconcileServices(ctx context.Context) {
 	d.mu.Lock()
 	failed := d.peering.Err() != nil

@@ -12,9 +12,8 @@ import (
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
-// reload puts the file as it is now in force, or keeps the configuration that
-// is and says why everywhere. It is not done if the file takes something away, which
-// one that is half-written would, and has not rested.
+// reload applies the present file, or keeps the configuration in force and reports why. It defers a change that removes
+// something, as a half-written file does, until the file has rested.
 func (d *Daemon) reload(ctx context.Context, why string, rested bool) (done bool) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
@@ -43,16 +42,15 @@ func (d *Daemon) reload(ctx context.Context, why string, rested bool) (done bool
 	return true
 }
 
-// refuse tells by the status why the file as it is now is not in force.
+// refuse records in the status why the present file is not in force.
 func (d *Daemon) refuse(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.state.Error = why
 }
 
-// apply makes c the configuration in force. What can be refused comes first,
-// so that an error leaves everything as it was: a validated configuration is
-// refused only for what cannot change while running.
+// apply puts c in force. Steps that can fail come first, so that an error leaves everything unchanged. A validated
+// configuration fails only for settings that cannot change at run time.
 func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +67,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := d.elect(c); err != nil { // first, as it may well refuse what a file asks for
+	if err := d.elect(c); err != nil { // first, because it is the most likely to refuse a file
 		return err
 	}
 	if err := d.monitor.Apply(c.Checks); err != nil {
@@ -98,7 +96,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// applyVIPs tells the speaker of the VIPs where they are now.
+// applyVIPs passes the VIPs, on their present links, to the speaker.
 func (d *Daemon) applyVIPs() {
 	vips, verdicts := d.flat.VIPs()
 	set := d.peering.InForce()
@@ -113,7 +111,7 @@ func (d *Daemon) applyVIPs() {
 	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), verdicts...))
 }
 
-// replace applies the VIPs anew when one of them belongs to another link.
+// replace applies the VIPs again after one of them has moved to another link.
 func (d *Daemon) replace() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +126,7 @@ func vipAddresses(c *config.Config) []netip.Addr {
 	return out
 }
 
-// untaken refuses a new VIP on a flat layer 2 whose address a node may hold as one of a
-// Service, by another lease.
+// untaken refuses a new VIP on a flat layer 2 if a node may hold its address for a Service, under another lease.
 func untaken(old, new *config.Config, held []flat.Address) error {
 	had := vipAddresses(old)
 	for _, v := range new.VIPs {

@@ -25,14 +25,11 @@ import (
 	"github.com/herald-vip/herald/status/page"
 )
 
-// reconnect is how soon a connection that cannot even be prepared, as a
-// file is missing, is tried again.
+// reconnect is the pause before a connection is prepared again, such as after a missing file.
 const reconnect = 2 * time.Second
 
-// services is what a speaker does for the VIPs of Kubernetes Services: it passes on
-// what the API tells. Nothing else in the process waits for it, and nothing that
-// goes wrong with it ends: it is tried again, and in the status meanwhile. A nil one
-// does nothing, and is that of a file without a services section.
+// services connects the Kubernetes API with the announcer. Nothing else in the process waits for it, and it retries
+// every failure, which the status shows meanwhile. A nil *services, of a file without a services section, does nothing.
 type services struct {
 	log       *slog.Logger
 	config    config.Services
@@ -41,7 +38,7 @@ type services struct {
 	announcer *announce.Announcer
 	secrets   *peering.Secrets
 	reports   page.Reports
-	changed   chan struct{}   // receives when peers may return something else
+	changed   chan struct{}   // receives when the result of peers may have changed
 	applied   announce.Config // guarded by the daemon's mutex
 
 	trouble    atomic.Pointer[string]     // why there is no connection yet; nil once there is one
@@ -57,7 +54,7 @@ type kubernetes struct {
 	assigner  *assign.Assigner // nil if this node never gives addresses
 }
 
-// newServices prepares what the services section of c asks for.
+// newServices prepares the services section of c; nil if there is none.
 func newServices(log *slog.Logger, c *config.Config, routes announce.Routes, flatChanged func()) *services {
 	if c.Services == nil {
 		return nil
@@ -73,12 +70,13 @@ func newServices(log *slog.Logger, c *config.Config, routes announce.Routes, fla
 	return s
 }
 
-// scope is which Services are Herald's.
+// scope returns which Services are Herald's.
 func scope(c *config.Services) service.Scope {
 	return service.Scope{Class: c.LoadBalancerClass, Default: c.DefaultClass, Compatibility: c.Compatibility}
 }
 
-// run does the background work until ctx is done, and tells the API of the node, of which fingerprint and reported are.
+// run does the background work until ctx is done. It reports the state of the node, reported, to the API whenever
+// fingerprint changes.
 func (s *services) run(ctx context.Context, fingerprint func() any, reported func() v1alpha1.NodeState) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -125,7 +123,7 @@ func (s *services) run(ctx context.Context, fingerprint func() any, reported fun
 	}
 }
 
-// connect prepares a connection, for as long as it takes; nil if ctx ends before.
+// connect prepares a connection, however long that takes; it returns nil if ctx ends first.
 func (s *services) connect(ctx context.Context) *kube.Cluster {
 	for {
 		cluster, err := kube.Connect(s.config.Kubeconfig, "herald/"+s.node)
@@ -142,7 +140,7 @@ func (s *services) connect(ctx context.Context) *kube.Cluster {
 	}
 }
 
-// listen has the announcer told of what changes.
+// listen passes changes in the API to the announcer.
 func (s *services) listen(i *kube.Informers) {
 	a := s.announcer
 	i.Services.Handle(kube.Handlers[*corev1.Service]{
@@ -167,22 +165,22 @@ func (s *services) listen(i *kube.Informers) {
 	})
 }
 
-// nodeChanged: which peers are for this node depends on its labels, and its ASN may be among them.
+// nodeChanged handles a change of this Node: its labels select the peers, and may contain its ASN.
 func (s *services) nodeChanged(n *corev1.Node) {
 	if n.Name == s.node {
 		s.peersChanged()
 	}
 }
 
-// peersChanged tells of a change of the peers in the API, once all are known.
+// peersChanged signals a change of the peers in the API, once all are known.
 func (s *services) peersChanged() {
 	if s.listed.Load() {
 		wake.Up(s.changed)
 	}
 }
 
-// awaitPeers waits until all is known that decides which peers this node has. A node
-// that has not all of its labels yet would do without some of them for a moment.
+// awaitPeers waits until this Node and all peers are known. Before its labels are complete, the node would miss some
+// peers for a moment.
 func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
 	for _, synced := range []<-chan struct{}{i.Nodes.Synced(), i.Peers.Synced()} {
 		select {
@@ -195,7 +193,7 @@ func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
 	wake.Up(s.changed)
 }
 
-// peers is what the API says of the peers of this node; nothing until all is known.
+// peers returns the peers of this node from the API; none before all are known.
 func (s *services) peers() peering.Resources {
 	if s == nil {
 		return peering.Resources{}
@@ -220,7 +218,7 @@ func (s *services) flat() []flat.Address {
 	return s.announcer.Flat()
 }
 
-// drain withdraws all that is announced for Services, with notice.
+// drain withdraws all announcements for Services, with graceful shutdown.
 func (s *services) drain(reason string) (wait func(context.Context) error) {
 	if s == nil {
 		return func(context.Context) error { return nil }
@@ -235,7 +233,7 @@ func (s *services) undrain() {
 	}
 }
 
-// stop withdraws at once, and for good.
+// stop withdraws everything at once and permanently.
 func (s *services) stop() error {
 	if s == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// status is how Services stand, in short; nil if there are to be none.
+// status returns totals about Services; nil without a services section.
 func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []speaker.Status, conflicts map[netip.Addr]arp.Finding) *admin.Services {
 	if s == nil {
 		return nil
@@ -48,8 +48,7 @@ func (s *services) status(leftOut []peering.LeftOut, unpeered error, flat []spea
 	return out
 }
 
-// pools are those of the API, and that of addresses which are in none, with what this
-// node announces of each.
+// pools returns the pools in the API, and one for addresses in no pool, with the counts of this node's announcer.
 func pools(here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []admin.Pool {
 	rows := make(map[string]*admin.Pool)
 	row := func(name string) *admin.Pool {
@@ -72,7 +71,7 @@ func pools(here []announce.PoolStatus, inAPI iter.Seq[*v1alpha1.AddressPool]) []
 	return out
 }
 
-// usage is nil for one that does not say how much there is.
+// usage converts u; it returns nil if u gives no capacity.
 func usage(u *v1alpha1.Usage) *admin.Usage {
 	if u == nil {
 		return nil
@@ -84,8 +83,8 @@ func usage(u *v1alpha1.Usage) *admin.Usage {
 	return &admin.Usage{Capacity: capacity, Used: u.Used}
 }
 
-// list is every Service that is Herald's, with what the speaker says of those
-// addresses that this node stands for on a flat layer 2, who holds each, and what peers were sent.
+// list returns every Service that is Herald's: its announcement, the speaker's status of its addresses on a flat layer 2
+// and their holders, and the peers that were sent its routes.
 func (s *services) list(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) []admin.Service {
 	out := []admin.Service{}
 	if s == nil {
@@ -111,7 +110,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	return out
 }
 
-// addresses are those of Services for the node's report, by the same.
+// addresses iterates over the addresses of Services for the node's report.
 func (s *services) addresses(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) iter.Seq[report.Address] {
 	stands := byAddress(flat)
 	return func(yield func(report.Address) bool) {
@@ -142,10 +141,10 @@ func byAddress(flat []speaker.Status) map[netip.Addr]speaker.Status {
 	return out
 }
 
-// holds is whether this node answers for an address on a flat layer 2.
+// holds reports whether this node answers for an address on a flat layer 2.
 func holds(a speaker.Status) bool { return a.Stage == speaker.Announced && a.Error == "" }
 
-// text is what err says; nothing if there is none.
+// text returns the message of err, empty if it is nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -23,8 +23,8 @@ import (
 
 var _ admin.Daemon = (*Daemon)(nil)
 
-// Drain implements [admin.Daemon]. Others hear of it first, so that balancers send new
-// connections elsewhere. Services and VIPs do not wait for each other.
+// Drain implements [admin.Daemon]. It advertises the drain first, so that balancers send new connections elsewhere.
+// Services and VIPs drain concurrently.
 func (d *Daemon) Drain(ctx context.Context, reason string, untilUndrain bool, deadline time.Duration) error {
 	d.draining.Lock()
 	if err := d.drained.begin(reason, untilUndrain); err != nil {
@@ -59,7 +59,7 @@ func (d *Daemon) Services() []admin.Service {
 	return d.services.list(services, holders(d.flat.Election().Status().Lease.Leases), d.bgp.Sessions())
 }
 
-// vipNames are the names of the VIPs in the file.
+// vipNames returns the names of the VIPs in the file.
 func vipNames(c *config.Config) map[string]bool {
 	out := make(map[string]bool, len(c.VIPs))
 	for _, v := range c.VIPs {
@@ -68,7 +68,7 @@ func vipNames(c *config.Config) map[string]bool {
 	return out
 }
 
-// vipChecks are the checks that the named VIP of the file has there.
+// vipChecks returns the checks of a VIP of the file.
 func vipChecks(c *config.Config, name string) []string {
 	for _, v := range c.VIPs {
 		if v.Name == name {
@@ -78,7 +78,7 @@ func vipChecks(c *config.Config, name string) []string {
 	return nil
 }
 
-// divide tells the addresses of VIPs that are, or were, in the file from those of Services.
+// divide separates the addresses of VIPs that are, or were, in the file from those of Services.
 func divide(all []speaker.Status) (own, services []speaker.Status) {
 	for _, a := range all {
 		if a.Service {

@@ -12,9 +12,8 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// notifySystemd tells systemd that the speaker is ready, and then, if the unit
-// has a watchdog, that it is alive: each time it has taken every lock there is.
-// Outside systemd it does nothing.
+// notifySystemd reports to systemd that the speaker is ready and then, if the unit has a watchdog, that it is alive,
+// after each time that it could take every lock. Outside systemd it does nothing.
 func (d *Daemon) notifySystemd(ctx context.Context) error {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -37,7 +36,7 @@ func (d *Daemon) notifySystemd(ctx context.Context) error {
 	}
 }
 
-// statusLine is what systemctl status shows.
+// statusLine returns the line that systemctl status shows.
 func statusLine(s admin.Status) string {
 	announced := 0
 	for _, v := range s.VIPs {

@@ -6,8 +6,8 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Run prints the commands with which the shell asks herald, by the environment variable
-// COMP_LINE, how a line goes on, and offers files where herald knows nothing.
+// Run prints the shell commands for completion. The shell then runs herald with COMP_LINE set for candidates, and
+// completes file names where there are none.
 func (c completionCommand) Run() error {
 	const bash = "complete -o default -o bashdefault -C herald herald\n"
 	fmt.Print(map[string]string{

@@ -16,10 +16,10 @@ import (
 	"github.com/herald-vip/herald/status/cluster"
 )
 
-// pluginName is what this program is called as a plugin of kubectl.
+// pluginName is the program's name as a plugin of kubectl.
 const pluginName = "kubectl-herald"
 
-// pluginCommands are those of `kubectl herald`: they need a kubeconfig and no more.
+// pluginCommands are the commands of `kubectl herald`, which need only a kubeconfig.
 type pluginCommands struct {
 	Status  pluginStatus   `cmd:"" help:"Show how the nodes stand, and who announces the VIPs of their files."`
 	Peers   pluginPeers    `cmd:"" help:"Show the BGP sessions of all nodes."`
@@ -32,7 +32,7 @@ type pluginCommands struct {
 	clusterAccess
 }
 
-// clusterAccess is how the cluster is reached.
+// clusterAccess selects the cluster.
 type clusterAccess struct {
 	Kubeconfig string `type:"path" placeholder:"FILE" help:"How to reach the cluster. Default: as kubectl does, by KUBECONFIG or ~/.kube/config."`
 	System     string `default:"herald-system" placeholder:"NAMESPACE" help:"Where Herald's DaemonSet is (${default})."`
@@ -52,7 +52,7 @@ func (a *clusterAccess) connect() (*kube.Cluster, error) {
 	return connectAsUser(a.Kubeconfig, "kubectl")
 }
 
-// view shows the cluster as it is now, or without the name of a Lease its nodes alone.
+// view returns a snapshot of the cluster, or of its nodes alone if lease is empty.
 func (a *clusterAccess) view(ctx context.Context, lease string, write func(cluster.View, io.Writer) error) error {
 	c, err := a.connect()
 	if err != nil {
@@ -102,7 +102,7 @@ type pluginDrain struct {
 	Node string `arg:"" help:"The node."`
 }
 
-// Run excludes the node from load balancers, for all that heed it.
+// Run excludes the node from load balancers that respect the label.
 func (p pluginDrain) Run(ctx context.Context, a *clusterAccess) error {
 	return a.label(ctx, (*kube.Cluster).ExcludeNode, p.Node,
 		"is excluded from load balancers: it announces no Services soon, unless its file says ignoreExcludeLabel")
@@ -116,7 +116,7 @@ func (p pluginUndrain) Run(ctx context.Context, a *clusterAccess) error {
 	return a.label(ctx, (*kube.Cluster).IncludeNode, p.Node, "may announce Services again")
 }
 
-// label changes a node's label, and says what that comes to.
+// label changes a node's label and prints the effect.
 func (a *clusterAccess) label(ctx context.Context, change func(*kube.Cluster, context.Context, string) error, node, says string) error {
 	c, err := a.connect()
 	if err == nil {

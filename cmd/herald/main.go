@@ -92,7 +92,7 @@ func report(err error) int {
 		fmt.Fprintf(os.Stderr, "herald: %v: see %s --help\n", err, command)
 		return exitUsage
 	case errors.As(err, &mistakes):
-		// One line each, which begins with file:line:column for editors to follow.
+		// Each mistake is a line that begins with file:line:column, for editors to follow.
 		fmt.Fprintln(os.Stderr, mistakes)
 		return exitUsage
 	case errors.As(err, &unusable):
@@ -110,7 +110,7 @@ type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command."`
 }
 
-// Run is `herald COMMAND --help`.
+// Run implements `herald COMMAND --help`.
 func (c helpCommand) Run(parser *kong.Kong) error {
 	_, err := parser.Parse(append(c.Command, "--help"))
 	return err
@@ -123,7 +123,7 @@ func (versionCommand) Run() error {
 	return nil
 }
 
-// buildVersion is the stamped version, or for a plain `go install` the module's.
+// buildVersion returns the stamped version, or the module's after a plain `go install`.
 func buildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && version == unstamped && info.Main.Version != "" {
 		return info.Main.Version

@@ -20,8 +20,8 @@ type manifestCommand struct {
 	Binary  string         `placeholder:"FILE" help:"Where herald is on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
-// Run prints a manifest. It reads the configuration, with its drop-ins, and nothing that this names,
-// so that it can be run anywhere.
+// Run prints a manifest. It reads the configuration and its drop-ins but no other file that they name, so it runs on any
+// machine.
 func (c manifestCommand) Run() error {
 	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster, Domain: c.Domain}
 	if o.Image == "" && version != unstamped {

@@ -18,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/migrate/metallb"
 )
 
-// errByHand makes `herald migrate` exit with 3: there is a configuration, but not all of it.
+// errByHand makes `herald migrate` exit with 3: the configuration is incomplete.
 var errByHand = errors.New(`not complete: first do what the lines above with "to do" say`)
 
 type migrateCommand struct {
@@ -34,7 +34,7 @@ type migrateFlags struct {
 	electionFlags
 }
 
-// electionFlags are what no input has of those that agree on holders.
+// electionFlags are settings of the election, which no input has.
 type electionFlags struct {
 	Member  []string `sep:"none" placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
 	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
@@ -83,7 +83,7 @@ func (c migrateFlags) run(convert func([]byte, migrate.Options) (*migrate.Result
 	return write(result, name)
 }
 
-// migrateFiles are several of one program.
+// migrateFiles are the input files of one program.
 type migrateFiles struct {
 	Files []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
 }
@@ -102,7 +102,7 @@ func (c migrateFiles) convert(convert func([]migrate.File, migrate.Options) (*mi
 	return convert(files, o)
 }
 
-// run converts the files and writes what came of it.
+// run converts the files and writes the result.
 func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrate.Result, error), o migrate.Options) error {
 	result, err := c.convert(convert, o)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c migrateMetalLB) Run() error {
 	return nil
 }
 
-// write writes the configuration to standard output, and what to know of it to standard error.
+// write writes the configuration to standard output, and notes about it to standard error.
 func write(result *migrate.Result, name string) error {
 	for _, note := range result.Notes {
 		fmt.Fprintln(os.Stderr, note)
@@ -166,7 +166,7 @@ func write(result *migrate.Result, name string) error {
 	return nil
 }
 
-// members are those of the flags, at the usual port unless they have another.
+// members returns the members in the flags, at the default port unless they give one.
 func (c electionFlags) members() (map[string]netip.AddrPort, error) {
 	members := map[string]netip.AddrPort{}
 	for _, m := range c.Member {
@@ -187,7 +187,7 @@ func (c electionFlags) members() (map[string]netip.AddrPort, error) {
 	return members, nil
 }
 
-// read reads a file, or standard input for -, up to a size that no configuration has.
+// read reads a file, or standard input for -, up to a size far beyond that of any configuration.
 func read(file string) (data []byte, name string, err error) {
 	if file != "-" {
 		data, err = config.ReadFile(file)

@@ -17,7 +17,7 @@ import (
 // errOutage makes `herald probe` exit with 1, so that a drill can be scripted.
 var errOutage = errors.New("the target was not reachable all the time")
 
-// errNoAttempt keeps a drill from passing that has tried nothing.
+// errNoAttempt fails a drill that made no attempt.
 var errNoAttempt = errors.New("this machine made no connection to judge the target by: see --source, its free ports and file descriptors, and its load")
 
 type probeCommand struct {

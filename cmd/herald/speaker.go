@@ -60,7 +60,7 @@ func (c runCommand) Validate() error {
 }
 
 func (c runCommand) Run(ctx context.Context) error {
-	signal.Ignore(syscall.SIGPIPE) // who reads the log may end, and must not take the VIPs along
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may end without taking the VIPs along
 	stderr := newWriter(os.Stderr)
 	defer stderr.close()
 	return daemon.Run(ctx, c.logger(stderr), buildVersion(), c.Config, config.NodeName(c.NodeName))
@@ -113,8 +113,8 @@ func (c validateCommand) Run() error {
 	return err
 }
 
-// usable says what is wrong with the content of files that Herald reads while it runs. One that is
-// not there yet is no mistake, nor is one that only another user may read.
+// usable returns the errors in files that Herald reads at run time. A missing file is no error, and a file that only
+// another user may read is not either.
 func usable(c *config.Config) error {
 	var errs []error
 	for _, h := range c.HTTPChecks() {
@@ -174,7 +174,7 @@ func writeJSON(v any) error {
 	return encoder.Encode(v)
 }
 
-// answerTimeout is how long a speaker may take to answer.
+// answerTimeout is how long commands wait for a speaker's answer.
 const answerTimeout = 5 * time.Second
 
 type drainCommand struct {
@@ -218,7 +218,7 @@ func (c drainCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// statusSoon is the status, unless it takes long.
+// statusSoon returns the status, or an error after answerTimeout.
 func statusSoon(ctx context.Context, client *admin.Client) (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()

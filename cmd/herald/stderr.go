@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	// queued is how many log lines may wait to be written.
+	// queued is the size of the queue in lines.
 	queued = 4096
-	// parting is how long the end of the process waits for them.
+	// parting is how long the end of the process waits for the queue.
 	parting = time.Second
 )
 
-// writer writes in the background, and drops lines when the queue is full:
-// logging never waits. A terminal that is stopped, or a pipe that nobody
-// reads, must not keep a VIP announced.
+// writer writes in the background, and drops lines when its queue is full: logging never blocks. A stopped terminal, or
+// a pipe without a reader, must not keep a VIP announced.
 type writer struct {
 	lines   chan []byte // nil is the last
 	dropped atomic.Uint64
@@ -53,8 +52,7 @@ func (w *writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close waits a moment for what is queued to be written. What is written later
-// is lost.
+// close waits a moment for the queue to empty. Later lines are lost.
 func (w *writer) close() {
 	timeout := time.After(parting)
 	select {

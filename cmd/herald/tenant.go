@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/tenant/manager"
 )
 
-// clusterFlags are those of what runs in a cluster, as a Deployment.
+// clusterFlags are the flags of commands that run in a cluster, as a Deployment.
 type clusterFlags struct {
 	Kubeconfig string `placeholder:"FILE" help:"How to reach the cluster. Default: as the pod's service account."`
 	Namespace  string `placeholder:"NAME" help:"Where the Lease is, and an agent's Secret. Default: where the pod is."`
@@ -29,12 +29,12 @@ type clusterFlags struct {
 	logFlags
 }
 
-// connect prepares a connection by a kubeconfig. What is wrong with that is a mistake of who wrote it.
+// connect prepares a connection. A faulty kubeconfig is a usage error.
 func connect(kubeconfig, as string) (*kube.Cluster, error) {
 	return connected(kube.Connect(kubeconfig, "herald-"+as))
 }
 
-// connectAsUser is connect of somebody who has a kubeconfig for kubectl.
+// connectAsUser prepares a connection with the user's kubeconfig for kubectl.
 func connectAsUser(kubeconfig, as string) (*kube.Cluster, error) {
 	return connected(kube.ConnectAsUser(kubeconfig, "herald-"+as))
 }
@@ -84,7 +84,7 @@ type agentCommand struct {
 	AddressType  corev1.NodeAddressType `default:"InternalIP" enum:"InternalIP,ExternalIP" help:"Which addresses of nodes the other cluster reaches: InternalIP or ExternalIP (${default})."`
 }
 
-// Run has Services served until a signal.
+// Run publishes Services until a signal.
 func (c agentCommand) Run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -116,7 +116,7 @@ type tenantKubeconfigCommand struct {
 	Server     string `placeholder:"URL" help:"Where the agent reaches it. Default: where this command does."`
 }
 
-// Run prints the Secret, with a token of the agent's account that lasts 30 days and is renewed by the agent.
+// Run prints the Secret with a token of the agent's account. The token lasts 30 days, and the agent renews it.
 func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if !tenant.ValidName(c.Name) {
 		return &daemon.ConfigError{Err: fmt.Errorf("the tenant is %q: want the name of a Tenant", c.Name)}

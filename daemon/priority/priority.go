@@ -1,7 +1,5 @@
-// Package priority asks the kernel to put this process before others when a
-// node is busy: its processor ([Realtime]), its memory ([Realtime] and
-// [Protect]). A speaker that is not run for some ten milliseconds looks dead to
-// its BFD peers.
+// Package priority asks the kernel to prefer this process when a node is busy: for processor time ([Realtime]) and for
+// memory ([Realtime] and [Protect]). BFD peers take a speaker for dead that does not run for some ten milliseconds.
 package priority
 
 import (
@@ -15,21 +13,20 @@ import (
 )
 
 const (
-	// level is the lowest of real time: before all that is not, and behind the
-	// kernel's own threads and processes that ask for more.
+	// level is the lowest real-time priority: above all normal processes, and below the kernel's own threads and
+	// processes that ask for more.
 	level = 1
-	// lastKilled is the lowest score but one: the lowest would exempt the
-	// process altogether, even from a limit of its own cgroup.
+	// lastKilled is the second lowest score: the lowest would exempt the process altogether, even from the limit of its
+	// own cgroup.
 	lastKilled = -999
-	// lowEnough is what is left as it is: the kubelet gives -997 to node-critical pods,
-	// which have no right to lower it.
+	// lowEnough is the score that Protect leaves alone: the kubelet gives -997 to node-critical pods, which may not
+	// lower it.
 	lowEnough = -900
 )
 
-// Realtime puts all threads of the process, and those it starts from now on,
-// under the SCHED_RR policy, and keeps their memory from being paged out. It
-// does what it can; the error says what the host does not permit. Both are
-// bounded by the host: real time by /proc/sys/kernel/sched_rt_runtime_us.
+// Realtime puts all present and future threads of the process under the SCHED_RR policy, and locks their memory. It does
+// as much as the host permits; the error names the rest. The kernel bounds real time by
+// /proc/sys/kernel/sched_rt_runtime_us.
 func Realtime() error {
 	var errs []error
 	switch err := schedule(); {
@@ -45,11 +42,9 @@ func Realtime() error {
 	return errors.Join(errs...)
 }
 
-// schedule makes every thread SCHED_RR. Under SCHED_FIFO a thread that waits for
-// another of the process without sleeping, as Go's runtime does for moments, may keep it
-// from ever running; in turns it cannot. A new thread inherits the policy of
-// the one that starts it, so it is done when a pass over all of them finds
-// nothing to change.
+// schedule makes every thread SCHED_RR. Under SCHED_FIFO, a thread that spins for another thread, as the Go runtime
+// briefly does, may keep it from ever running; round robin prevents that. A new thread inherits the policy of its
+// creator, so schedule ends when a pass over all threads changes nothing.
 func schedule() error {
 	for {
 		threads, err := os.ReadDir("/proc/self/task")
@@ -76,7 +71,7 @@ func schedule() error {
 	}
 }
 
-// scheduleThread reports whether there was anything to do.
+// scheduleThread reports whether it changed the thread.
 func scheduleThread(tid int) (bool, error) {
 	now, err := unix.SchedGetAttr(tid, 0)
 	if err != nil {
@@ -88,9 +83,8 @@ func scheduleThread(tid int) (bool, error) {
 	return true, unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: level}, 0)
 }
 
-// lockMemory locks pages as they are first used. Without the capability it is
-// not tried: under a limit the lock succeeds, and the first allocation beyond
-// the limit ends the process.
+// lockMemory locks pages at their first use. It requires the capability: under a limit the lock would succeed, and the
+// first allocation beyond the limit would end the process.
 func lockMemory() error {
 	if !has(unix.CAP_IPC_LOCK) {
 		return unix.EPERM
@@ -98,16 +92,15 @@ func lockMemory() error {
 	return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
 }
 
-// has says whether the process has one of the first 32 capabilities.
+// has reports whether the process has one of the first 32 capabilities.
 func has(capability int) bool {
 	var sets [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
 	return err == nil && sets[0].Effective&(1<<capability) != 0
 }
 
-// Protect asks the kernel to end other processes first when memory runs out,
-// unless it has been asked already: a score of -900 or lower stays. An error means
-// that the host does not permit it.
+// Protect asks the kernel to kill other processes first when memory runs out. It leaves a score of -900 or lower alone.
+// It returns an error if the host does not permit it.
 func Protect() error { return protect("/proc/self/oom_score_adj") }
 
 func protect(file string) error {
