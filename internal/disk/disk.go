@@ -1,4 +1,4 @@
-// Package disk replaces files such that what is in them outlasts a loss of power.
+// Package disk replaces files so that their content survives a power loss.
 package disk
 
 import (

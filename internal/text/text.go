@@ -1,5 +1,4 @@
-// Package text makes what others wrote fit to be shown: on one line, short, and
-// without what a terminal would take for a command.
+// Package text makes foreign text safe to show: on one line, short, and without control sequences for a terminal.
 package text
 
 import (
@@ -7,7 +6,7 @@ import (
 	"unicode"
 )
 
-// OneLine is s on one line, with a dot for each character that cannot be printed.
+// OneLine returns s on one line, with a dot for each character that cannot be printed.
 func OneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || unicode.IsSpace(r) {
@@ -17,10 +16,10 @@ func OneLine(s string) string {
 	}, strings.ToValidUTF8(s, "."))), " ")
 }
 
-// Short is [OneLine] of at most limit characters.
+// Short returns [OneLine] of at most limit characters of s.
 func Short(s string, limit int) string { return Cut(OneLine(s), limit) }
 
-// Cut is s, of which an ellipsis stands for what is beyond limit characters.
+// Cut returns at most limit characters of s, the last an ellipsis if it is longer.
 func Cut(s string, limit int) string {
 	if runes := []rune(s); len(runes) > limit {
 		return string(runes[:limit-1]) + "…"

@@ -1,5 +1,4 @@
-// Package wake has a goroutine sleep until there is something to do. A time that is zero
-// is never.
+// Package wake lets a goroutine sleep until there is work. A zero time means never.
 package wake
 
 import (
@@ -26,7 +25,7 @@ func Loop(ctx context.Context, wake <-chan struct{}, step func() time.Time) {
 	}
 }
 
-// Up has the receiver from c, which has room for one, look again. It never blocks.
+// Up wakes the receiver of c, which has a buffer of one. It never blocks.
 func Up(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -44,10 +43,10 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Due is whether t has come.
+// Due reports whether t has come.
 func Due(now, t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// Earlier is the earlier of two times.
+// Earlier returns the earlier of two times.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

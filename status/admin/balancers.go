@@ -11,40 +11,39 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// Balancer is one that spreads connections over backends.
+// Balancer spreads connections over backends.
 type Balancer struct {
 	Name string `json:"name"`
-	// Type is internal, or external while it takes no connections since that is left to a
-	// load balancer of the user's own.
+	// Type is internal, or external if the user's own load balancer takes the connections instead.
 	Type   string           `json:"type"`
 	Listen []netip.AddrPort `json:"listen"`
 	// Mode is kernel or proxy, Method round-robin or source-hash.
 	Mode   string `json:"mode"`
 	Method string `json:"method"`
-	// Checks are those of this node that make it a backend itself; none on a node that is none.
+	// Checks are the checks of this node that make it a backend itself; empty if it is not one.
 	Checks   []string                 `json:"checks,omitempty"`
 	Backends []balancer.BackendStatus `json:"backends"`
-	// Unknown is what is missing for any backend to be known; empty if one is.
+	// Unknown says why no backend is known; empty if one is.
 	Unknown string `json:"unknown,omitempty"`
-	// Error is what stands in its way; empty if nothing does.
+	// Error says why the balancer does not work; empty if it does.
 	Error string `json:"error,omitempty"`
 }
 
-// Offer is what a member of the election serves, as it says itself.
+// Offer is a member's advertisement of its state.
 type Offer struct {
 	Member string `json:"member"`
-	// Self says that it is this node's own.
+	// Self reports that it is this node's own.
 	Self     bool `json:"self,omitempty"`
 	Draining bool `json:"draining,omitempty"`
-	// Silent says that nothing has been heard of it for too long, Left that it took its leave.
+	// Silent reports that the member has timed out, Left that it has left.
 	Silent bool      `json:"silent,omitempty"`
 	Left   bool      `json:"left,omitempty"`
 	Heard  time.Time `json:"heard,omitzero"`
-	// Checks are its verdicts by name; false is unhealthy.
+	// Checks are the member's checks by name; false is unhealthy.
 	Checks map[string]bool `json:"checks"`
 }
 
-// Serving is how many backends take new connections.
+// Serving counts the backends that take new connections.
 func (b Balancer) Serving() int {
 	n := 0
 	for _, backend := range b.Backends {
@@ -55,11 +54,10 @@ func (b Balancer) Serving() int {
 	return n
 }
 
-// InForce reports whether it takes connections.
+// InForce reports whether the balancer takes connections.
 func (b Balancer) InForce() bool { return b.Type != "external" }
 
-// Why is what stands in the way of the balancer, or why it takes no connections; empty if
-// all is well.
+// Why says why the balancer does not work, or takes no connections; empty if all is well.
 func (b Balancer) Why() string {
 	const external = "loadBalancer.type is external: takes no connections"
 	switch {
@@ -79,7 +77,7 @@ func (b Balancer) Why() string {
 	return ""
 }
 
-// State says in a word what is to be thought of the member.
+// State returns the member's state in a word.
 func (o Offer) State() ServingState {
 	switch {
 	case o.Left:
@@ -92,7 +90,7 @@ func (o Offer) State() ServingState {
 	return ServingNew
 }
 
-// Said lists the checks of the offer, sorted, unhealthy ones as such.
+// Said lists the checks of the advertisement, sorted, with a mark at unhealthy ones.
 func (o Offer) Said() string {
 	var said []string
 	for name, healthy := range o.Checks {
@@ -105,10 +103,10 @@ func (o Offer) Said() string {
 	return strings.Join(said, ", ")
 }
 
-// Healthy tells a load balancer of the user's own whether to send connections to this node
-// for what has the given name, and why not: a VIP, whose checks are to pass here; else a
-// balancer, by its checks if it goes by some of this node's, or by whether it has a backend;
-// else a check. A node that drains is not healthy. known is false for other names.
+// Healthy tells the user's own load balancer whether to send connections for a name to this node, and why. A VIP is
+// healthy if its checks pass here. A balancer is healthy if its checks of this node pass or, without such checks, if it
+// has a serving backend. Any other name is that of a check. A draining node is not healthy. known is false for unknown
+// names.
 func (s Status) Healthy(name string) (known, healthy bool, why string) {
 	known, healthy, why = s.serves(name)
 	if known && s.Draining != "" {
@@ -119,7 +117,7 @@ func (s Status) Healthy(name string) (known, healthy bool, why string) {
 
 func (s Status) serves(name string) (known, healthy bool, why string) {
 	for _, v := range s.VIPs {
-		if v.Name == name && len(v.Checks) > 0 { // else it has left the file a moment ago
+		if v.Name == name && len(v.Checks) > 0 { // without checks, it has just left the file
 			healthy, why = s.pass(v.Checks)
 			return true, healthy, why
 		}
@@ -145,7 +143,7 @@ func (s Status) serves(name string) (known, healthy bool, why string) {
 	return false, false, fmt.Sprintf("no VIP, balancer or check has the name %q", name)
 }
 
-// pass reports whether all the named checks pass, and if not, which does not and why.
+// pass reports whether all the named checks pass; if not, it names one and its reason.
 func (s Status) pass(names []string) (bool, string) {
 	for _, name := range names {
 		i := slices.IndexFunc(s.Checks, func(c health.Verdict) bool { return c.Name == name })
@@ -159,7 +157,7 @@ func (s Status) pass(names []string) (bool, string) {
 	return true, strings.Join(names, ", ") + " healthy"
 }
 
-// balances says why a balancer in force does not do its job; empty if all do.
+// balances names a balancer that takes connections but does not work, and the reason; empty if all work.
 func (s Status) balances() string {
 	for _, b := range s.Balancers {
 		if why := b.Why(); b.InForce() && why != "" {
@@ -169,7 +167,7 @@ func (s Status) balances() string {
 	return ""
 }
 
-// writeBalancers renders who takes the connections that arrive here.
+// writeBalancers renders the balancers and their backends.
 func (s Status) writeBalancers(t table) {
 	if len(s.Balancers) == 0 {
 		return
@@ -194,7 +192,7 @@ func (s Status) writeBalancers(t table) {
 	}
 }
 
-// writeOffers renders what the members say of themselves.
+// writeOffers renders the advertisements of the members.
 func (e *Election) writeOffers(t table) {
 	if len(e.Offers) == 0 {
 		return

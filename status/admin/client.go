@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Client talks to the speaker that serves a control socket.
+// Client is a client of a speaker's control socket.
 type Client struct {
 	path string
 	http http.Client
@@ -32,14 +32,14 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Status asks how the speaker stands.
+// Status returns the state of the speaker.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.get(ctx, "/status", &s)
 	return s, err
 }
 
-// Services asks for every Service that is Herald's, as the speaker announces it.
+// Services returns every Service that is Herald's, as the speaker announces it.
 func (c *Client) Services(ctx context.Context) ([]Service, error) {
 	var s []Service
 	err := c.get(ctx, "/services", &s)
@@ -57,8 +57,9 @@ func (c *Client) get(ctx context.Context, path string, to any) error {
 	return nil
 }
 
-// Drain withdraws every VIP in good order, and returns when that is done or, unless it is 0, limit is
-// over: the drain goes on then. It ends with the process, or lasts until undrain, and waits for connections to end until the deadline.
+// Drain withdraws every VIP with graceful shutdown. It returns at the end, or after limit if that is not 0; the drain
+// then continues. The drain lasts until undrain or, unless untilUndrain is set, the end of the process. It waits for
+// connections to end, at most until deadline.
 func (c *Client) Drain(ctx context.Context, reason string, untilUndrain bool, deadline, limit time.Duration) error {
 	form := url.Values{"reason": {reason}, "untilUndrain": {strconv.FormatBool(untilUndrain)}, "deadline": {deadline.String()}, "limit": {limit.String()}}
 	_, err := c.do(ctx, http.MethodPost, "/drain", form)
@@ -71,7 +72,8 @@ func (c *Client) Undrain(ctx context.Context) error {
 	return err
 }
 
-// RemoveMember takes the vote of a silent member, and returns when the others have agreed on that, or have had the time to.
+// RemoveMember removes the vote of a member that has timed out. It returns once the other voters agree, or after the
+// time for that.
 func (c *Client) RemoveMember(ctx context.Context, member string) error {
 	_, err := c.do(ctx, http.MethodPost, "/members/remove", url.Values{"name": {member}})
 	return err
@@ -89,7 +91,7 @@ func (c *Client) do(ctx context.Context, method, path string, form url.Values) (
 	if err != nil {
 		var where *url.Error
 		if errors.As(err, &where) {
-			err = where.Err // the URL is of no meaning to anyone
+			err = where.Err // the URL means nothing to the user
 		}
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// lasts says what ends the drain, and since when there is one.
+// lasts says which event ends the drain, and when it began.
 func (s Status) lasts() string {
 	end := "undrain or a restart"
 	if s.UntilUndrain {
@@ -20,7 +20,7 @@ func (s Status) lasts() string {
 	return fmt.Sprintf("until %s, since %s", end, s.DrainingSince.UTC().Format(time.RFC3339))
 }
 
-// Drained is why everything is withdrawn on purpose, until what and since when; empty if it is not.
+// Drained returns the reason, the end and the start of the drain; empty without a drain.
 func (s Status) Drained() string {
 	if s.Draining == "" {
 		return ""
@@ -28,7 +28,7 @@ func (s Status) Drained() string {
 	return fmt.Sprintf("%s (%s)", s.Draining, s.lasts())
 }
 
-// Left is what a drain has not withdrawn yet.
+// Left lists what a drain has yet to withdraw.
 func (s Status) Left() (left []string) {
 	for _, v := range s.VIPs {
 		if v.Stage != speaker.Withdrawn || v.State == Blocked {
@@ -41,7 +41,7 @@ func (s Status) Left() (left []string) {
 	return left
 }
 
-// WriteDrain renders what a drain did, for people, by the status before it.
+// WriteDrain renders the result of a drain for people; before is the status before it.
 func (s Status) WriteDrain(w io.Writer, before Status) error {
 	complete := len(s.Left()) == 0
 	if complete && before.Draining != "" {
@@ -74,7 +74,7 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 	return t.Flush()
 }
 
-// Holder is who holds the lease of a VIP; empty if that is not known.
+// Holder returns the holder of a VIP's lease; empty if it is not known.
 func (e *Election) Holder(vip string) string {
 	if e != nil {
 		for _, l := range e.Leases {

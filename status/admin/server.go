@@ -12,38 +12,40 @@ import (
 	"time"
 )
 
-// Daemon is the running speaker as the socket's users command it.
+// Daemon is the running speaker.
 type Daemon interface {
-	// Status tells how it stands.
+	// Status returns its state.
 	Status() Status
-	// Services tells of each Service that is Herald's, in the order of their names.
+	// Services returns the Services that are Herald's, sorted by name.
 	Services() []Service
-	// Drain returns when every VIP is withdrawn and unbound, which waits for connections to end until the deadline, whatever an
-	// earlier one said. One that lasts until undrain outlasts the process; the error may be that this cannot be, and then
-	// nothing is drained.
+	// Drain returns once every VIP is withdrawn and unbound. It waits for connections to end until deadline, which
+	// replaces that of an earlier drain. With untilUndrain the drain outlasts the process; if that cannot be recorded,
+	// it returns an error and drains nothing.
 	Drain(ctx context.Context, reason string, untilUndrain bool, deadline time.Duration) error
-	// Undrain announces again what is healthy. The error is why a restart would drain again.
+	// Undrain announces healthy VIPs again. It returns an error if a restart would drain again.
 	Undrain() error
-	// RemoveMember takes the vote of a silent member, and returns when the others have agreed on that.
+	// RemoveMember removes the vote of a member that has timed out, and returns once the other voters agree.
 	RemoveMember(ctx context.Context, member string) error
 }
 
-// agreement is how long voters may take to agree on the removal of a member.
+// agreement is how long voters may take to agree to remove a member.
 const agreement = 10 * time.Second
 
 // Server serves HTTP on a listener.
 type Server struct {
-	what     string // that errors are about
+	subject  string // of errors
 	listener net.Listener
 	http     *http.Server
 }
 
-// NewServer returns a server of h on l, which it closes. Its errors begin with what.
-func NewServer(what string, l net.Listener, h *http.Server) *Server { return &Server{what, l, h} }
+// NewServer returns a server of h on l, which it closes. Its errors begin with subject.
+func NewServer(subject string, l net.Listener, h *http.Server) *Server {
+	return &Server{subject, l, h}
+}
 
-// Listen opens the control socket at path for the owner alone, and makes it anew when somebody
-// removes it. A socket that a crashed predecessor left is taken over; one that a live process answers
-// on is an error. What goes wrong with single connections is logged at debug level.
+// Listen opens the control socket at path for its owner alone, and creates it again if another process removes it. It
+// takes over the socket of a crashed predecessor; if a live process answers on it, it returns an error. Errors of single
+// connections are logged at debug level.
 func Listen(path string, log *slog.Logger, d Daemon) (*Server, error) {
 	s := &socket{path: path, log: log}
 	if err := s.open(); err != nil {
@@ -59,14 +61,14 @@ func Listen(path string, log *slog.Logger, d Daemon) (*Server, error) {
 // Serve answers until [Server.Close].
 func (s *Server) Serve() error {
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("%s: %w", s.what, err)
+		return fmt.Errorf("%s: %w", s.subject, err)
 	}
 	return nil
 }
 
-// Close ends the listener, which removes its socket, and what is being answered.
+// Close closes the listener, which removes its socket, and all connections.
 func (s *Server) Close() error {
-	// A server that never served does not know its listener.
+	// The HTTP server does not know its listener before Serve.
 	if err := errors.Join(s.http.Close(), s.listener.Close()); !errors.Is(err, net.ErrClosed) {
 		return err
 	}

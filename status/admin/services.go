@@ -86,7 +86,7 @@ type ServiceAddress struct {
 	FlatReason string        `json:"flatReason,omitempty"`
 }
 
-// ready says whether what there is to announce of Services is, and if not, why.
+// ready reports whether the announcements for Services are complete, and if not, why.
 func (s *Services) ready() (bool, string) {
 	switch {
 	case !s.Synced:
@@ -99,7 +99,7 @@ func (s *Services) ready() (bool, string) {
 	return true, ""
 }
 
-// write renders s, with what stands in its way first.
+// write renders s, errors first.
 func (s *Services) write(t table) {
 	fmt.Fprintln(t)
 	k := s.Kubernetes
@@ -127,7 +127,7 @@ func (s *Services) write(t table) {
 	}
 }
 
-// GivenBy says which node gives Services their addresses, and how many of them wait for what reason.
+// GivenBy names the node that gives Services their addresses, and counts the waiting Services by reason.
 func (s *Services) GivenBy() string {
 	w := s.Writer
 	switch {
@@ -143,7 +143,7 @@ func (s *Services) GivenBy() string {
 	return out
 }
 
-// Used is in short how many addresses of how many Services have, by family.
+// Used returns the used and all addresses of the pool, by family.
 func (p Pool) Used() string {
 	var out string
 	for _, u := range []*Usage{p.IPv4, p.IPv6} {
@@ -158,8 +158,7 @@ func (p Pool) Used() string {
 	return out
 }
 
-// byBGP is in short how an address is by BGP: of one that is for a flat layer 2, and not
-// announced by BGP, there is nothing to say.
+// byBGP returns the state of the announcement by BGP in short: nothing for a withdrawn address on a flat layer 2.
 func (a ServiceAddress) byBGP() string {
 	switch {
 	case a.Flat && a.Stage == speaker.Withdrawn:
@@ -170,7 +169,7 @@ func (a ServiceAddress) byBGP() string {
 	return string(a.Stage)
 }
 
-// flat is in short how an address is on a flat layer 2.
+// flat returns the state of the address on a flat layer 2 in short.
 func (a ServiceAddress) flat() string {
 	switch {
 	case a.FlatStage == speaker.Announced && a.Error != "":
@@ -191,7 +190,7 @@ func (a ServiceAddress) flat() string {
 	return ""
 }
 
-// Why is what is wrong with the pool; empty if nothing is.
+// Why says what is wrong with the pool; empty if all is well.
 func (p Pool) Why() string {
 	switch {
 	case p.Conflicts == 0 || p.Error != "":
@@ -202,7 +201,7 @@ func (p Pool) Why() string {
 	return fmt.Sprintf("%d conflicts: kubectl describe addresspool %s", p.Conflicts, p.Name)
 }
 
-// WriteServices renders services for people as of now, a row for each address.
+// WriteServices renders services for people as of now, one row per address.
 func WriteServices(w io.Writer, services []Service, now time.Time) error {
 	t := newTable(w, now)
 	t.row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")

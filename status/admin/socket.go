@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// lookEvery is how often a socket looks whether it is still where clients look for it.
+// lookEvery is the time between two checks that the socket is still at its path.
 const lookEvery = time.Second
 
-// socket is a listener at a path that it makes anew when somebody removes or replaces it.
+// socket is a Unix listener that creates its socket again after another process removes or replaces it.
 type socket struct {
 	path string
 	log  *slog.Logger
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	made     os.FileInfo // what it is on disk
-	trouble  string      // the last that was logged
+	made     os.FileInfo // the file, for comparison
+	trouble  string      // the last logged error
 	closed   bool
 }
 
-// open makes the socket.
+// open creates the socket.
 func (s *socket) open() error {
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
 		return fmt.Errorf("admin socket: %w", err)
@@ -47,7 +47,7 @@ func (s *socket) open() error {
 	if err != nil {
 		return fmt.Errorf("admin socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // another may have taken the path by then
+	l.SetUnlinkOnClose(false) // another process may have the path by then
 	err = os.Chmod(s.path, 0o600)
 	if err == nil {
 		s.made, err = os.Lstat(s.path)
@@ -77,7 +77,7 @@ func (s *socket) Accept() (net.Conn, error) {
 	}
 }
 
-// restore makes the socket anew if it is gone, and logs why it cannot, once.
+// restore creates the socket again if it is missing. It logs a failure once.
 func (s *socket) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,11 +88,11 @@ func (s *socket) restore() {
 	err := s.open()
 	if err == nil {
 		s.trouble = ""
-		s.log.Warn("somebody removed the admin socket: it is made anew", "socket", s.path)
+		s.log.Warn("admin socket was removed: created it again", "socket", s.path)
 		old.Close()
 	} else if s.trouble != err.Error() {
 		s.trouble = err.Error()
-		s.log.Error("somebody removed the admin socket: it cannot be made anew yet", "err", err)
+		s.log.Error("admin socket was removed and cannot be created again yet", "err", err)
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *socket) there() bool {
 	return err == nil && os.SameFile(now, s.made)
 }
 
-// Close implements [net.Listener]. It removes the socket, unless the path is another's.
+// Close implements [net.Listener]. It removes the socket, unless another has its path.
 func (s *socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// table is rows in columns, with times as how long ago they were.
+// table writes aligned columns, and times as durations up to now.
 type table struct {
 	*tabwriter.Writer
 	now time.Time
@@ -30,7 +30,7 @@ func (t table) row(cells ...string) {
 	fmt.Fprintln(t, strings.Join(cells, "\t"))
 }
 
-// head is the first row of another part.
+// head begins another part with its header.
 func (t table) head(cells ...string) {
 	fmt.Fprintln(t)
 	t.row(cells...)
@@ -43,7 +43,7 @@ func (t table) ago(at time.Time) string {
 	return t.now.Sub(at).Truncate(time.Second).String()
 }
 
-// warn tells what is wrong, if anything is.
+// warn writes a problem, if there is one.
 func (t table) warn(about, what string) {
 	if what != "" {
 		fmt.Fprintf(t, "%s: %s\n", about, text.OneLine(what))
@@ -119,7 +119,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	return t.Flush()
 }
 
-// writeElection renders who may answer on a flat layer 2, and why nobody does.
+// writeElection renders the leases on a flat layer 2 and the members.
 func (s Status) writeElection(t table) {
 	e := s.Election
 	if e == nil {
@@ -155,7 +155,7 @@ func (s Status) writeElection(t table) {
 	e.writeOffers(t)
 }
 
-// WriteMembers renders who takes part in the election, and who votes.
+// WriteMembers renders the members of the election and whether they vote.
 func (e *Election) WriteMembers(w io.Writer, now time.Time) error {
 	t := newTable(w, now)
 	t.warn("NO PART IN THE ELECTION", e.Problem)
@@ -189,13 +189,13 @@ func (e *Election) writeMembers(t table) {
 	}
 }
 
-// answers reports whether this node may have to answer for an address on a flat layer 2.
+// answers reports whether this node may hold an address on a flat layer 2.
 func (s Status) answers() bool {
 	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == speaker.ByARP })
 }
 
-// Hears reports whether a member is heard. One that offered something and does so no more is not: that shows
-// long before it counts as gone where no votes are to be heard.
+// Hears reports whether packets of a member arrive. A member whose advertisements have stopped counts as silent, long
+// before missing votes would show it.
 func (e *Election) Hears(m Member) bool {
 	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.Silent || o.Left) })
 }

@@ -43,9 +43,9 @@ func NewVIP(s speaker.Status, link address.Status, conflict arp.Finding, session
 	return v
 }
 
-// Assess works out what is so of v, of which Stage, Since (when it was decided), Error and Peers
-// are known. blocked is since when Error stands in the way, zero if it does not; peers are all
-// sessions, and sent the names of those that were sent the address's route.
+// Assess sets State, Since and Sent of v, and completes Reason, from Stage, Since (of the stage), Error and Peers.
+// blocked is the time from which Error prevents the stage, zero if it does not. peers are all sessions, and sent the
+// names of the peers that were sent the route.
 func (v *VIP) Assess(blocked time.Time, peers []bgp.Session, sent []string) {
 	v.State = v.Stage
 	if !blocked.IsZero() {
@@ -54,7 +54,7 @@ func (v *VIP) Assess(blocked time.Time, peers []bgp.Session, sent []string) {
 	if !v.routed() {
 		return
 	}
-	var first, last time.Time // of the sessions that were sent it, of the others
+	var first, last time.Time // of the sessions with the route, of the others
 	var lacks []string
 	for _, p := range peers {
 		switch {
@@ -84,12 +84,12 @@ func (v *VIP) Assess(blocked time.Time, peers []bgp.Session, sent []string) {
 	}
 }
 
-// routed says whether peers are to have its route in its stage.
+// routed reports whether peers should have the route in this stage.
 func (v VIP) routed() bool {
 	return v.Announce == speaker.ByBGP && (v.Stage == speaker.Announced || v.Stage == speaker.Draining || v.Stage == speaker.Demoted)
 }
 
-// Told is the state of v for people: with to how many peers, if not to all.
+// Told returns the state for people: with the number of peers, if not all were sent the route.
 func (v VIP) Told() string {
 	if v.State != Blocked && v.routed() && (len(v.Sent) < len(v.Peers) || len(v.Sent) == 0) {
 		return fmt.Sprintf("%s to %d of %d peers", v.Stage, len(v.Sent), len(v.Peers))
@@ -97,11 +97,10 @@ func (v VIP) Told() string {
 	return string(v.State)
 }
 
-// quiet is for how long a router, or a switch, may send nothing before that is worth a word.
+// quiet is the shortest time without new connections that Why mentions.
 const quiet = time.Minute
 
-// Quiet is for how long nobody is known to have begun a connection to v while it was announced. It is 0 for
-// less than a minute.
+// Quiet returns the time since the last new connection while v is announced; 0 if it is less than a minute or unknown.
 func (v VIP) Quiet(now time.Time) time.Duration {
 	if v.Arrivals == nil || v.State != speaker.Announced {
 		return 0
@@ -113,7 +112,7 @@ func (v VIP) Quiet(now time.Time) time.Duration {
 	return since
 }
 
-// Why is why v is in its state, for people, and what is odd about it now.
+// Why returns the reason of the state for people, and oddities.
 func (v VIP) Why(now time.Time) string {
 	why := cmp.Or(v.Error, v.Reason)
 	if v.Prefix.IsValid() {
@@ -140,7 +139,7 @@ func (v VIP) Why(now time.Time) string {
 	return why
 }
 
-// state is that of the session, with the reason for it.
+// state returns the state of the session and its reason.
 func state(p bgp.Session) string {
 	if p.Reason == "" {
 		return string(p.State)

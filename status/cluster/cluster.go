@@ -1,6 +1,6 @@
-// Package cluster tells of a whole cluster by what is in its API: how its nodes stand, who announces an address, and why a
-// Service is not announced. It asks no node. What a node reports ([v1alpha1.NodeStatus]) is up to five seconds old, and
-// older if the node is cut off.
+// Package cluster reports on a whole cluster from its API: the state of its nodes, which nodes announce an address, and
+// why a Service is not announced. It contacts no node. The reports of nodes ([v1alpha1.NodeStatus]) are up to five
+// seconds old, and older if a node is cut off.
 package cluster
 
 import (
@@ -26,13 +26,13 @@ import (
 	"github.com/herald-vip/herald/service/report"
 )
 
-// View is what the API has, as of now.
+// View is a snapshot of the API at a time.
 type View struct {
 	*kube.Snapshot
 	Now time.Time
 }
 
-// What a node does that does not announce, and why that is not known.
+// States of an address on a node, and reasons why its state is unknown.
 const (
 	withdrawn, unknown = "withdrawn", "unknown"
 
@@ -40,7 +40,7 @@ const (
 	noReport = "it has no NodeStatus: does Herald run there, and may it write that?"
 )
 
-// nameOf is a node's name, with a mark if it is not believed.
+// nameOf returns a node's name, with a mark if its report is stale.
 func (v View) nameOf(n v1alpha1.NodeStatus) string {
 	if stale := report.Stale(n.Name, v.Ready); stale != "" {
 		return n.Name + " (" + stale + ")"
@@ -48,14 +48,14 @@ func (v View) nameOf(n v1alpha1.NodeStatus) string {
 	return n.Name
 }
 
-// silent are the nodes that are ready, and report nothing.
+// silent returns the ready nodes without a report.
 func (v View) silent() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.Ready)), func(node string) bool {
 		return !v.Ready[node] || slices.ContainsFunc(v.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == node })
 	})
 }
 
-// WriteStatus writes how each node stands, and the addresses of the nodes' own VIPs.
+// WriteStatus writes the state of each node, and the addresses of the nodes' own VIPs.
 func (v View) WriteStatus(w io.Writer) error {
 	t := newTable(w, "NODE", "SESSIONS", "VIPS", "ANNOUNCED", "HELD", "VERSION", "DRAINING")
 	vips := make(map[string][]string) // lines by the name and address of the VIP
@@ -93,7 +93,7 @@ func (v View) WritePeers(w io.Writer) error {
 	return t.Flush()
 }
 
-// WriteWho writes whose an address is, and how each node stands to it. The error is that nobody has it.
+// WriteWho writes the owner of an address, and its state on each node. It returns an error if nothing has the address.
 func (v View) WriteWho(w io.Writer, addr netip.Addr) error {
 	found := false
 	for _, s := range v.Services {
@@ -123,42 +123,42 @@ func (v View) WriteWho(w io.Writer, addr netip.Addr) error {
 	return t.Flush()
 }
 
-// stateOf is what a node does with an address of Services, and why; empty if it does not say.
+// stateOf returns the state of a Service's address on a node and its reason; empty if the node does not report it.
 func stateOf(n v1alpha1.NodeStatus, addr netip.Addr) (state, why string) {
-	switch is := report.Read(n.Status.Services).Of(addr); {
-	case is.Announced && is.Held:
+	switch a := report.Read(n.Status.Services).Of(addr); {
+	case a.Announced && a.Held:
 		return "announced and held", ""
-	case is.Announced:
+	case a.Announced:
 		return "announced", ""
-	case is.Held:
+	case a.Held:
 		return "held", ""
-	case is.Unknown:
+	case a.Unknown:
 		return unknown, noRoom
-	case is.Reason != "":
-		return withdrawn, is.Reason
+	case a.Reason != "":
+		return withdrawn, a.Reason
 	}
 	return "", ""
 }
 
-// Step is one of those from what a Service asks for to the routers.
+// Step is a step from the Service's request to the routers.
 type Step struct {
 	Name  string // one word
 	State State
 	Text  string // a sentence
 }
 
-// State is whether a step is as it should be.
+// State is the result of a step.
 type State string
 
-// States of a step. Of an unknown one some nodes do not say.
+// Results of a step: Unknown if some nodes do not report it.
 const (
 	OK      State = "ok"
 	Fails   State = "FAILS"
 	Unknown State = unknown
 )
 
-// Why follows a Service until a step is not OK without which it is not announced, which is the last one then.
-// Who gives addresses, and whether all that it asks for is granted, does not matter to one that has some.
+// Why follows a Service step by step, up to the first failed step that keeps it from being announced. The writer, and
+// refused parts of the request, do not matter to a Service that has an address.
 func (v View) Why(s *corev1.Service) []Step {
 	var steps []Step
 	step := func(name string, state State, format string, args ...any) bool {
@@ -178,7 +178,7 @@ func (v View) Why(s *corev1.Service) []Step {
 		}
 	}
 	switch {
-	case assigned != nil: // of a Service that keeps what it has it may be a refusal
+	case assigned != nil: // may be a refusal although the Service keeps its addresses
 		step("claim", judge[assigned.Status == metav1.ConditionTrue], "%s", assigned.Message)
 	case s.Spec.LoadBalancerClass != nil:
 		step("claim", Fails, "nobody has answered it: is %s the loadBalancerClass in Herald's file?", *s.Spec.LoadBalancerClass)
@@ -206,7 +206,7 @@ func (v View) follow(addr netip.Addr, step func(name string, state State, format
 		return step("pool", Fails, "%s is of pool %s, which is not announced: add bgp: {} or arp: {} to it", addr, p.Name)
 	}
 	step("pool", OK, "%s is of pool %s", addr, p.Name)
-	// Nodes by what they do, by why they do not, and by why that is not known.
+	// Nodes by state, by the reason for withdrawing, and by the reason why their state is unknown.
 	by, why, whyNot := make(map[string][]string), make(map[string][]string), make(map[string][]string)
 	var down []string
 	for _, n := range v.Nodes {
@@ -252,7 +252,7 @@ func (v View) follow(addr netip.Addr, step func(name string, state State, format
 	return step("node", state, "%s", strings.Join(slices.Concat([]string{sentence}, not, down, unsaid), "; "))
 }
 
-// list writes nodes by what they have in common.
+// list formats the nodes of each key.
 func list(by map[string][]string, format string) (out []string) {
 	for _, what := range slices.Sorted(maps.Keys(by)) {
 		out = append(out, fmt.Sprintf(format, strings.Join(by[what], ", "), what))
@@ -260,7 +260,7 @@ func list(by map[string][]string, format string) (out []string) {
 	return out
 }
 
-// writer says who gives addresses, and whether anybody does.
+// writer describes the node that gives addresses; ok is false if there is none.
 func (v View) writer() (sentence string, ok bool) {
 	l := v.Writer
 	if l == nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
@@ -273,7 +273,7 @@ func (v View) writer() (sentence string, ok bool) {
 	return node + " gives addresses", true
 }
 
-// poolOf is the pool that an address is in.
+// poolOf returns the pool that contains an address, or nil.
 func (v View) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
 	for i := range v.Pools {
 		if slices.ContainsFunc(v.Pools[i].Spec.Addresses, func(s v1alpha1.AddressRange) bool {
@@ -286,7 +286,7 @@ func (v View) poolOf(addr netip.Addr) *v1alpha1.AddressPool {
 	return nil
 }
 
-// WriteWhy writes the steps of a Service, NAMESPACE/NAME, and what they come to.
+// WriteWhy writes the steps of a Service, given as NAMESPACE/NAME, and the conclusion.
 func (v View) WriteWhy(w io.Writer, service string) error {
 	i := slices.IndexFunc(v.Services, func(s corev1.Service) bool { return kube.Key(&s) == service })
 	if i < 0 {
@@ -311,7 +311,7 @@ func (v View) WriteWhy(w io.Writer, service string) error {
 	return err
 }
 
-// table is rows in columns.
+// table writes aligned columns.
 type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, head ...string) table {

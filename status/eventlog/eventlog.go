@@ -1,6 +1,5 @@
-// Package eventlog keeps the last lines that a process logged, for people who
-// look at it by another way than its log. Every change of state is logged with
-// its reason, so these lines tell what happened lately.
+// Package eventlog keeps the last lines of a process's log for its status. Every change of state is logged with its
+// reason, so these lines tell the recent history.
 package eventlog
 
 import (
@@ -28,8 +27,7 @@ type Event struct {
 	State string `json:"state,omitempty"`
 }
 
-// longest bounds what a single event takes of memory: a refused file lists every
-// mistake in it, and peers send texts.
+// longest bounds the memory of an event: a refused file lists all of its mistakes, and peers send texts.
 const longest = 1000
 
 // Log keeps the last events. Its methods are safe for concurrent use.
@@ -43,7 +41,7 @@ type Log struct {
 // New returns a log of the last size events.
 func New(size int) *Log { return &Log{size: size, last: make([]Event, 0, size)} }
 
-// Events are the last ones, the newest first.
+// Events returns the last events, the newest first.
 func (l *Log) Events() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,11 +59,10 @@ func (l *Log) add(e Event) {
 	l.last = append(l.last, e)
 }
 
-// Handler returns a handler that keeps what it is given, from level info on
-// whatever next wants, and hands it on to next.
+// Handler returns a handler that keeps records from level info on, and passes all records to next.
 func (l *Log) Handler(next slog.Handler) slog.Handler { return handler{log: l, next: next} }
 
-// handler is made anew by each With and WithGroup.
+// handler is copied by each With and WithGroup.
 type handler struct {
 	log   *Log
 	next  slog.Handler

@@ -5,7 +5,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// collectBalancers tells of balancers, and of what members of the election say they serve.
+// collectBalancers reports balancers and the advertisements of members.
 func collectBalancers(s admin.Status, t teller) {
 	for _, b := range s.Balancers {
 		t := t.of("balancer", b.Name)

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// listener has no more than maxClients connections open at a time: it closes the
-// oldest for a new one. A client that never ends its request, or never reads the
-// answer, thus keeps nobody out, above all no liveness probe.
+// listener bounds its open connections to maxClients: it closes the oldest for a new one. A client that never ends its
+// request, or never reads the answer, thus keeps no other out, above all no liveness probe.
 type listener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -22,12 +21,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	c := &client{Conn: conn, listener: l}
 	if oldest := l.add(c); oldest != nil {
-		_ = oldest.Close() // its server says nothing of it either
+		_ = oldest.Close() // its server ignores the error, too
 	}
 	return c, nil
 }
 
-// add notes a new connection and returns the one that has to go for it, or nil.
+// add records a new connection. It returns the connection to close for it, or nil.
 func (l *listener) add(c *client) *client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +37,7 @@ func (l *listener) add(c *client) *client {
 	return l.open[0]
 }
 
-// client is a connection that its listener knows of until it is closed.
+// client is an open connection of a listener.
 type client struct {
 	net.Conn
 	listener *listener

@@ -1,6 +1,5 @@
-// Package metrics serves a speaker's metrics and its health to scrapers and
-// kubelets. Metrics are read from the same [admin.Status] that `herald status`
-// shows, so the two cannot disagree.
+// Package metrics serves a speaker's metrics and health to scrapers and kubelets. It reads metrics from the same
+// [admin.Status] that `herald status` shows, so the two cannot disagree.
 package metrics
 
 import (
@@ -21,13 +20,12 @@ import (
 	"github.com/herald-vip/herald/status/page"
 )
 
-// Healthy answers as [admin.Status.Healthy] does. Load balancers ask every second or so, each of
-// them, so it is to be quick.
+// Healthy answers as [admin.Status.Healthy] does. It must be quick: each load balancer asks about once a second.
 type Healthy func(name string) (known, healthy bool, why string)
 
-// NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see
-// [Healthy]) and /readyz (see [admin.Status.Ready]), and at / a page for
-// people. healthy is asked for each request of /healthz/NAME, nodes for each of the page, and status for each other one.
+// NewHandler serves /metrics, /healthz (the process works), /healthz/NAME (see [Healthy]), /readyz (see
+// [admin.Status.Ready]) and, at /, a page for people. It calls healthy for each request of /healthz/NAME, nodes for each
+// of the page, and status for every other request and the page.
 func NewHandler(status func() admin.Status, healthy Healthy, nodes func() *page.Nodes) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -39,7 +37,7 @@ func NewHandler(status func() admin.Status, healthy Healthy, nodes func() *page.
 	mux.Handle("GET /{$}", page.New().Handler(status, nodes))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		// Status takes every lock there is: if it returns, nothing is wedged.
+		// status takes every lock: if it returns, no part is stuck.
 		status()
 		fmt.Fprintln(w, "ok")
 	})
@@ -66,8 +64,8 @@ func NewHandler(status func() admin.Status, healthy Healthy, nodes func() *page.
 // collector collects the metrics of a status.
 type collector func() admin.Status
 
-// Describe implements [prometheus.Collector]. It describes none: which there are depends on the
-// status, which is not to be asked for before the daemon has begun.
+// Describe implements [prometheus.Collector]. It describes none: the metrics depend on the status, which is not
+// available before the daemon has begun.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -75,29 +73,29 @@ func (status collector) Collect(metrics chan<- prometheus.Metric) {
 	collect(status(), teller{metrics: metrics})
 }
 
-// teller tells metrics of what has its labels, which are names, each with its value.
+// teller emits metrics with its labels, which alternate name and value.
 type teller struct {
 	metrics chan<- prometheus.Metric
 	labels  []string
 }
 
-// of tells metrics of what has these labels, too.
+// of returns a teller with additional labels.
 func (t teller) of(labels ...string) teller {
 	return teller{t.metrics, slices.Concat(t.labels, labels)}
 }
 
 func (t teller) gauge(name, help string, v float64) { t.tell(prometheus.GaugeValue, name, help, v) }
 
-// flag is 1 if it is so.
-func (t teller) flag(name, help string, so bool) {
+// flag is 1 if on.
+func (t teller) flag(name, help string, on bool) {
 	v := 0.0
-	if so {
+	if on {
 		v = 1
 	}
 	t.gauge(name, help, v)
 }
 
-// time is 0 for never.
+// time is in seconds of Unix time, 0 for never.
 func (t teller) time(name, help string, at time.Time) {
 	v := 0.0
 	if !at.IsZero() {
@@ -110,9 +108,9 @@ func (t teller) count(name, help string, n uint64) {
 	t.tell(prometheus.CounterValue, name, help, float64(n))
 }
 
-// counts tells what was counted of several kinds, each of which is a value of the label.
-func (t teller) counts(name, help, label string, of map[string]uint64) {
-	for kind, n := range of {
+// counts emits a counter for each value of the label.
+func (t teller) counts(name, help, label string, byValue map[string]uint64) {
+	for kind, n := range byValue {
 		t.of(label, kind).count(name, help, n)
 	}
 }
@@ -125,7 +123,7 @@ func (t teller) tell(kind prometheus.ValueType, name, help string, v float64) {
 	t.metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc("herald_"+name, help, names, nil), kind, v, values...)
 }
 
-// collect tells all metrics of a status.
+// collect emits all metrics of a status.
 func collect(s admin.Status, t teller) {
 	t.of("version", s.Version).gauge("build_info", "Always 1; the label is the version.", 1)
 	t.flag("realtime", "1 while the process is under real-time scheduling with its memory locked.", s.Realtime == admin.RealtimeOn)
@@ -196,7 +194,7 @@ func collectPeer(p bgp.Session, t teller) {
 	t.gauge("bgp_routes_advertised", "Routes the peer was sent.", float64(p.Sent()))
 }
 
-// collectElection tells of VIPs on a flat layer 2.
+// collectElection reports leases, members and the fence of a flat layer 2.
 func collectElection(s admin.Status, t teller) {
 	for _, l := range leases(s) {
 		t := t.of("vip", l.VIP)
@@ -232,9 +230,8 @@ func collectPassing(p *admin.Passing, t teller) {
 		"what", map[string]uint64{"passed": p.Passed, "answered": p.Answered, "refused": p.Refused})
 }
 
-// leases has one for each VIP on a flat layer 2, an empty one if this node knows of
-// none, as it does before it has stood for the VIP: that nobody holds a VIP is to
-// be seen even if its checks have not passed on any node yet.
+// leases returns the lease of each VIP on a flat layer 2, an empty one if this node knows none yet: alerts must see a
+// VIP without a holder even if its checks have never passed on any node.
 func leases(s admin.Status) []admin.Lease {
 	var out []admin.Lease
 	if s.Election != nil {

@@ -11,15 +11,13 @@ import (
 	"github.com/herald-vip/herald/status/page"
 )
 
-// Strangers may reach the listener; they must not use up the speaker's memory
-// and file descriptors.
+// The network may reach the listener: its clients must not exhaust the speaker's memory and file descriptors.
 const (
 	maxClients = 64
 	timeout    = 10 * time.Second // for one request
 )
 
-// Listen opens address, host:port, for [NewHandler]. What goes wrong with single connections is
-// logged at debug level.
+// Listen opens address, host:port, for [NewHandler]. Errors of single connections are logged at debug level.
 func Listen(address string, log *slog.Logger, status func() admin.Status, healthy Healthy, nodes func() *page.Nodes) (*admin.Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -2,8 +2,7 @@ package metrics
 
 import "github.com/herald-vip/herald/status/admin"
 
-// collectServices tells of Kubernetes Services, of which there may be thousands: counts by
-// pool, and nothing by Service.
+// collectServices reports totals and counts by pool, not by Service, of which there may be thousands.
 func collectServices(s *admin.Services, t teller) {
 	number := func(name, help string, n int) { t.gauge(name, help, float64(n)) }
 	number("services", "Services of type LoadBalancer that are Herald's.", s.Total)

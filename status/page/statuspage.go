@@ -1,5 +1,5 @@
-// Package page shows a speaker's status in a browser, a terminal's too: one
-// read-only page of plain HTML that brings itself up to date, without scripts.
+// Package page shows a speaker's status in a browser, also in a terminal: one read-only page of plain HTML that
+// refreshes itself without scripts.
 package page
 
 import (
@@ -23,16 +23,15 @@ import (
 //go:embed page.html
 var page string
 
-// policy lets the page use its own style sheet and nothing else, whatever gets
-// into it, and keeps it out of other sites' frames.
+// policy allows the page its own style sheet and nothing else, and keeps it out of other sites' frames.
 const policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Nodes are what the nodes of a cluster tell its API of themselves.
+// Nodes are the reports of a cluster's nodes in its API.
 type Nodes struct {
 	List []v1alpha1.NodeStatus
-	// Ready are the Nodes there are, and whether they are ready; nil if that is not known.
+	// Ready maps each Node to whether it is ready; nil if that is unknown.
 	Ready map[string]bool
-	// Unknown is why there is no list; empty if there is one.
+	// Unknown says why there is no list; empty if there is one.
 	Unknown string
 }
 
@@ -62,11 +61,11 @@ func (p *Page) Handler(status func() admin.Status, nodes func() *Nodes) http.Han
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		_, _ = out.WriteTo(w) // the client has gone
+		_, _ = out.WriteTo(w) // an error means that the client has gone
 	})
 }
 
-// Write renders s as of now, with the nodes of the cluster if they are not nil.
+// Write renders s as of now, with the cluster's nodes unless nodes is nil.
 func (p *Page) Write(w io.Writer, s admin.Status, nodes *Nodes, now time.Time) error {
 	ready, why := s.Ready()
 	lanes, left := lanes(s, now)
@@ -87,13 +86,13 @@ func (p *Page) Write(w io.Writer, s admin.Status, nodes *Nodes, now time.Time) e
 	return nil
 }
 
-// at is t to the millisecond.
+// at formats t to the millisecond.
 func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
 
-// day is the same without the year, in one word, for a narrow column.
+// day formats t without the year, in one word, for a narrow column.
 func day(t time.Time) string { return t.UTC().Format("01-02\u00a015:04:05.000") }
 
-// ago is how long t is past, in whole seconds; what is yet to come is now.
+// ago formats the time since t in whole seconds; 0 if t is in the future.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -101,7 +100,7 @@ func ago(t, now time.Time) string {
 	return max(0, now.Sub(t)).Truncate(time.Second).String()
 }
 
-// few are the first of a list.
+// few formats the first four of a list.
 func few(list []string) string {
 	if len(list) > 4 {
 		list = append(list[:4:4], "…")
@@ -109,7 +108,7 @@ func few(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// reported is when a node last reported anything new.
+// reported returns the time of a node's last change of its report.
 func reported(n v1alpha1.NodeStatus) (at time.Time) {
 	for _, f := range n.ManagedFields {
 		if f.Time != nil && f.Time.After(at) {
@@ -119,7 +118,7 @@ func reported(n v1alpha1.NodeStatus) (at time.Time) {
 	return at
 }
 
-// duration is seconds to three digits or so.
+// duration formats seconds to about three digits.
 func duration(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d > time.Second {
@@ -128,7 +127,7 @@ func duration(seconds float64) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// The moods, classes of the style sheet, only colour what is also said in words.
+// Moods are classes of the style sheet. They only colour text that says the same in words.
 const (
 	good = "good"
 	odd  = "odd"
@@ -136,8 +135,7 @@ const (
 	idle = "idle"
 )
 
-// vipMood tells a VIP that is withheld for a reason from one that another node
-// holds, which is as it should be.
+// vipMood distinguishes a VIP that is withheld because of a fault from one that another node holds.
 func vipMood(v admin.VIP, e *admin.Election) string {
 	switch {
 	case v.State == admin.Blocked || v.State == admin.Unsent || v.Conflict != "" || v.Rival != "":

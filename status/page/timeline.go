@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// window is what the picture shows of the past, width how wide that is, and mostLanes how many rows there are.
+	// window is the time span of the timeline, width its width in units, and mostLanes its most rows.
 	window    = time.Hour
 	width     = 720
 	mostLanes = 30
 )
 
-// lane is what a VIP's address, a check or a session has been in the window.
+// lane is the history of an address, a check or a session.
 type lane struct {
 	Name  string
 	Spans []span
@@ -30,8 +30,8 @@ type span struct {
 	From        time.Time
 }
 
-// lanes are the rows of the picture, and how many there is no room for. What was before the oldest event that is remembered
-// is not known, and blank.
+// lanes returns the rows of the timeline, and the number of rows beyond mostLanes. Before the oldest remembered event a
+// row is blank.
 func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 	add := func(of, name, state string, since time.Time, mood func(state string) string) {
 		if len(out) == mostLanes {
@@ -56,8 +56,8 @@ func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 	return out, left
 }
 
-// spans are the states of one thing, the latest first: the one that it has since a time, and by its events, of
-// which the newest is the first, those of before.
+// spans returns the states of a subject, the latest first: the present state since a time and, from its events, which
+// are newest first, the states before.
 func spans(events []eventlog.Event, of, state string, since, now time.Time, mood func(string) string) []span {
 	from := []eventlog.Event{{At: since, State: state}}
 	for _, e := range events {
@@ -85,7 +85,7 @@ func spans(events []eventlog.Event, of, state string, since, now time.Time, mood
 	return out
 }
 
-// place is where a time is in the picture.
+// place returns the position of a time in the timeline.
 func place(t, now time.Time) float64 { return width * (1 - now.Sub(t).Seconds()/window.Seconds()) }
 
 func stageMood(state string) string {
