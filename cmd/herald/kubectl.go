@@ -21,12 +21,12 @@ const pluginName = "kubectl-herald"
 
 // pluginCommands are the commands of `kubectl herald`, which need only a kubeconfig.
 type pluginCommands struct {
-	Status  pluginStatus   `cmd:"" help:"Show how the nodes stand, and who announces the VIPs of their files."`
+	Status  pluginStatus   `cmd:"" help:"Show the state of the nodes, and which of them announce the VIPs of their files."`
 	Peers   pluginPeers    `cmd:"" help:"Show the BGP sessions of all nodes."`
-	Who     pluginWho      `cmd:"" help:"Show whose an address is, and which nodes announce or hold it."`
-	Why     pluginWhy      `cmd:"" help:"Follow a Service from what it asks for to the routers, until something fails."`
-	Drain   pluginDrain    `cmd:"" help:"Have a node announce no Services, in good order."`
-	Undrain pluginUndrain  `cmd:"" help:"Have it announce again."`
+	Who     pluginWho      `cmd:"" help:"Show the owner of an address, and which nodes announce or hold it."`
+	Why     pluginWhy      `cmd:"" help:"Follow a Service from its request to the routers, until a step fails."`
+	Drain   pluginDrain    `cmd:"" help:"Stop a node from announcing Services, with graceful shutdown."`
+	Undrain pluginUndrain  `cmd:"" help:"Let a node announce Services again."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 
 	clusterAccess
@@ -34,8 +34,8 @@ type pluginCommands struct {
 
 // clusterAccess selects the cluster.
 type clusterAccess struct {
-	Kubeconfig string `type:"path" placeholder:"FILE" help:"How to reach the cluster. Default: as kubectl does, by KUBECONFIG or ~/.kube/config."`
-	System     string `default:"herald-system" placeholder:"NAMESPACE" help:"Where Herald's DaemonSet is (${default})."`
+	Kubeconfig string `type:"path" placeholder:"FILE" help:"The kubeconfig of the cluster. Default: as kubectl, by KUBECONFIG or ~/.kube/config."`
+	System     string `default:"herald-system" placeholder:"NAMESPACE" help:"The namespace of Herald's DaemonSet (${default})."`
 }
 
 func newPluginParser() *kong.Kong {

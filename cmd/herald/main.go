@@ -34,22 +34,22 @@ const (
 
 type commands struct {
 	Run      runCommand      `cmd:"" help:"Run the speaker in the foreground."`
-	Validate validateCommand `cmd:"" help:"Check a configuration file and list everything wrong with it."`
+	Validate validateCommand `cmd:"" help:"Check a configuration file and list all of its mistakes."`
 	Status   statusCommand   `cmd:"" help:"Show what the running speaker announces, and why or why not."`
 	Doctor   doctorCommand   `cmd:"" help:"Examine this node: whether links, ports, rights, routers, members, servers and certificates let its VIPs work."`
-	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node in good order, and wait until it is done."`
+	Drain    drainCommand    `cmd:"" help:"Withdraw all VIPs of this node with graceful shutdown, and wait for the end."`
 	Undrain  undrainCommand  `cmd:"" help:"Announce again after a drain."`
-	Member   memberCommand   `cmd:"" help:"List who takes part in the election, or remove a member that is gone."`
+	Member   memberCommand   `cmd:"" help:"List the members of the election, or remove a member that is gone."`
 	Probe    probeCommand    `cmd:"" help:"Connect to an address every few milliseconds and report outages."`
-	Keygen   keygenCommand   `cmd:"" help:"Make a key for the members of an election, the same for all of them."`
+	Keygen   keygenCommand   `cmd:"" help:"Make a key for an election, which all members share."`
 	Migrate  migrateCommand  `cmd:"" help:"Convert the configuration of kube-vip, keepalived, MetalLB, ExaBGP or anycast-healthchecker."`
-	Manifest manifestCommand `cmd:"" help:"Print how to run Herald: as a static pod, a DaemonSet or a systemd unit, or as an agent or a manager of tenants."`
-	Manager  managerCommand  `cmd:"" help:"Serve Services of other clusters, tenants, in this one."`
-	Agent    agentCommand    `cmd:"" help:"Have Services of this cluster served from another one."`
+	Manifest manifestCommand `cmd:"" help:"Print a manifest that runs Herald: as a static pod, a DaemonSet or a systemd unit, or as an agent or a manager of tenants."`
+	Manager  managerCommand  `cmd:"" help:"Serve Services of other clusters (tenants) in this one."`
+	Agent    agentCommand    `cmd:"" help:"Serve Services of this cluster from another one."`
 	Tenant   tenantCommand   `cmd:"" help:"Give a tenant access to the cluster that serves it."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
-	Completion  completionCommand `cmd:"" help:"Print what has a shell complete commands and flags: source <(herald completion bash)."`
+	Completion  completionCommand `cmd:"" help:"Print the script by which a shell completes commands and flags: source <(herald completion bash)."`
 	Help        helpCommand       `cmd:"" help:"Show all commands, or the flags of one."`
 	VersionFlag kong.VersionFlag  `name:"version" help:"Print the version."`
 }
@@ -133,8 +133,8 @@ func buildVersion() string {
 
 // logFlags are shared by the commands that log.
 type logFlags struct {
-	LogFormat string     `enum:"text,json" default:"text" help:"How to log to stderr: text or json."`
-	LogLevel  slog.Level `default:"info" help:"The least level to log: debug, info, warn or error."`
+	LogFormat string     `enum:"text,json" default:"text" help:"Format of the log on stderr: text or json."`
+	LogLevel  slog.Level `default:"info" help:"The lowest level to log: debug, info, warn or error."`
 }
 
 func (f logFlags) logger(to io.Writer) *slog.Logger {

@@ -11,8 +11,8 @@ import (
 )
 
 type memberCommand struct {
-	List   memberListCommand   `cmd:"" help:"Show who takes part in the election, and who votes."`
-	Remove memberRemoveCommand `cmd:"" help:"Take the vote of a member that is gone, without waiting for election.forget."`
+	List   memberListCommand   `cmd:"" help:"Show the members of the election and whether they vote."`
+	Remove memberRemoveCommand `cmd:"" help:"Remove the vote of a member that is gone, without waiting for election.forget."`
 }
 
 type memberListCommand struct{ socketFlag }

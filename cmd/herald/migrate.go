@@ -24,20 +24,20 @@ var errByHand = errors.New(`not complete: first do what the lines above with "to
 type migrateCommand struct {
 	KubeVIP    migrateKubeVIP    `cmd:"" name:"kube-vip" help:"Convert a manifest that runs kube-vip, or a listing of its environment."`
 	Keepalived migrateKeepalived `cmd:"" help:"Convert a keepalived.conf."`
-	MetalLB    migrateMetalLB    `cmd:"" name:"metallb" help:"Convert the resources of MetalLB, or its old ConfigMap, and Services that it serves."`
-	ExaBGP     migrateExaBGP     `cmd:"" name:"exabgp" help:"Convert a configuration of ExaBGP's whose processes run its healthcheck, and the files that their --config names."`
+	MetalLB    migrateMetalLB    `cmd:"" name:"metallb" help:"Convert the resources of MetalLB, or its old ConfigMap, and its Services."`
+	ExaBGP     migrateExaBGP     `cmd:"" name:"exabgp" help:"Convert a configuration of ExaBGP whose processes run its healthcheck, and the files that their --config names."`
 	Anycast    migrateAnycast    `cmd:"" name:"anycast-healthchecker" help:"Convert anycast-healthchecker.conf and the files of its services."`
 }
 
 type migrateFlags struct {
-	File string `arg:"" placeholder:"FILE" help:"What to convert; - is standard input."`
+	File string `arg:"" placeholder:"FILE" help:"The file to convert; - is standard input."`
 	electionFlags
 }
 
 // electionFlags are settings of the election, which no input has.
 type electionFlags struct {
-	Member  []string `sep:"none" placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. May be repeated."`
-	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen made one already."`
+	Member  []string `sep:"none" placeholder:"NAME=ADDRESS" help:"A node that votes on a flat layer 2, with or without a port. Can be repeated."`
+	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen has made one."`
 }
 
 type migrateKubeVIP struct{ migrateFlags }
@@ -48,7 +48,7 @@ func (c migrateKubeVIP) Run() error {
 
 type migrateKeepalived struct {
 	migrateFlags
-	ConfigID string `placeholder:"ID" help:"Which lines that begin with @ apply, as keepalived's --config-id. Default: the host's name."`
+	ConfigID string `placeholder:"ID" help:"The name that selects lines that begin with @, as keepalived's --config-id. Default: the host's name."`
 }
 
 func (c migrateKeepalived) Run() error {
@@ -85,7 +85,7 @@ func (c migrateFlags) run(convert func([]byte, migrate.Options) (*migrate.Result
 
 // migrateFiles are the input files of one program.
 type migrateFiles struct {
-	Files []string `arg:"" name:"file" placeholder:"FILE" help:"What to convert, all that belongs together; - is standard input."`
+	Files []string `arg:"" name:"file" placeholder:"FILE" help:"The files to convert, all of one configuration; - is standard input."`
 }
 
 // convert converts the files.
@@ -121,8 +121,8 @@ func (c migrateAnycast) Run() error { return c.run(healthchecker.Convert, migrat
 
 type migrateMetalLB struct {
 	migrateFiles
-	Services bool   `help:"Print the commands that give the Services in the files Herald's annotations, and nothing else."`
-	LBClass  string `name:"lb-class" placeholder:"CLASS" help:"What MetalLB was told by its --lb-class, if it was."`
+	Services bool   `help:"Print only the commands that give the Services in the files Herald's annotations."`
+	LBClass  string `name:"lb-class" placeholder:"CLASS" help:"The value of MetalLB's --lb-class, if it has one."`
 	To       string `placeholder:"NAMESPACE" help:"The namespace that Herald runs in. Default: herald-system."`
 	electionFlags
 }

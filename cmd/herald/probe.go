@@ -21,10 +21,10 @@ var errOutage = errors.New("the target was not reachable all the time")
 var errNoAttempt = errors.New("this machine made no connection to judge the target by: see --source, its free ports and file descriptors, and its load")
 
 type probeCommand struct {
-	Target   string        `arg:"" placeholder:"HOST:PORT" help:"What to connect to."`
+	Target   string        `arg:"" placeholder:"HOST:PORT" help:"The address to connect to."`
 	Interval time.Duration `default:"5ms" help:"Time between two attempts."`
-	Timeout  time.Duration `default:"100ms" help:"How long an attempt may take."`
-	Duration time.Duration `default:"0s" help:"When to stop; 0 is at Ctrl-C."`
+	Timeout  time.Duration `default:"100ms" help:"The timeout of an attempt."`
+	Duration time.Duration `default:"0s" help:"How long to probe; 0 means until Ctrl-C."`
 	Source   netip.Addr    `help:"Local address to connect from."`
 	Identify bool          `help:"GET / on each connection and count the answers by their X-Served-By header."`
 	Output   string        `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`

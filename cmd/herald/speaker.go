@@ -28,7 +28,7 @@ type configFlag struct {
 }
 
 type nodeFlag struct {
-	NodeName string `env:"NODE_NAME" placeholder:"NAME" help:"The node's name, whatever the file and the host say: in a pod, the name of its Node."`
+	NodeName string `env:"NODE_NAME" placeholder:"NAME" help:"The node's name, which takes precedence over the file and the host's name: in a pod, the name of its Node."`
 }
 
 // load reads the configuration in a file; - is standard input.
@@ -137,7 +137,7 @@ type socketFlag struct {
 type statusCommand struct {
 	socketFlag
 	Output   string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
-	Services bool   `help:"List every Kubernetes Service that is Herald's, and why this node announces it or not, instead."`
+	Services bool   `help:"List instead every Kubernetes Service that is Herald's, and why this node announces it or not."`
 }
 
 func (c statusCommand) Run(ctx context.Context) error {
@@ -181,7 +181,7 @@ type drainCommand struct {
 	socketFlag
 	Reason       string        `default:"herald drain" help:"Shown in status and log."`
 	Timeout      time.Duration `default:"30s" help:"How long to wait for the end of the drain, after the deadline."`
-	Deadline     time.Duration `help:"How long to wait at most for connections by VIPs to end, which other members pass on to this node. Another drain without it ends the wait."`
+	Deadline     time.Duration `help:"How long to wait for connections to VIPs that other members pass on to this node. Another drain without it ends the wait."`
 	UntilUndrain bool          `help:"Stay drained over restarts and reboots, until undrain."`
 }
 

@@ -23,9 +23,9 @@ import (
 
 // clusterFlags are the flags of commands that run in a cluster, as a Deployment.
 type clusterFlags struct {
-	Kubeconfig string `placeholder:"FILE" help:"How to reach the cluster. Default: as the pod's service account."`
-	Namespace  string `placeholder:"NAME" help:"Where the Lease is, and an agent's Secret. Default: where the pod is."`
-	PodName    string `env:"POD_NAME" placeholder:"NAME" help:"Who this is, for people. Default: the host's name."`
+	Kubeconfig string `placeholder:"FILE" help:"The kubeconfig of the cluster. Default: the pod's service account."`
+	Namespace  string `placeholder:"NAME" help:"The namespace of the Lease, and of an agent's Secret. Default: the pod's."`
+	PodName    string `env:"POD_NAME" placeholder:"NAME" help:"The name of this process, for people. Default: the host's name."`
 	logFlags
 }
 
@@ -56,7 +56,7 @@ func (f clusterFlags) identity() string {
 
 type managerCommand struct {
 	clusterFlags
-	Domain string `placeholder:"DOMAIN" help:"Where tenants' Ingresses and Gateways have names: NAME.TENANT.DOMAIN. Default: none, and they are not served."`
+	Domain string `placeholder:"DOMAIN" help:"The domain of tenants' Ingresses and Gateways, whose names are NAME.TENANT.DOMAIN. Default: none, and they are not served."`
 }
 
 // Run serves tenants until a signal.
@@ -76,12 +76,12 @@ func (c managerCommand) Run(ctx context.Context) error {
 
 type agentCommand struct {
 	clusterFlags
-	Cluster      string                 `required:"" placeholder:"NAME" help:"The name of the Tenant that this cluster is."`
+	Cluster      string                 `required:"" placeholder:"NAME" help:"The name of this cluster's Tenant."`
 	LoadBalancer string                 `required:"" placeholder:"FILE" help:"The kubeconfig of the cluster that serves it."`
-	Secret       string                 `default:"${secret}" placeholder:"NAME" help:"The Secret that has it, in which the token is renewed (${default})."`
-	Class        string                 `default:"${class}" placeholder:"NAME" help:"The loadBalancerClass of the Services to have served (${default})."`
-	DefaultClass bool                   `default:"true" negatable:"" help:"Have those without a class served, too (${default})."`
-	AddressType  corev1.NodeAddressType `default:"InternalIP" enum:"InternalIP,ExternalIP" help:"Which addresses of nodes the other cluster reaches: InternalIP or ExternalIP (${default})."`
+	Secret       string                 `default:"${secret}" placeholder:"NAME" help:"The Secret with that kubeconfig, in which the agent renews the token (${default})."`
+	Class        string                 `default:"${class}" placeholder:"NAME" help:"The loadBalancerClass of the Services to serve (${default})."`
+	DefaultClass bool                   `default:"true" negatable:"" help:"Serve Services without a class, too (${default})."`
+	AddressType  corev1.NodeAddressType `default:"InternalIP" enum:"InternalIP,ExternalIP" help:"The type of node addresses that the other cluster can reach: InternalIP or ExternalIP (${default})."`
 }
 
 // Run publishes Services until a signal.
@@ -107,13 +107,13 @@ func (c agentCommand) Run(ctx context.Context) error {
 }
 
 type tenantCommand struct {
-	Kubeconfig tenantKubeconfigCommand `cmd:"" help:"Print the Secret by which a tenant's agent reaches this cluster, for kubectl apply -f - in its own."`
+	Kubeconfig tenantKubeconfigCommand `cmd:"" help:"Print the Secret with which a tenant's agent reaches this cluster, for kubectl apply -f - in its own."`
 }
 
 type tenantKubeconfigCommand struct {
 	Name       string `arg:"" help:"The tenant."`
-	Kubeconfig string `type:"path" placeholder:"FILE" help:"How to reach the cluster that serves tenants. Default: as kubectl does, by KUBECONFIG or ~/.kube/config."`
-	Server     string `placeholder:"URL" help:"Where the agent reaches it. Default: where this command does."`
+	Kubeconfig string `type:"path" placeholder:"FILE" help:"The kubeconfig of the cluster that serves tenants. Default: as kubectl, by KUBECONFIG or ~/.kube/config."`
+	Server     string `placeholder:"URL" help:"The URL at which the agent reaches it. Default: as this command."`
 }
 
 // Run prints the Secret with a token of the agent's account. The token lasts 30 days, and the agent renews it.

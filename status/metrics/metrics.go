@@ -127,10 +127,10 @@ func (t teller) tell(kind prometheus.ValueType, name, help string, v float64) {
 func collect(s admin.Status, t teller) {
 	t.of("version", s.Version).gauge("build_info", "Always 1; the label is the version.", 1)
 	t.flag("realtime", "1 while the process is under real-time scheduling with its memory locked.", s.Realtime == admin.RealtimeOn)
-	t.flag("draining", "1 while everything is withdrawn on purpose.", s.Draining != "")
+	t.flag("draining", "1 while the node is drained.", s.Draining != "")
 	t.gauge("config_generation", "Configurations applied since the start.", float64(s.Config.Generation))
 	t.time("config_loaded_timestamp_seconds", "When the configuration in force was loaded.", s.Config.Loaded)
-	t.flag("config_error", "1 while the configuration file is not in force, and an older one is, as status tells.", s.Config.Error != "")
+	t.flag("config_error", "1 while the present configuration file is not in force but an older one is; status shows why.", s.Config.Error != "")
 	for _, v := range s.VIPs {
 		collectVIP(v, t.of("vip", v.Name, "address", v.Address.String()))
 	}
@@ -142,8 +142,8 @@ func collect(s admin.Status, t teller) {
 	}
 	for _, k := range s.Checks {
 		t := t.of("check", k.Name)
-		t.flag("check_healthy", "1 healthy, 0 unhealthy or not known yet.", k.State == health.Healthy)
-		t.flag("check_warning", "1 while a check has a warning, such as an expiring certificate.", k.Warning != "")
+		t.flag("check_healthy", "1 while the check is healthy, 0 while it is unhealthy or undecided.", k.State == health.Healthy)
+		t.flag("check_warning", "1 while the check has a warning, such as an expiring certificate.", k.Warning != "")
 		t.gauge("check_latency_seconds", "Duration of the last probe.", k.Latency.Seconds())
 		t.time("check_since_timestamp_seconds", "When the check's state last changed.", k.Since)
 		t.counts("check_probes_total", "Probes by result.", "result", map[string]uint64{"pass": k.Passes, "fail": k.Failures})
@@ -156,24 +156,24 @@ func collect(s admin.Status, t teller) {
 func collectVIP(v admin.VIP, t teller) {
 	if v.Announce == speaker.ByARP {
 		t.flag("vip_conflict", "1 while a host that is not a member uses the address.", v.Conflict != "")
-		t.flag("vip_rival", "1 while another member is seen to hold the address that this node holds.", v.Rival != "")
-		t.count("vip_conflicts_total", "Times that a host that is not a member was seen using the address.", v.Conflicts)
+		t.flag("vip_rival", "1 while another member holds the address as well as this node.", v.Rival != "")
+		t.count("vip_conflicts_total", "Packets of hosts that are not members and use the address.", v.Conflicts)
 	} else if v.Announce != speaker.ByKernel {
-		t.gauge("vip_peers", "BGP peers that were sent the address's route; none for a VIP that is announced in another way.", float64(len(v.Sent)))
+		t.gauge("vip_peers", "BGP peers that were sent the address's route; missing for VIPs announced in another way.", float64(len(v.Sent)))
 	}
-	t.flag("vip_announced", "1 while this node announces the address as one in good health, by BGP to one peer at least, in a table of the kernel, or on a flat layer 2; vip_stage tells of draining and demoted ones, vip_kept of a holder in bad health.",
+	t.flag("vip_announced", "1 while this node announces the address: by BGP to at least one peer, in a table of the kernel, or on a flat layer 2. 0 while it drains or is demoted, see vip_stage; vip_kept marks a holder that is unhealthy.",
 		v.State == speaker.Announced)
-	t.of("stage", string(v.Stage)).gauge("vip_stage", "1 for the stage that was decided for the address.", 1)
-	t.time("vip_since_timestamp_seconds", "Since when the address is in the state that status shows.", v.Since)
-	t.flag("vip_error", "1 while something stands in the way of the address's stage.", v.State == admin.Blocked)
+	t.of("stage", string(v.Stage)).gauge("vip_stage", "1 for the stage of the address.", 1)
+	t.time("vip_since_timestamp_seconds", "When the address reached the state that status shows.", v.Since)
+	t.flag("vip_error", "1 while an error keeps the address from its stage.", v.State == admin.Blocked)
 	t.count("vip_restored_total", "Times the address was put back after something removed it.", uint64(v.Restored))
-	t.flag("vip_kept", "1 while the address stays as the last resort though its checks fail, as no other member is known to serve it.", v.Kept)
-	t.flag("vip_bridged", "1 while new connections to the address are sent on to other nodes, since it is on its way out.", len(v.BridgedTo) > 0)
+	t.flag("vip_kept", "1 while the address stays as the last resort although its checks fail, because no other member is known to serve it.", v.Kept)
+	t.flag("vip_bridged", "1 while new connections to the address are forwarded to other nodes because it is leaving this one.", len(v.BridgedTo) > 0)
 	if a := v.Arrivals; a != nil {
-		t.count("vip_arrivals_total", "Connections of TCP that others began to the address on this node, counted by their first packets.", a.Count)
+		t.count("vip_arrivals_total", "TCP connections opened to the address on this node, counted by their first packets.", a.Count)
 	}
 	if last := v.LastWithdrawal; last != nil {
-		t.gauge("vip_last_withdrawal_seconds", "From the first sign of failure to route and address gone, at the last unplanned withdrawal.", last.Took.Seconds())
+		t.gauge("vip_last_withdrawal_seconds", "Time from the first sign of failure to the removal of route and address, at the last unplanned withdrawal.", last.Took.Seconds())
 		t.time("vip_last_withdrawal_timestamp_seconds", "When the last unplanned withdrawal began.", last.At)
 	}
 }
@@ -183,7 +183,7 @@ func collectPeer(p bgp.Session, t teller) {
 		t.flag("bfd_session_up", "1 while the BFD session is up.", b.State == bfd.Up)
 		t.time("bfd_session_since_timestamp_seconds", "When the BFD session reached its state.", b.Since)
 		t.count("bfd_session_downs_total", "Times that BFD ended the BGP session.", b.Downs)
-		t.gauge("bfd_detection_time_seconds", "How long the peer may be silent, as agreed.", b.DetectionTime.Seconds())
+		t.gauge("bfd_detection_time_seconds", "Negotiated detection time: how long the peer may be silent.", b.DetectionTime.Seconds())
 		t.counts("bfd_packets_total", "BFD packets by direction; discarded are those received that broke a rule.",
 			"direction", map[string]uint64{"in": b.In, "out": b.Out, "discarded": b.Discarded})
 	}
@@ -200,33 +200,33 @@ func collectElection(s admin.Status, t teller) {
 		t := t.of("vip", l.VIP)
 		t.flag("lease_held", "1 while this node holds the lease of the VIP.", l.Holder != "" && l.Holder == s.Node)
 		if l.Holder != "" {
-			t.of("member", l.Holder).gauge("lease_holder", "1 for the member that is known to hold the lease of the VIP; none if there is none.", 1)
+			t.of("member", l.Holder).gauge("lease_holder", "1 for the member that is known to hold the lease of the VIP; missing without a holder.", 1)
 		}
 		t.gauge("lease_epoch", "Grows with every new holder of the lease.", float64(l.Epoch))
-		t.flag("lease_standing", "1 while this node would take the lease of the VIP.", l.Stands)
+		t.flag("lease_standing", "1 while this node campaigns for the lease of the VIP.", l.Stands)
 	}
 	e := s.Election
 	if e == nil {
 		return
 	}
-	t.flag("election_problem", "1 while this node takes no part in the election, as status tells.", e.Problem != "")
-	t.flag("election_changing", "1 while a change of the electorate waits for members, as status tells.", e.Change != "")
+	t.flag("election_problem", "1 while this node takes no part in the election; status shows why.", e.Problem != "")
+	t.flag("election_changing", "1 while a change of the electorate waits for members, which status names.", e.Change != "")
 	for _, m := range e.Members {
 		if m.Voter {
-			t.of("member", m.Name).flag("election_member_alive", "1 while the voter is heard.", m.Alive || m.Self)
+			t.of("member", m.Name).flag("election_member_alive", "1 while packets from the voter arrive.", m.Alive || m.Self)
 		}
 	}
-	t.counts("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for what they say.",
+	t.counts("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for their content.",
 		"kind", map[string]uint64{"stranger": e.Strangers, "undecipherable": e.Undecipherable, "ignored": e.Ignored})
-	t.flag("fence_on", "1 while the kernel guards against answers after the end of a lease.", e.Fence == admin.FenceOn)
+	t.flag("fence_on", "1 while the fence is installed, by which the kernel stops answers after the end of a lease.", e.Fence == admin.FenceOn)
 }
 
 func collectPassing(p *admin.Passing, t teller) {
 	if p == nil {
 		return
 	}
-	t.flag("passing", "1 while packets of others' connections are passed on to other members, until they come to the one that owns them.", p.Error == "" && len(p.Members) > 0)
-	t.counts("passing_packets_total", "Packets of others' connections: passed on, answered here as no member was left, or refused as there were too many.",
+	t.flag("passing", "1 while misrouted packets are passed on along the members until they reach the owning one.", p.Error == "" && len(p.Members) > 0)
+	t.counts("passing_packets_total", "Misrouted packets: passed on, answered here because no member was left, or refused because there were too many.",
 		"what", map[string]uint64{"passed": p.Passed, "answered": p.Answered, "refused": p.Refused})
 }
 
