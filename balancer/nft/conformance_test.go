@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/herald-vip/herald/testenv/dataplane"
 	namespace "github.com/herald-vip/herald/testenv/netns"
-	"github.com/herald-vip/herald/testenv/plane"
 )
 
 // TestConformance runs the tests of all data planes on the kernel's.
@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 		hosts[m.v4] = m
 		backends = append(backends, netip.AddrPortFrom(m.v4, 6443))
 	}
-	plane.Test(t, node.plane(Options{Node: "node"}), plane.Site{
+	dataplane.Test(t, node.plane(Options{Node: "node"}), dataplane.Site{
 		Listen: func(addr netip.AddrPort) (out net.Listener, err error) {
 			err = namespace.In(hosts[addr.Addr()].ns, func() (err error) {
 				out, err = net.Listen("tcp", addr.String())

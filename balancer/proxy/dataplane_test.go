@@ -10,7 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
-	"github.com/herald-vip/herald/testenv/plane"
+	"github.com/herald-vip/herald/testenv/dataplane"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -63,7 +63,7 @@ func TestConformance(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		t.Run(ip, func(t *testing.T) {
 			places := freeAt(t, netip.MustParseAddr(ip), 4)
-			plane.Test(t, newPlane(t, proxy.Options{Seed: "node"}), plane.Site{
+			dataplane.Test(t, newPlane(t, proxy.Options{Seed: "node"}), dataplane.Site{
 				Listen:   func(a netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", a.String()) },
 				Dial:     func(a netip.AddrPort) (net.Conn, error) { return net.Dial("tcp", a.String()) },
 				At:       places[0],

@@ -1,6 +1,6 @@
-// Package plane tests with real connections that a [balancer.DataPlane] satisfies its
+// Package dataplane tests with real connections that a [balancer.DataPlane] satisfies its
 // interface's contract.
-package plane
+package dataplane
 
 import (
 	"bufio"
