@@ -28,7 +28,7 @@ func frrImage() string { return os.Getenv("FRR_IMAGE") }
 // soon bounds the wait for quick events, on a busy machine.
 const soon = time.Minute
 
-// command runs a program to its end and returns what it printed.
+// command runs a program to its end and returns its output.
 func command(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

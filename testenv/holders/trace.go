@@ -14,7 +14,7 @@ type Act string
 // The acts. All except Accepts teach other hosts the sender's MAC address.
 const (
 	Answers   Act = "answers"     // a question of the observer, by ARP or NDP
-	Announces Act = "announces"   // gratuitous ARP, unsolicited neighbour advertisement
+	Announces Act = "announces"   // gratuitous ARP, unsolicited neighbour advertisement.
 	Asks      Act = "asks as it"  // an ARP request or neighbour solicitation from the VIP
 	Accepts   Act = "accepts for" // it answered an echo request to the VIP
 )

@@ -51,7 +51,7 @@ type script struct {
 	open     []byte           // in place of a valid OPEN
 	mute     bool             // sends nothing at all
 	settle   bool             // waits until the speaker considers the session established
-	lockstep bool             // and until it has handled each message before the next is sent
+	lockstep bool             // and until it has handled each message before the next is sent.
 	messages iter.Seq[[]byte] // sent after OPEN and KEEPALIVE, without regard to the answers
 	slowOpen bool             // one octet of the OPEN per second,
 	slow     bool             // or of the messages

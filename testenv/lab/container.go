@@ -100,8 +100,8 @@ func (c *container) close() error {
 }
 
 // changeRoot gives the calling thread, which must have its own mount namespace, a
-// private file tree: the host's root file system below, memory above, and fresh mounts
-// for the system's state.
+// private file tree. It has the host's root file system below, memory above, and fresh
+// mounts for the system's state.
 func changeRoot(staging string, binds []clab.Bind) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts private: %w", err)

@@ -3,7 +3,7 @@
 // Debian's base system.
 //
 // Every node has its own network, mount, UTS and PID namespace and a private file
-// tree: the host's root file system under a writable layer in memory, with the
+// tree. That is the host's root file system under a writable layer in memory, with the
 // topology's binds on top. A node with `network-mode: container:BASE` shares only the
 // network of its base node; the two form one machine, which is powered off as one.
 // [Options].Images selects the program that runs in place of a node's container image.

@@ -11,9 +11,9 @@ import (
 // Kind names a way to break something.
 type Kind string
 
-// The kinds, in the order of the parts that they break: apiserver and registry,
-// speaker, VIP addresses, nftables rules, lease messages, link, router, and, on the
-// flat topology, the bridge, the electorate and a whole machine.
+// The kinds, in the order of the parts that they break. These are apiserver and
+// registry, speaker, VIP addresses, nftables rules, lease messages, link and router.
+// The flat topology also has the bridge, the electorate and a whole machine.
 const (
 	APIServerKilled Kind = "apiserver killed"
 	APIServerFrozen Kind = "apiserver frozen"
@@ -30,7 +30,7 @@ const (
 	SpeakerDrained  Kind = "speaker drained"
 	MEDRaised       Kind = "MED raised"          // the router prefers the other masters
 	Recoloured      Kind = "communities changed" // its routes carry other communities
-	BadFile         Kind = "bad file"            // replaces the configuration
+	BadFile         Kind = "bad file"            // replaces the configuration.
 	AddressDeleted  Kind = "address deleted"     // the IPv4 address of the VIP, by hand
 	AddressesGone   Kind = "addresses flushed"   // all of them
 	RulesFlushed    Kind = "nftables flushed"    // all rules, the lease filter's too
@@ -44,7 +44,7 @@ const (
 	RouterFrozen    Kind = "router frozen"
 	RouterRebooted  Kind = "router rebooted"     // its daemons are killed
 	Parted          Kind = "parted"              // from the other masters; all other hosts receive everything
-	Unheard         Kind = "unheard by one"      // the next master receives nothing from this one
+	Unheard         Kind = "unheard by one"      // the next master receives nothing from this one.
 	StrangerHas     Kind = "VIP of a stranger"   // a host that is no master
 	AllRestarted    Kind = "all speakers killed" // at once, and all started again at once
 	MemberRemoved   Kind = "member removed"      // from the other masters' lists, then added again

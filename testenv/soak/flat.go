@@ -105,8 +105,8 @@ func (w *flatWitness) starved(t *Trace, s Span) bool {
 // silent is the number of consecutive unanswered probes that count as a silence.
 const silent = 10
 
-// unheld returns the silences, by the recorder's clock, while the VIP needed a holder:
-// all masters were up, no fault was active or recent, and the machine was not too
+// unheld returns the silences, by the recorder's clock, while the VIP needed a holder.
+// Then all masters were up, no fault was active or recent, and the machine was not too
 // busy.
 func (w *flatWitness) unheld(t *Trace, silences []holders.Silence) (gaps []Span) {
 	excuses := []Span{{0, t.Ready}}

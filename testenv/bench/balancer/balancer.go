@@ -59,10 +59,10 @@ type scale struct {
 	last        time.Duration // of one load
 	rate        int           // connections a second, of the open loop
 	pacedCount  int           // connections at that rate, of one way in a round
-	streamTurns int           // of one stream in a round
+	streamTurns int           // of one stream in a round.
 	trials      int           // of a fault or change
 	rivals      int           // of the rival's changes, measured only for comparison
-	spread      int           // connections
+	spread      int           // connections.
 	held        int           // established connections, over a restart
 	fewer       int           // over a drain
 	before      time.Duration // before a fault

@@ -17,10 +17,9 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/record"
 )
 
-// chart draws each trial of each unplanned fault as one router saw it: the time until
-// the route was gone or, on a flat layer 2, until another node had taken over. Planned
-// changes are omitted, because their duration does not matter as long as no connection
-// fails.
+// chart draws each trial of each unplanned fault as one router saw it. It shows the time
+// until the route was gone or, on a flat layer 2, until another node had taken over.
+// Planned changes are omitted: their duration does not matter if no connection fails.
 func chart(run *record.Run, router string) ([]byte, error) {
 	p := plot.New()
 	p.X.Label.Text = "ms until the route was gone; large: the median"

@@ -38,7 +38,7 @@ type Options struct {
 type scale struct {
 	trials      int   // of an endpoint's change, in each direction
 	sizes       []int // numbers of Services to measure memory and restarts at
-	curve       []int // numbers of Services to measure the cost of an event at
+	curve       []int // numbers of Services to measure the cost of an event at.
 	nodes       int   // for the curve
 	faults      int   // trials of a fault
 	rests       int   // restarts at each size

@@ -11,7 +11,7 @@ import (
 )
 
 // TestLeaseUnderLoad holds a lease of 200 ms, with real-time priority on all masters,
-// while every core is overloaded: the lease must not be lost, and its holder must
+// while every core is overloaded. The lease must not be lost, and its holder must
 // answer all the time. It takes LEASE_LOAD_TIME, ten seconds by default.
 //
 // Three nodes share the processors of this machine. Go's sweeper waits a whole turn

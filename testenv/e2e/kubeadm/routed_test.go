@@ -18,9 +18,9 @@ func overBGP(t *testing.T) string {
 		"bgp:\n  asn: 64512\n  peers:\n  - {address: 10.0.1.254, asn: 64500, bfd: {interval: 200ms}}\n"
 }
 
-// TestRouted is the life of a cluster with a VIP announced over BGP by static pods:
-// from before `kubeadm init` to the replacement of a master, with a client connecting
-// all the time.
+// TestRouted is the life of a cluster with a VIP announced over BGP by static pods. It
+// lasts from before `kubeadm init` to the replacement of a master, with a client
+// connecting all the time.
 func TestRouted(t *testing.T) {
 	const vip = "10.99.0.10"
 	c := newCluster(t, vip, takesVIP(t))

@@ -256,7 +256,7 @@ func (c routerConfig) gracefulShutdown(t *testing.T, s *machines) {
 }
 
 // TestRouterLimit has a list of VIPs that is too wide, and a master that announces
-// more than the router's limit of 16 routes: that master loses its sessions, and
+// more than the router's limit of 16 routes. That master loses its sessions, and
 // reports why.
 func TestRouterLimit(t *testing.T) {
 	for _, test := range []struct {

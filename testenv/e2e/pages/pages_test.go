@@ -203,7 +203,7 @@ func TestServicesGuideWords(t *testing.T) {
 	}
 }
 
-// userData is what a test here needs of a file of manifests/cloud-init.
+// userData holds the fields of a file of manifests/cloud-init that a test here reads.
 type userData struct {
 	Files    []struct{ Path, Content, Owner, Permissions string } `yaml:"write_files"`
 	Commands [][]string                                           `yaml:"runcmd"`
@@ -225,8 +225,8 @@ func (u userData) content(path string) string {
 	return ""
 }
 
-// TestUserDataCopies compares what the user-data has of other files, which it cannot
-// refer to, with those.
+// TestUserDataCopies compares the user-data's copies of other files, since it cannot
+// refer to them, with the originals.
 func TestUserDataCopies(t *testing.T) {
 	const unit = "/etc/systemd/system/herald.service"
 	for _, c := range []struct{ userData, path, source string }{

@@ -56,8 +56,8 @@ func TestRouterFreezes(t *testing.T) {
 	announced(t, s)
 }
 
-// TestRouteFiltered makes a router refuse the route: status still reports the
-// advertised route, reports that clients behind this router do not reach the VIP, and
+// TestRouteFiltered makes a router refuse the route. Status still reports the
+// advertised route, but also that clients behind this router do not reach the VIP, and
 // counts connections through the other router.
 func TestRouteFiltered(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,8 @@ import (
 const manyVIPs = 1000
 
 // TestScale has a speaker of 1,000 VIPs and two routers, and repeats the other tests
-// with all VIPs at once: announce, withdraw, change, drain, and lose a router that no
-// longer reads.
+// with all VIPs at once. It announces, withdraws, changes and drains them, and loses a
+// router that no longer reads.
 func TestScale(t *testing.T) {
 	const mostResident = 80_000_000 // bytes; a reload takes the most, 69 MB on an idle machine
 	s := &scaleSite{Session: site.NewSession(t, site.Files{"herald/herald.yaml": manyConf(0)})}

@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/testenv/soak"
 )
 
-// TestSoak is a short `make soak`: speakers built with the race detector run through a
+// TestSoak is a short `make soak`. Speakers built with the race detector run through a
 // round of faults and a planned change, nightly two, and the kernels of routers and
 // masters are judged.
 func TestSoak(t *testing.T) {

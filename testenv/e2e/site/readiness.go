@@ -88,7 +88,8 @@ func (r *Readiness) note(status int) {
 }
 
 // Seen returns when the apiserver was first ready, and when it first was not after
-// that, zero if never; and the status of the last answer, 0 if there was none.
+// that; zero if never. It also returns the status of the last answer, 0 if there was
+// none.
 func (r *Readiness) Seen() (ready, lost time.Time, status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -84,7 +84,7 @@ func (r *RouteWatcher) GoneAfter(cause time.Time) string {
 	return "unknown"
 }
 
-// lag bounds the delay of a change's time after the kernel's change: the watcher takes
+// lag bounds the delay of a change's time after the kernel's change. The watcher takes
 // the time when it reads the message, and on a busy machine it has to wait for a
 // processor.
 const lag = 100 * time.Millisecond

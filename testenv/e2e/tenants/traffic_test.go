@@ -117,7 +117,7 @@ func (c *clusters) costs(t *testing.T, what string, planned bool, step func(t *t
 }
 
 // respread checks that the only connections that failed since an instant were in
-// progress when the router rehashed: their packets then reach a node with a kube-proxy
+// progress when the router rehashed. Their packets then reach a node with a kube-proxy
 // that does not know them. Connections are made one after the other, so each change
 // may cost one.
 func (c *clusters) respread(t *testing.T, watch *site.RouteWatcher, began time.Time) {
