@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // CheckPeer sets the derived defaults of a peer from outside the file, and validates it by the rules of

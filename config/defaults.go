@@ -7,8 +7,8 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // derive sets the defaults that depend on the host or on other fields.

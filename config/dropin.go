@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // dropIn is the content of a drop-in file, which adds to the configuration.

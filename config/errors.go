@@ -1,6 +1,6 @@
 package config
 
-import "github.com/herald-vip/herald/config/yaml"
+import "github.com/herald-vip/herald/internal/yaml"
 
 type (
 	// Error is a mistake in a configuration file.

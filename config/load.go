@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // maxPassword is the maximum length of a TCP MD5 password on Linux (TCP_MD5SIG_MAXKEYLEN), in bytes.

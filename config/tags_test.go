@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // Every default and limit in a tag is a value of its field's type; another text would count as 0.

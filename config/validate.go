@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // maxName is the maximum length of a name of a VIP or check, in bytes: a DNS label (RFC 1035).

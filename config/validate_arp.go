@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // calmLease is the shortest lease that a busy node renews in time without real-time scheduling.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer"
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // mayBalance reports whether there are balancers, or some with mistakes.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 func (v validator) bgp(p yaml.Path, b *BGP) {

@@ -3,7 +3,7 @@ package config
 import (
 	"strings"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // mayServe reports whether there is a services section, with or without mistakes.

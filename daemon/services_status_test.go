@@ -13,11 +13,11 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
-	"github.com/herald-vip/herald/tenant"
 )
 
 // The addresses of Services are told from those of VIPs, also from one that has the name of an address.
@@ -106,7 +106,7 @@ func TestServicesStatusOfTenants(t *testing.T) {
 		},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
 	})
-	want := []admin.Service{{Name: "tenant-acme/web-default-4f2a", Origin: tenant.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{}}}
+	want := []admin.Service{{Name: "tenant-acme/web-default-4f2a", Origin: service.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{}}}
 	if diff := cmp.Diff(want, s.list(nil, nil, nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

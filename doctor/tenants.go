@@ -45,7 +45,7 @@ func examineTenant(t *v1alpha1.Tenant, out *findings) {
 	}
 	for _, sentence := range slices.Compact(append(refused, t.Status.Refused...)) {
 		out.warning(t.Name, sentence, "Its owner asks for more than is served.",
-			fmt.Sprintf("kubectl -n %s get tcploadbalancers,httploadbalancers -o wide; correct the Tenant, or what its cluster asks for", tenant.Namespace(t.Name)))
+			fmt.Sprintf("kubectl -n %s get tcploadbalancers,httploadbalancers -o wide; correct the Tenant, or what its cluster asks for", v1alpha1.TenantNamespace(t.Name)))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // DNS is a question that a name server must answer (RFC 1035). A failure of the server, such as SERVFAIL, is no answer; NXDOMAIN is a wrong one.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health/sandbox"
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // Exec is a command that is run for each probe, in `/`, as a user without privileges or a way to gain any. At the timeout it is killed with all processes that it started. Status 0 passes. Status 1 is a wrong answer, which `not: true` inverts; other statuses, signals and the timeout are no answer. The first line that it writes is shown.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // File is a file, folder or anything else with a path that must exist. The check fails, with `not: true` as well, if that cannot be found out, as in a folder without read permission.

@@ -16,8 +16,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // GRPC is a question by gRPC's health protocol (`grpc.health.v1.Health/Check`), over TLS; the answer must be SERVING. NOT_SERVING is a wrong answer; an unknown service is no answer.

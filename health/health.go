@@ -27,8 +27,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // ICMP is an echo request that must be replied to. It needs CAP_NET_RAW. It cannot have `not: true`, as silence proves nothing.

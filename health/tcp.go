@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // TCP is a connection that must be accepted. It stays open until the next probe, so that its end is noticed at once.

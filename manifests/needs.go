@@ -14,8 +14,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // kubeadmCA has signed the certificate of kubeadm's API servers.

@@ -2,7 +2,7 @@ package migrate
 
 import (
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // ASN is the number of an autonomous system, for the field at path; 0 if it is none, and to be filled in.

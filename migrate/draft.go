@@ -14,9 +14,9 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // Draft is the configuration as far as it is known. A zero field is not

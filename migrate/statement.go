@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // maxStatements is more than any node's file has, and few enough to compare each with each.

@@ -114,7 +114,7 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 		return d, refuse(ReasonRefused, "its object is invalid: %v", err)
 	}
 	err := eachBackend(lb.Spec.Kind, "", spec, func(ref map[string]any, refused error) error {
-		asked := LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
+		asked := v1alpha1.LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
 		ref["name"] = derivedName(asked)
 		d.Backends[derivedName(asked)] = asked
 		return refused
@@ -306,7 +306,7 @@ func conditionsOf(route *unstructured.Unstructured, backends map[string]string) 
 	}
 	var names []string
 	for derived, asked := range backends {
-		names = append(names, derived, ServiceOf(asked))
+		names = append(names, derived, v1alpha1.ServiceOf(asked))
 	}
 	out := slices.DeleteFunc(parents[0].Conditions, func(c metav1.Condition) bool {
 		return c.ObservedGeneration != route.GetGeneration()

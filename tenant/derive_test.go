@@ -331,20 +331,20 @@ func TestOriginOf(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*corev1.Service)
-		want   Origin
+		want   service.Origin
 	}{
-		{"derived", func(*corev1.Service) {}, Origin{"acme", "default/web"}},
-		{"without the label", func(s *corev1.Service) { s.Labels = nil }, Origin{}},
-		{"with the label of another tenant", func(s *corev1.Service) { s.Labels[v1alpha1.LabelTenant] = "beta" }, Origin{}},
-		{"in another namespace", func(s *corev1.Service) { s.Namespace = "shop" }, Origin{}},
-		{"without an owner", func(s *corev1.Service) { s.OwnerReferences = nil }, Origin{}},
-		{"with an owner that does not control it", func(s *corev1.Service) { s.OwnerReferences[0].Controller = nil }, Origin{}},
+		{"derived", func(*corev1.Service) {}, service.Origin{Tenant: "acme", Service: "default/web"}},
+		{"without the label", func(s *corev1.Service) { s.Labels = nil }, service.Origin{}},
+		{"with the label of another tenant", func(s *corev1.Service) { s.Labels[v1alpha1.LabelTenant] = "beta" }, service.Origin{}},
+		{"in another namespace", func(s *corev1.Service) { s.Namespace = "shop" }, service.Origin{}},
+		{"without an owner", func(s *corev1.Service) { s.OwnerReferences = nil }, service.Origin{}},
+		{"with an owner that does not control it", func(s *corev1.Service) { s.OwnerReferences[0].Controller = nil }, service.Origin{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := Derive("acme", asked(), Backends{}).Service
 			test.change(s)
-			got := OriginOf(s)
-			if got != test.want || (len(got.Attrs()) == 0) != (test.want == Origin{}) {
+			got := service.OriginOf(s)
+			if got != test.want || (len(got.Attrs()) == 0) != (test.want == service.Origin{}) {
 				t.Errorf("origin %+v, log attributes %v; want %+v", got, got.Attrs(), test.want)
 			}
 		})

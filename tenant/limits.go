@@ -155,7 +155,7 @@ func (l Limits) allowed(text string, blocks []netip.Prefix, field string) (netip
 func (l Limits) Check(lb *v1alpha1.TCPLoadBalancer) error {
 	spec := &lb.Spec
 	origin := spec.Origin.Namespace + "/" + spec.Origin.Name
-	if want := LoadBalancerName(origin); lb.Name != want {
+	if want := v1alpha1.LoadBalancerName(origin); lb.Name != want {
 		return fmt.Errorf("its name does not match its origin %s: want %s", origin, want)
 	}
 	for _, text := range spec.Endpoints {

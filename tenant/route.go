@@ -182,7 +182,7 @@ func MissingBackend(asked string) string {
 	if strings.HasSuffix(asked, "."+nowhere) {
 		return "a backend is refused: see the status of the route in the tenant's cluster"
 	}
-	return fmt.Sprintf("the Service %s does not exist or cannot be reached", ServiceOf(asked))
+	return fmt.Sprintf("the Service %s does not exist or cannot be reached", v1alpha1.ServiceOf(asked))
 }
 
 // AskRoute returns the specification of a route's HTTPLoadBalancer. parents are the parents of a route of the Gateway API,

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -29,8 +27,6 @@ const (
 	AgentName = "herald-agent"
 	// ManagerName is the name of the managers' leader Lease and of their field manager.
 	ManagerName = "herald-manager"
-	// namespacePrefix plus a tenant's name is the name of its namespace.
-	namespacePrefix = "tenant-"
 )
 
 // TimeoutAfter is how long a peer may not answer before a condition says so.
@@ -73,45 +69,7 @@ const (
 
 // ValidName reports whether name is valid for a tenant. The API server checks this as well.
 func ValidName(name string) bool {
-	return len(name) <= 63-len(namespacePrefix) && len(validation.IsDNS1123Label(name)) == 0
-}
-
-// Namespace returns the namespace of a tenant in the load-balancing cluster.
-func Namespace(tenant string) string { return namespacePrefix + tenant }
-
-// OfNamespace returns the tenant of a namespace; not ok if it is no tenant's namespace.
-func OfNamespace(namespace string) (tenant string, ok bool) {
-	return strings.CutPrefix(namespace, namespacePrefix)
-}
-
-// LoadBalancerName returns the name of the TCPLoadBalancer of a Service, given as namespace/name. Names of namespaces have no dots.
-func LoadBalancerName(service string) string { return strings.Replace(service, "/", ".", 1) }
-
-// ServiceOf returns the Service of a TCPLoadBalancer as namespace/name: the inverse of [LoadBalancerName].
-func ServiceOf(loadBalancer string) string { return strings.Replace(loadBalancer, ".", "/", 1) }
-
-// Origin identifies the tenant's Service that a Service was derived from. The zero value means that it is no tenant's.
-type Origin struct {
-	Tenant  string `json:"tenant,omitempty"`
-	Service string `json:"origin,omitempty"` // namespace/name, in the tenant's cluster
-}
-
-// OriginOf returns the origin of a derived Service. A Service outside the tenant's namespace has no origin, even if its labels name one.
-func OriginOf(s *corev1.Service) Origin {
-	tenant := s.Labels[v1alpha1.LabelTenant]
-	owner := metav1.GetControllerOfNoCopy(s)
-	if tenant == "" || s.Namespace != Namespace(tenant) || owner == nil {
-		return Origin{}
-	}
-	return Origin{tenant, ServiceOf(owner.Name)}
-}
-
-// Attrs returns the log attributes of the origin; nil if there is none.
-func (o Origin) Attrs() []any {
-	if o.Tenant == "" {
-		return nil
-	}
-	return []any{"tenant", o.Tenant, "origin", o.Service}
+	return len(name) <= v1alpha1.LongestTenantName && len(validation.IsDNS1123Label(name)) == 0
 }
 
 // DerivedNames returns the names of the Service and of the EndpointSlices derived from a TCPLoadBalancer.

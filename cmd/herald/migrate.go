@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/exabgp"
 	"github.com/herald-vip/herald/migrate/healthchecker"

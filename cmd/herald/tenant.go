@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/daemon"
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/service"
@@ -101,7 +102,7 @@ func (c agentCommand) Run(ctx context.Context) error {
 	}
 	agent.Run(ctx, c.logger(os.Stderr), own, remote, agent.Options{
 		Scope: service.Scope{Class: c.Class, Default: c.DefaultClass}, AddressType: c.AddressType,
-		Namespace: kube.Namespace(c.Namespace), Remote: tenant.Namespace(c.Cluster), Secret: c.Secret, Identity: c.identity(),
+		Namespace: kube.Namespace(c.Namespace), Remote: v1alpha1.TenantNamespace(c.Cluster), Secret: c.Secret, Identity: c.identity(),
 	})
 	return nil
 }
@@ -125,7 +126,7 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, _, err := cluster.RequestToken(ctx, tenant.Namespace(c.Name), tenant.AgentName, agent.TokenLasts)
+	token, _, err := cluster.RequestToken(ctx, v1alpha1.TenantNamespace(c.Name), tenant.AgentName, agent.TokenLasts)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: the account is there once a manager has seen the Tenant %s", err, c.Name)
 	} else if err != nil {

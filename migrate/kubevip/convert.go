@@ -14,8 +14,8 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 

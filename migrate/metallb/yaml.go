@@ -2,7 +2,7 @@ package metallb
 
 import (
 	"github.com/herald-vip/herald/api/v1alpha1"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // resource is an object of Kubernetes as it is written.

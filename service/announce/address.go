@@ -11,7 +11,6 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/speaker/flat"
-	"github.com/herald-vip/herald/tenant"
 )
 
 // address is an address of Services, or the former address of one until it is withdrawn.
@@ -25,7 +24,7 @@ type address struct {
 	since   time.Time     // start of the stage
 	flat    *flat.Address // nil if not permitted here
 	service string        // the oldest Service, or the last one
-	origin  tenant.Origin
+	origin  service.Origin
 }
 
 // stalePath is a previous route of an address, and when the address leaves it.

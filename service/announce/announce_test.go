@@ -15,7 +15,6 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/pool"
-	"github.com/herald-vip/herald/tenant"
 )
 
 const notice = 500 * time.Millisecond
@@ -508,11 +507,11 @@ func TestOriginIsTold(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), derived, svc("own", nil, "10.1.0.2")}
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
-		var got []tenant.Origin
+		var got []service.Origin
 		for _, s := range n.Services() {
 			got = append(got, s.Origin)
 		}
-		if want := []tenant.Origin{{}, {Tenant: "acme", Service: "default/web"}}; !slices.Equal(got, want) {
+		if want := []service.Origin{{}, {Tenant: "acme", Service: "default/web"}}; !slices.Equal(got, want) {
 			t.Errorf("status %+v, want %+v", got, want)
 		}
 		n.DeleteService("tenant-acme/web-default-4f2a")

@@ -4,14 +4,14 @@ import (
 	"net/netip"
 
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service"
 )
 
 // move is a change for the log.
 type move struct {
 	stage   gracefulshutdown.Stage
 	service string
-	origin  tenant.Origin
+	origin  service.Origin
 	addr    netip.Addr
 	reason  string
 

@@ -12,7 +12,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/herald-vip/herald/service"
-	"github.com/herald-vip/herald/tenant"
 )
 
 // backing is a Service of Herald's, its endpoints, or both. Endpoints may arrive before
@@ -34,7 +33,7 @@ type wants struct {
 	share, policy string
 	addrs         []netip.Addr // from its status, sorted
 	prefers       []string     // preferred holders on a flat layer 2, most preferred first
-	origin        tenant.Origin
+	origin        service.Origin
 	labels        map[string]string
 }
 
@@ -192,7 +191,7 @@ func wantsOf(s *corev1.Service, scope service.Scope) wants {
 	w := wants{
 		created: s.CreationTimestamp.Time,
 		local:   s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-		origin:  tenant.OriginOf(s),
+		origin:  service.OriginOf(s),
 		labels:  s.Labels,
 	}
 	if claim, err := scope.ClaimOf(s); err == nil { // a Service with an invalid claim does not share

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service"
 )
 
 // ServiceStatus is the state of a Service.
@@ -17,7 +17,7 @@ type ServiceStatus struct {
 	// Name is namespace/name.
 	Name string
 	// Origin is the tenant's Service that it was derived from; empty if it was not.
-	Origin tenant.Origin
+	Origin service.Origin
 	// Addresses are the addresses in its status.
 	Addresses []AddressStatus
 }

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/herald-vip/herald/internal/wake"
-	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/service"
 )
 
 // mostWrites limits concurrent writes of Services' statuses.
@@ -103,7 +103,7 @@ func (d *writer) write(ctx context.Context, w *write) {
 
 // report logs the result for a Service and sends its events.
 func (d *writer) report(ctx context.Context, w *write) {
-	about := append([]any{"service", w.key}, tenant.OriginOf(w.read).Attrs()...)
+	about := append([]any{"service", w.key}, service.OriginOf(w.read).Attrs()...)
 	if w.refusal != "" {
 		d.log.Warn("Service lacks a requested address", append(about, "reason", w.refusal)...)
 	}

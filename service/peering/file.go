@@ -3,7 +3,7 @@ package peering
 import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/config/yaml"
+	"github.com/herald-vip/herald/internal/yaml"
 )
 
 // FileConfig returns the bgp section of c, with defaults if there is none. Its ASN is 0 without a section, and its

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/text"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
-	"github.com/herald-vip/herald/tenant"
 )
 
 // Services is what a node does for the VIPs of Kubernetes Services, as totals, because there may be
@@ -68,7 +68,7 @@ type Service struct {
 	// Name is namespace/name.
 	Name string `json:"name"`
 	// Origin is the tenant's Service that it was derived from; empty if it was not.
-	tenant.Origin
+	service.Origin
 	// Addresses are those in its status.
 	Addresses []ServiceAddress `json:"addresses"`
 }

@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/status/admin"
-	"github.com/herald-vip/herald/tenant"
 )
 
 // services are one with an address that is announced and one that is not, one that has none, and two of a tenant.
@@ -26,10 +26,10 @@ func services() []admin.Service {
 			{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.3.0.100"), Pool: "flat", Stage: "withdrawn", Flat: true, Reason: "pool flat is not announced by BGP"}, Link: "eth0", FlatStage: "withdrawn", FlatReason: "no holder:\nbeing elected"},
 		}},
 		{Name: "shop/other", Addresses: []admin.ServiceAddress{}},
-		{Name: "tenant-acme/web-default-4f2a", Origin: tenant.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{
+		{Name: "tenant-acme/web-default-4f2a", Origin: service.Origin{Tenant: "acme", Service: "default/web"}, Addresses: []admin.ServiceAddress{
 			{AddressStatus: announce.AddressStatus{Address: netip.MustParseAddr("10.1.0.2"), Pool: "public", Stage: "announced", Since: at}, Sent: []string{"r1"}},
 		}},
-		{Name: "tenant-acme/blog-default-09c1", Origin: tenant.Origin{Tenant: "acme", Service: "default/blog"}, Addresses: []admin.ServiceAddress{}},
+		{Name: "tenant-acme/blog-default-09c1", Origin: service.Origin{Tenant: "acme", Service: "default/blog"}, Addresses: []admin.ServiceAddress{}},
 	}
 }
 

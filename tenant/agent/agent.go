@@ -109,7 +109,7 @@ func (a *agent) listen() {
 
 // addAsked enqueues the Service of a TCPLoadBalancer.
 func (a *agent) addAsked(lb *v1alpha1.TCPLoadBalancer) {
-	a.queue.Add(tenant.ServiceOf(lb.Name))
+	a.queue.Add(v1alpha1.ServiceOf(lb.Name))
 }
 
 // endpointsOf returns the endpoints of a Service.

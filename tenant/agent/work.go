@@ -94,7 +94,7 @@ func answered(s *corev1.Service) bool {
 
 // asked returns the present TCPLoadBalancer of a Service; nil if there is none.
 func (a *agent) asked(key string) *v1alpha1.TCPLoadBalancer {
-	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + tenant.LoadBalancerName(key))
+	lb, _ := a.there.LoadBalancers.Get(a.opts.Remote + "/" + v1alpha1.LoadBalancerName(key))
 	return lb
 }
 
@@ -116,7 +116,7 @@ func (a *agent) ask(ctx context.Context, key string, current *v1alpha1.TCPLoadBa
 		return a.remote.Delete(ctx, current)
 	case want != nil && (current == nil || !equality.Semantic.DeepEqual(&current.Spec, want)):
 		return a.remote.Apply(ctx, tenant.AgentName, &v1alpha1.TCPLoadBalancer{
-			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: tenant.LoadBalancerName(key)}, Spec: *want,
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Remote, Name: v1alpha1.LoadBalancerName(key)}, Spec: *want,
 		})
 	}
 	return nil

@@ -109,7 +109,7 @@ func (m *manager) listen() {
 		m.addStatus(lb.Namespace)
 	})
 	m.known.TenantNodes.HandleChanges(func(n *v1alpha1.TenantNodes) {
-		if name, ok := tenant.OfNamespace(n.Namespace); ok { // limits the work that frequent writes cause
+		if name, ok := v1alpha1.TenantOf(n.Namespace); ok { // limits the work that frequent writes cause
 			m.addTenantAfter(name, gatherFalls)
 		}
 	})
@@ -128,7 +128,7 @@ func (m *manager) listen() {
 
 // recordHeartbeat records an agent's heartbeat Lease. The first Lease seen may be old; comparing its time involves two clocks.
 func (m *manager) recordHeartbeat(l *coordinationv1.Lease) {
-	name, ok := tenant.OfNamespace(l.Namespace)
+	name, ok := v1alpha1.TenantOf(l.Namespace)
 	if !ok {
 		return
 	}
@@ -148,14 +148,14 @@ func (m *manager) addAll() {
 	m.mu.Unlock()
 	for t := range m.known.Tenants.All() {
 		m.addTenantAfter(t.Name, 0)
-		m.addRoutesOf(tenant.Namespace(t.Name))
+		m.addRoutesOf(v1alpha1.TenantNamespace(t.Name))
 	}
 }
 
 // addTenantAfter enqueues a tenant and its TCPLoadBalancers after a delay.
 func (m *manager) addTenantAfter(name string, after time.Duration) {
 	m.queue.AddAfter(name, after)
-	for lb := range m.known.LoadBalancers.In(tenant.Namespace(name)) {
+	for lb := range m.known.LoadBalancers.In(v1alpha1.TenantNamespace(name)) {
 		m.queue.AddAfter(kube.Key(lb), after)
 	}
 }
@@ -178,7 +178,7 @@ func (m *manager) addProbed(name string, answers bool) {
 
 // addStatus enqueues the tenant of a namespace, after its requests.
 func (m *manager) addStatus(namespace string) {
-	if name, ok := tenant.OfNamespace(namespace); ok {
+	if name, ok := v1alpha1.TenantOf(namespace); ok {
 		m.queue.AddAfter(name, gatherFalls)
 	}
 }
@@ -207,7 +207,7 @@ func (m *manager) limits(t *v1alpha1.Tenant) tenant.Limits {
 
 // nodes returns the permitted nodes of a tenant, and sentences about refused addresses.
 func (m *manager) nodes(t *v1alpha1.Tenant) (nodes []tenant.Node, refused []string) {
-	reported, ok := m.known.TenantNodes.Get(tenant.Namespace(t.Name) + "/" + tenant.NodesName)
+	reported, ok := m.known.TenantNodes.Get(v1alpha1.TenantNamespace(t.Name) + "/" + tenant.NodesName)
 	if !ok {
 		return nil, nil
 	}

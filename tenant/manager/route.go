@@ -59,7 +59,7 @@ func (m *manager) addRoutesOf(namespace string) {
 
 // ownName returns the assigned hostname of an Ingress or a Gateway; empty if it cannot have one.
 func (m *manager) ownName(lb *v1alpha1.HTTPLoadBalancer) string {
-	name, ok := tenant.OfNamespace(lb.Namespace)
+	name, ok := v1alpha1.TenantOf(lb.Namespace)
 	if !ok || m.domain == "" || lb.Spec.Kind != tenant.KindIngress && lb.Spec.Kind != tenant.KindGateway {
 		return ""
 	}
@@ -86,7 +86,7 @@ func (m *manager) ownNames(lb *v1alpha1.HTTPLoadBalancer) (out []string) {
 // serveRoute derives the route of an HTTPLoadBalancer and reports the result.
 func (m *manager) serveRoute(ctx context.Context, namespace, name string) error {
 	lb, exists := m.known.Routes.Get(namespace + "/" + name)
-	owner, ok := tenant.OfNamespace(namespace)
+	owner, ok := v1alpha1.TenantOf(namespace)
 	if !ok {
 		return nil // no tenant's namespace
 	}
@@ -161,7 +161,7 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 			continue
 		}
 		if ready := meta.FindStatusCondition(backend.Status.Conditions, tenant.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
-			sentences = append(sentences, fmt.Sprintf("the Service %s: %s", tenant.ServiceOf(asked), ready.Message))
+			sentences = append(sentences, fmt.Sprintf("the Service %s: %s", v1alpha1.ServiceOf(asked), ready.Message))
 		}
 	}
 	if t, ok := m.known.Tenants.Get(owner); ok && lb.Spec.Kind == tenant.KindIngress && d.Object != nil {

@@ -40,7 +40,7 @@ func (m *manager) work(ctx context.Context, key string) error {
 func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	key := namespace + "/" + name
 	lb, exists := m.known.LoadBalancers.Get(key)
-	owner, ok := tenant.OfNamespace(namespace)
+	owner, ok := v1alpha1.TenantOf(namespace)
 	if !ok {
 		return nil // no tenant's namespace
 	}

@@ -57,14 +57,14 @@ func (m *manager) sweep(ctx context.Context, name string) error {
 			errs = append(errs, m.cluster.Delete(ctx, o))
 		}
 	}
-	for s := range m.known.Services.In(tenant.Namespace(name)) {
+	for s := range m.known.Services.In(v1alpha1.TenantNamespace(name)) {
 		lost(s)
 	}
-	for s := range m.known.Slices.In(tenant.Namespace(name)) {
+	for s := range m.known.Slices.In(v1alpha1.TenantNamespace(name)) {
 		lost(s)
 	}
 	for _, derived := range m.known.Derived {
-		for o := range derived.In(tenant.Namespace(name)) {
+		for o := range derived.In(v1alpha1.TenantNamespace(name)) {
 			lost(o)
 		}
 	}
@@ -80,7 +80,7 @@ func (m *manager) endTenant(ctx context.Context, name string) error {
 	if err := m.prober.probe(name, v1alpha1.TenantProbe{}, nil); err != nil {
 		return err
 	}
-	if n, ok := m.known.Namespaces.Get(tenant.Namespace(name)); ok && n.DeletionTimestamp == nil {
+	if n, ok := m.known.Namespaces.Get(v1alpha1.TenantNamespace(name)); ok && n.DeletionTimestamp == nil {
 		return m.cluster.Delete(ctx, n)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 		annotationNodePorts: t.Spec.Nodes.Ports, annotationEndpointCIDRs: strings.Join(cidrs, ","),
 		annotationDomains: strings.Join(tenant.DomainsOf(t, m.domain), ","), annotationAnnotations: strings.Join(t.Spec.Ingress.Annotations, ","),
 	}
-	current, exists := m.known.Namespaces.Get(tenant.Namespace(t.Name))
+	current, exists := m.known.Namespaces.Get(v1alpha1.TenantNamespace(t.Name))
 	m.mu.Lock()
 	given := m.furnished[t.Name]
 	m.mu.Unlock()
@@ -111,15 +111,15 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 		return nil
 	}
 	ours := map[string]string{v1alpha1.LabelTenant: t.Name}
-	in := metav1.ObjectMeta{Namespace: tenant.Namespace(t.Name), Name: tenant.AgentName, Labels: ours}
+	in := metav1.ObjectMeta{Namespace: v1alpha1.TenantNamespace(t.Name), Name: tenant.AgentName, Labels: ours}
 	quota := quotaOf(t, in, given.tries)
 	for _, o := range []kube.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant.Namespace(t.Name), Labels: ours, Annotations: limits}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantNamespace(t.Name), Labels: ours, Annotations: limits}},
 		&corev1.ServiceAccount{ObjectMeta: in, AutomountServiceAccountToken: new(false)},
 		&rbacv1.RoleBinding{
 			ObjectMeta: in,
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: tenant.AgentName},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.AgentName, Namespace: tenant.Namespace(t.Name)}},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.AgentName, Namespace: v1alpha1.TenantNamespace(t.Name)}},
 		},
 		quota,
 	} {
@@ -195,12 +195,12 @@ func (m *manager) report(t *v1alpha1.Tenant, nodes []tenant.Node, refused []stri
 		}
 		return ready != nil && ready.Status == metav1.ConditionTrue
 	}
-	for lb := range m.known.Routes.In(tenant.Namespace(t.Name)) {
+	for lb := range m.known.Routes.In(v1alpha1.TenantNamespace(t.Name)) {
 		if served(lb.Name, lb.Status.Conditions) {
 			r.Routes++
 		}
 	}
-	for lb := range m.known.LoadBalancers.In(tenant.Namespace(t.Name)) {
+	for lb := range m.known.LoadBalancers.In(v1alpha1.TenantNamespace(t.Name)) {
 		if served(lb.Name, lb.Status.Conditions) && !lb.Spec.Internal {
 			r.Served++
 		}

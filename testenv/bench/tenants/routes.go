@@ -65,7 +65,7 @@ func (s *stage) changes(ctx context.Context, trial, all int) error {
 	}
 	began := time.Now()
 	name, path := tenant.RouteName(tenant.KindIngress, "default", "r0"), fmt.Sprintf("/%d", trial)
-	namespace := tenant.Namespace(tenantName(0, ""))
+	namespace := v1alpha1.TenantNamespace(tenantName(0, ""))
 	err = s.Balancing.API.Patch(ctx, herald+"/namespaces/"+namespace+"/httploadbalancers/"+name, map[string]any{"spec": map[string]any{"object": map[string]any{"rules": rules(path, "s0")}}})
 	if err != nil {
 		return err

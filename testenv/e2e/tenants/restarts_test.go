@@ -152,7 +152,7 @@ func (b *lbCluster) follows(t *testing.T, c *tenantCluster) error {
 		spec, err := tenant.Ask(s, mode, nil, slices.Values([]service.Endpoints{}))
 		site.Must(t, err)
 		at := slices.IndexFunc(asked.Items, func(lb v1alpha1.TCPLoadBalancer) bool {
-			return lb.Name == tenant.LoadBalancerName(s.Namespace+"/"+s.Name)
+			return lb.Name == v1alpha1.LoadBalancerName(s.Namespace+"/"+s.Name)
 		})
 		if at < 0 {
 			return fmt.Errorf("no Service has requested %s", s.Name)

@@ -22,7 +22,6 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
-	"github.com/herald-vip/herald/tenant"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -98,7 +97,7 @@ func (b *lbCluster) admit(t *testing.T, name, spec string) {
 	t.Helper()
 	b.Apply(t, site.HeraldPath("tenants"), fmt.Sprintf("{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: %s}, spec: %s}", name, spec))
 	site.Eventually(t, site.Soon, func() error {
-		return b.API.Get(t.Context(), "/apis/rbac.authorization.k8s.io/v1/namespaces/"+tenant.Namespace(name)+"/rolebindings/herald-agent", nil)
+		return b.API.Get(t.Context(), "/apis/rbac.authorization.k8s.io/v1/namespaces/"+v1alpha1.TenantNamespace(name)+"/rolebindings/herald-agent", nil)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 	"github.com/herald-vip/herald/tenant"
@@ -25,7 +26,7 @@ const allowed = `{nodes: {cidrs: [10.20.0.0/24, "fd00:20::/64"], ports: 20000-32
 func (b *lbCluster) derived(t *testing.T, name, service string) (s corev1.Service, endpoints []string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + service)
-	at := tenant.Namespace(name)
+	at := v1alpha1.TenantNamespace(name)
 	b.Do(t, http.MethodGet, "/api/v1/namespaces/"+at+"/services/"+derived, nil, &s)
 	var list discoveryv1.EndpointSliceList
 	b.Do(t, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/"+at+"/endpointslices?labelSelector=kubernetes.io/service-name="+derived, nil, &list)
@@ -170,7 +171,7 @@ func TestCopiesAreOfBackends(t *testing.T) {
 func (b *lbCluster) gone(t *testing.T, name, service string) {
 	t.Helper()
 	derived, _ := tenant.DerivedNames("default." + service)
-	at := tenant.Namespace(name)
+	at := v1alpha1.TenantNamespace(name)
 	site.Eventually(t, site.Soon, func() error {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + at + "/services/" + derived,
