@@ -2,14 +2,8 @@
 // asynchronous mode, without echo and without authentication, over one hop
 // (RFC 5881) or several (RFC 5883), in IPv4 and IPv6.
 //
-// A [Server] keeps the sessions that [Server.Apply] names and reports each
-// change of their state. What to do about it is the caller's business; RFC 5882
-// has advice, and [Status] tells a path that failed from a session that an
-// administrator has shut down.
-//
-// The protocol is in machine.go, as a pure function of packets and time. One
-// goroutine (loop.go) owns all sessions and sockets, so that nothing on the way
-// of a packet takes a lock or waits for another goroutine.
+// A [Server] keeps the sessions given to [Server.Apply] and reports each change of their state. The caller decides how to
+// react (see RFC 5882); [Status.Failed] tells a failed path from a session that was shut down on purpose.
 package bfd
 
 import (
@@ -41,18 +35,17 @@ type Config struct {
 	// send and is able to receive, in whole microseconds from MinInterval to
 	// MaxInterval. The slower end sets the pace of each direction.
 	Interval time.Duration
-	// Multiplier is how many packets may be lost in a row, and one more: the
-	// peer's detection time is this many of the intervals agreed upon.
+	// Multiplier is the detection multiplier: the peer's detection time is this many of the agreed intervals.
 	Multiplier uint8
 	// Multihop is for a peer that is not on a shared link: UDP port 4784
 	// instead of 3784, and MinTTL instead of 255.
 	Multihop bool
-	// MinTTL is the lowest TTL or hop limit that packets of a multihop session
-	// may arrive with. They start at 255, so 254 allows one router between.
+	// MinTTL is the lowest accepted TTL or hop limit of packets in a multihop session. Packets start at 255, so
+	// 254 allows one router between.
 	MinTTL uint8
 }
 
-// Validate returns what is wrong with the configuration, or nil.
+// Validate returns the first mistake in the configuration, or nil.
 func (c Config) Validate() error {
 	switch {
 	case !c.Peer.IsValid():
@@ -105,9 +98,9 @@ type State uint8
 // The states, as they are on the wire.
 const (
 	AdminDown State = iota // shut down by an administrator
-	Down                   // nothing heard, or the peer says Down
-	Init                   // the peer is heard; it is not known whether it hears this end
-	Up                     // both ends hear each other
+	Down                   // nothing received, or the peer says Down
+	Init                   // packets of the peer arrive; it is unknown whether it receives ours
+	Up                     // both ends receive packets
 )
 
 // String is the state's name in the RFC, in lower case.
@@ -173,14 +166,14 @@ type Status struct {
 	// Failed reports that the path has failed: the session was up and is not, and neither end has shut it down on purpose
 	// (RFC 5882 section 4.2).
 	Failed bool `json:"-"`
-	// Diagnostic is why this end last left Up, RemoteDiagnostic the reason that the peer gives for leaving it.
+	// Diagnostic is why this end last left Up, RemoteDiagnostic the peer's own reason.
 	Diagnostic       Diagnostic `json:"-"`
 	RemoteDiagnostic Diagnostic `json:"-"`
 	// Reason says why the session is not up, in words; empty when it is up and well.
 	Reason string `json:"reason,omitempty"`
 	// TxInterval is the agreed time between two packets to the peer, less jitter.
 	TxInterval seconds.Duration `json:"intervalSeconds"`
-	// DetectionTime is how long the peer may be silent; 0 before its first packet.
+	// DetectionTime is the time without packets after which the peer is down; 0 before its first packet.
 	DetectionTime seconds.Duration `json:"detectionTimeSeconds"`
 	// Downs counts how often the session has left Up.
 	Downs uint64 `json:"downs"`

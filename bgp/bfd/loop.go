@@ -19,13 +19,12 @@ const retryListen = time.Second
 // loop owns all sessions and sockets and does everything with them, on one
 // goroutine that waits in the kernel for a packet, a command or a time.
 //
-// Each turn reads the clock, then all that is queued in the sockets, and only
-// then decides whose detection time is over, by the clock as it was before. So
-// a process that the kernel has not let run, however long, does not take its
-// own silence for the peer's: what has arrived meanwhile counts first.
+// Each turn reads the clock, then all queued packets, and only then decides which detection times have expired, by the
+// earlier clock value. So a process that was not scheduled for a while does not mistake its own pause for a silent
+// peer: packets that arrived meanwhile count first.
 type loop struct {
 	reporter *reporter
-	inside   func(func() error) error // calls what opens sockets
+	inside   func(func() error) error // calls functions that open sockets
 	wake     int                      // an eventfd: there are commands
 	done     chan struct{}
 
@@ -34,9 +33,9 @@ type loop struct {
 	aborted  bool
 	ended    bool
 
-	// What follows is touched by the loop's goroutine only.
+	// Only the loop's goroutine uses these.
 	sessions map[netip.Addr]*session // by peer
-	leaving  []*session              // shut down, and yet to say so
+	leaving  []*session              // shut down, with goodbyes to send
 	closing  bool
 	sockets  map[endpoint]*listener
 	retry    time.Time // when to try again to open a socket, zero if none is missing
@@ -53,7 +52,7 @@ func newLoop(wake int, r *reporter, inside func(func() error) error) *loop {
 	}
 }
 
-// do has f called by the loop and returns when that is done.
+// do runs f in the loop and returns when it is done.
 func (l *loop) do(f func()) error {
 	called := make(chan struct{})
 	l.mu.Lock()
@@ -110,9 +109,8 @@ func (l *loop) run() {
 	}
 }
 
-// outrank puts the calling thread before the other threads of the process if
-// that is under real-time scheduling, where threads of one priority take long
-// turns. What goes wrong leaves it among equals.
+// outrank raises the priority of the calling thread above the other threads of a process with real-time scheduling,
+// where threads of equal priority take long turns. An error leaves the priority as it was.
 func outrank() {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err == nil && (attr.Policy == unix.SCHED_RR || attr.Policy == unix.SCHED_FIFO) {
@@ -121,8 +119,7 @@ func outrank() {
 	}
 }
 
-// obey calls what do has queued, and reports whether the loop is to end. After
-// that there are no more commands.
+// obey runs the queued functions, and reports whether the loop must end, which accepts no more of them.
 func (l *loop) obey() (over bool) {
 	l.mu.Lock()
 	commands := l.commands
@@ -139,10 +136,10 @@ func (l *loop) obey() (over bool) {
 	return over
 }
 
-// finished reports whether the last goodbye is said.
+// finished reports whether the last goodbye was sent.
 func (l *loop) finished() bool { return l.closing && len(l.leaving) == 0 }
 
-// sleep waits for a packet or a command, until a time or, if that is zero, for ever.
+// sleep waits for a packet, a command or a time; a zero time means no limit.
 func (l *loop) sleep(until time.Time) {
 	l.polled = append(l.polled[:0], unix.PollFd{Fd: int32(l.wake), Events: unix.POLLIN})
 	for _, socket := range l.sockets {
@@ -160,8 +157,8 @@ func (l *loop) sleep(until time.Time) {
 	}
 }
 
-// drain takes what is queued in a socket. What arrives while it does may wait
-// for the next turn, so that a flood cannot keep the loop from its other work.
+// drain reads the queue of a socket. Packets that arrive meanwhile may wait for the next turn, so that a flood
+// cannot keep the loop from its other work.
 func (l *loop) drain(s *listener) {
 	for range maxQueued {
 		if !s.receive(&l.datagram) {
@@ -171,9 +168,8 @@ func (l *loop) drain(s *listener) {
 	}
 }
 
-// dispatch gives a datagram's packet to its session. That is the one with the
-// sender, and none other: who has heard this end's discriminator must name it,
-// which is all that RFC 5880 section 6.8.6 asks for, but does not have it alone.
+// dispatch passes a packet to the session of its sender. Other sessions never get it, even if it names their
+// discriminator, which is all that RFC 5880 section 6.8.6 asks for: others may have seen the discriminator.
 func (l *loop) dispatch(on *listener, now time.Time) {
 	d, p := &l.datagram, &l.packet
 	sender := l.sender(d)
@@ -192,7 +188,7 @@ func (l *loop) dispatch(on *listener, now time.Time) {
 	l.report(sender, now)
 }
 
-// sender is the session with the address that the datagram came from, or nil.
+// sender returns the session with the source address of the datagram, or nil.
 func (l *loop) sender(d *datagram) *session {
 	from := d.from
 	if from.Is6() && from.IsLinkLocalUnicast() {
@@ -206,7 +202,7 @@ func (l *loop) sender(d *datagram) *session {
 	return l.sessions[from]
 }
 
-// act does what is due for each session and returns when to do so again.
+// act does the due work of each session and returns the time of the next.
 func (l *loop) act(now time.Time) (next time.Time) {
 	next = l.retry
 	for _, s := range l.sessions {
@@ -226,7 +222,7 @@ func (l *loop) act(now time.Time) (next time.Time) {
 	return next
 }
 
-// report passes on a change of the session's state, if there is one.
+// report passes on a change of the session's state.
 func (l *loop) report(s *session, now time.Time) {
 	is := report{s.state, s.failed}
 	if is == s.reported {
@@ -239,7 +235,7 @@ func (l *loop) report(s *session, now time.Time) {
 	l.reporter.add(change{status: s.status()})
 }
 
-// apply makes the sessions those that are wanted, by peer.
+// apply puts the wanted sessions in force, by peer.
 func (l *loop) apply(wanted map[netip.Addr]Config) error {
 	if l.closing {
 		return ErrClosed
@@ -274,7 +270,7 @@ func (l *loop) leave() {
 	}
 }
 
-// dismiss shuts a session down. It is heard and reported no more.
+// dismiss shuts a session down, and ends its reports.
 func (l *loop) dismiss(s *session) {
 	delete(l.sessions, s.config.Peer)
 	s.shutDown()
@@ -282,7 +278,7 @@ func (l *loop) dismiss(s *session) {
 	l.leaving = append(l.leaving, s)
 }
 
-// discriminator is a name for a session that no other has and nobody guesses.
+// discriminator returns an unused, unpredictable discriminator.
 func (l *loop) discriminator() uint32 {
 	for {
 		d := rand.Uint32()

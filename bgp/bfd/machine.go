@@ -9,13 +9,11 @@ import (
 // slow is the shortest interval of a session that is not up (RFC 5880 section 6.8.3).
 const slow = time.Second
 
-// unrestricted is the Required Min RX Interval of a peer that has not been
-// heard (RFC 5880 section 6.8.1).
+// unrestricted is the Required Min RX Interval of a peer before its first packet (RFC 5880 section 6.8.1).
 const unrestricted = time.Microsecond
 
-// machine is one session as RFC 5880 section 6.8 has it. It has no clock, no
-// socket and no chance: who drives it gives it packets and the time, and sends
-// what packet returns whenever due says so.
+// machine is one session of RFC 5880 section 6.8. It has no clock, socket or random source: the caller
+// provides packets and the time, and sends the result of packet when next says so.
 type machine struct {
 	discriminator uint32
 	interval      time.Duration // as configured
@@ -27,17 +25,14 @@ type machine struct {
 	failed bool
 	downs  uint64
 
-	// remote is the peer as last heard, heard the time of that. Its
-	// discriminator is 0 while the peer is unknown.
+	// remote is the last packet of the peer, heard its time. Its discriminator is 0 while the peer is unknown.
 	remote Packet
 	heard  time.Time
-	// lost is the discriminator of a peer whose detection time is over, until
-	// it has been told.
+	// lost is the discriminator of a peer with an expired detection time, until a packet has named it.
 	lost uint32
 
-	// offered are the intervals that packets carry, agreed those that the peer
-	// is known to have taken note of: a change of an established session is
-	// polled for until the peer answers.
+	// offered are the intervals in our packets, agreed the intervals that the peer has acknowledged: an established
+	// session polls after a change until the peer answers.
 	offered, agreed intervals
 	polling         bool
 
@@ -46,7 +41,7 @@ type machine struct {
 	final  bool      // the peer polls, and gets its answer with the next packet
 }
 
-// intervals are the two that a packet carries.
+// intervals are the two intervals in a packet.
 type intervals struct{ tx, rx time.Duration }
 
 func newMachine(discriminator uint32, interval time.Duration, multiplier uint8, now time.Time) machine {
@@ -59,15 +54,14 @@ func newMachine(discriminator uint32, interval time.Duration, multiplier uint8, 
 // configure changes the intervals and the multiplier of a running session.
 func (m *machine) configure(interval time.Duration, multiplier uint8) {
 	m.interval, m.multiplier = interval, multiplier
-	// A poll that is under way is finished first: its answer must not be taken
-	// for one to the new values.
+	// Finish a running poll first: its answer must not count for the new values.
 	if !m.polling {
 		m.offer()
 	}
 }
 
-// offer puts the wanted intervals into the packets, by a Poll Sequence when
-// the session is up (RFC 5880 section 6.8.3).
+// offer puts the configured intervals into the packets, with a Poll Sequence when the session is up
+// (RFC 5880 section 6.8.3).
 func (m *machine) offer() {
 	m.offered = intervals{m.interval, m.interval}
 	if m.state == Up {
@@ -92,8 +86,8 @@ func (m *machine) receive(p *Packet, now time.Time) {
 	m.final = m.final || p.Poll
 	switch {
 	case p.State == AdminDown:
-		// The peer takes the session out of service, which says nothing about
-		// the path (RFC 5882 section 4.2), nor about an earlier failure.
+		// The peer shuts the session down, which says nothing about the path (RFC 5882 section 4.2) or about an
+		// earlier failure.
 		if m.state != Down {
 			m.enter(Down, NeighborSignaledDown)
 		}
@@ -107,7 +101,7 @@ func (m *machine) receive(p *Packet, now time.Time) {
 	}
 }
 
-// expire does what the passing of the detection time asks for, if it has passed.
+// expire ends the session if the detection time has passed.
 func (m *machine) expire(now time.Time) {
 	if !wake.Due(now, m.deadline()) {
 		return
@@ -125,7 +119,7 @@ func (m *machine) expire(now time.Time) {
 // shutDown takes the session out of service for good.
 func (m *machine) shutDown() { m.enter(AdminDown, AdministrativelyDown) }
 
-// enter changes the state, which is told to the peer at once.
+// enter changes the state, and makes a packet due at once.
 func (m *machine) enter(s State, d Diagnostic) {
 	if m.state == Up {
 		m.downs++
@@ -138,23 +132,22 @@ func (m *machine) enter(s State, d Diagnostic) {
 	m.offer()
 }
 
-// forget returns to what is assumed of a peer before it is heard.
+// forget resets the peer's values to those before its first packet.
 func (m *machine) forget() {
 	m.remote = Packet{State: Down, RequiredMinRx: unrestricted, Diagnostic: m.remote.Diagnostic}
 }
 
-// known reports whether the peer has been heard within the detection time.
+// known reports whether a packet of the peer arrived within the detection time.
 func (m *machine) known() bool { return m.remote.MyDiscriminator != 0 }
 
-// detectionTime is how long the peer may be silent (RFC 5880 section 6.8.4), 0
-// while it is unknown. A smaller Required Min RX counts only when the peer has
-// taken note of it, and so sends fast enough.
+// detectionTime returns the detection time (RFC 5880 section 6.8.4), 0 while the peer is unknown. A smaller Required Min RX
+// applies only once the peer has acknowledged it, and so sends fast enough.
 func (m *machine) detectionTime() time.Duration {
 	rx := max(m.offered.rx, m.agreed.rx)
 	return time.Duration(m.remote.Multiplier) * max(rx, m.remote.DesiredMinTx)
 }
 
-// deadline is when the detection time is over, zero while the peer is unknown.
+// deadline returns the end of the detection time, zero while the peer is unknown.
 func (m *machine) deadline() time.Time {
 	if !m.known() {
 		return time.Time{}
@@ -162,17 +155,15 @@ func (m *machine) deadline() time.Time {
 	return m.heard.Add(m.detectionTime())
 }
 
-// txInterval is the time between two packets, before jitter (RFC 5880 section
-// 6.8.7). A greater Desired Min TX counts only when the peer has taken note of
-// it, and so waits long enough.
+// txInterval returns the time between two packets before jitter (RFC 5880 section 6.8.7). A greater Desired Min TX
+// applies only once the peer has acknowledged it, and so waits long enough.
 func (m *machine) txInterval() time.Duration {
 	tx := min(m.offered.tx, m.agreed.tx)
 	return max(tx, m.remote.RequiredMinRx)
 }
 
-// next is when the next packet is due, zero if none is to be sent. Chance, from
-// 0 to 1, makes the interval up to a quarter shorter, and with a multiplier of 1
-// at least a tenth.
+// next returns when the next packet is due, zero if none is. Chance, from 0 to 1, makes the interval up to a quarter
+// shorter, and with a multiplier of 1 at least a tenth.
 func (m *machine) next(chance float64) time.Time {
 	if m.urgent || m.final {
 		return m.sent
@@ -188,7 +179,7 @@ func (m *machine) next(chance float64) time.Time {
 	return m.sent.Add(time.Duration(float64(m.txInterval()) * (1 - jitter)))
 }
 
-// packet is what to send now (RFC 5880 section 6.8.7).
+// packet returns the packet to send now (RFC 5880 section 6.8.7).
 func (m *machine) packet(now time.Time) Packet {
 	p := Packet{
 		Diagnostic:        m.diag,

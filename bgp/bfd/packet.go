@@ -9,8 +9,7 @@ import (
 // packetLen is the length of a control packet without authentication.
 const packetLen = 24
 
-// Packet is a BFD control packet (RFC 5880 section 4.1), without the fields
-// that this speaker neither sends nor heeds.
+// Packet is a BFD control packet (RFC 5880 section 4.1), without the fields that this speaker neither sends nor reads.
 type Packet struct {
 	Diagnostic Diagnostic
 	State      State
@@ -18,8 +17,8 @@ type Packet struct {
 	Final      bool
 	// Multiplier is the sender's detection time multiplier.
 	Multiplier uint8
-	// MyDiscriminator is the sender's name for the session, YourDiscriminator
-	// the receiver's, 0 if the sender has not heard it.
+	// MyDiscriminator identifies the session at the sender, YourDiscriminator at the receiver; 0 before the sender has
+	// received a packet.
 	MyDiscriminator   uint32
 	YourDiscriminator uint32
 	// DesiredMinTx and RequiredMinRx are what the sender offers, in whole
@@ -28,7 +27,7 @@ type Packet struct {
 	RequiredMinRx time.Duration
 }
 
-// Why a packet is discarded (RFC 5880 section 6.8.6).
+// Reasons to discard a packet (RFC 5880 section 6.8.6).
 var (
 	errShort         = errors.New("it is shorter than a BFD packet")
 	errVersion       = errors.New("it is not of BFD version 1")
@@ -48,9 +47,8 @@ const (
 	flagMultipoint    = 1 << 0
 )
 
-// Decode reads a control packet and refuses what section 6.8.6 of RFC 5880
-// wants discarded before the session is known. Octets behind the packet's own
-// length are ignored.
+// Decode reads a control packet, and refuses packets that RFC 5880 section 6.8.6 discards before the session is known. It
+// ignores octets after the packet's own length.
 func (p *Packet) Decode(b []byte) error {
 	if len(b) < packetLen {
 		return errShort

@@ -9,8 +9,7 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// reporter passes changes of sessions on to the log and the server's user, who may
-// both be slow, without holding up the loop.
+// reporter passes changes of sessions to the log and the server's user. Both may be slow, so it does not block the loop.
 type reporter struct {
 	log    *slog.Logger
 	notify func(Status)
@@ -20,11 +19,10 @@ type reporter struct {
 	arrived chan struct{} // has room for one
 }
 
-// change is what has become of a session.
+// change is a change of a session.
 type change struct {
 	status Status
-	// trouble is a change for the log only: what is wrong although the
-	// state is the same.
+	// trouble marks a change for the log only: a problem while the state is the same.
 	trouble bool
 }
 
@@ -40,7 +38,7 @@ func (r *reporter) add(c change) {
 	wake.Up(r.arrived)
 }
 
-// run passes changes on until ctx is done, and then those that are queued still.
+// run passes changes on until ctx is done, and then the remaining ones.
 func (r *reporter) run(ctx context.Context) {
 	wake.Loop(ctx, r.arrived, r.passAll)
 	r.passAll()

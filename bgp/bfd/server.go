@@ -16,37 +16,31 @@ type Server struct {
 	log    *slog.Logger
 	notify func(Status)
 
-	mu     sync.Mutex // guards what follows; held for no longer than it takes to read or set it
+	mu     sync.Mutex // guards the fields below; never held while blocking
 	inside func(func() error) error
 	loop   *loop // nil until the first session is to be kept
 	closed bool
 }
 
-// NewServer makes a server that calls notify, which may be nil, whenever the
-// State or Failed of a session changes, once for each change and in order, from
-// a goroutine that does nothing else. Notify may call the server's methods
-// other than Close. What the caller does itself, which is to remove sessions
-// and to close the server, is not reported.
+// NewServer returns a server that calls notify, which may be nil, when the State or Failed of a session changes: once for
+// each change, in order, from one goroutine. Notify may call the server's methods except Close. Changes made by
+// the caller, removing sessions and closing the server, are not reported.
 func NewServer(log *slog.Logger, notify func(Status)) *Server {
 	return &Server{log: log, notify: notify, inside: func(f func() error) error { return f() }}
 }
 
-// Inside has the server open its sockets in functions that it gives to do, which
-// is to call them on a thread that is in another network namespace. It is
-// called before Apply.
+// Inside makes the server open its sockets in functions passed to do, which must call them on a thread in another
+// network namespace. Call it before Apply.
 func (s *Server) Inside(do func(func() error) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inside = do
 }
 
-// Apply makes the sessions those of the list, one for each peer. A session
-// whose interval, multiplier or MinTTL changes stays up: the peer is told by a
-// Poll Sequence. One whose Local or Multihop changes starts afresh. The peers
-// of sessions that are not in the list are told that those are shut down, in
-// the background. An error means that the list is not valid, or that the
-// server is closed or cannot start, and changes nothing; what goes wrong with
-// a session later is in its status.
+// Apply puts the sessions of the list in force, one for each peer. A session with a changed interval, multiplier or
+// MinTTL stays up: a Poll Sequence informs the peer. A session with a changed Local or Multihop starts afresh. Removed
+// sessions are shut down in the background. An error means that the list is invalid, or that the server is
+// closed or cannot start; then nothing changes. Later problems of a session are in its status.
 func (s *Server) Apply(sessions []Config) error {
 	wanted := make(map[netip.Addr]Config)
 	for _, c := range sessions {
@@ -77,9 +71,8 @@ func (s *Server) Statuses() map[netip.Addr]*Status {
 	return all
 }
 
-// Close shuts all sessions down, tells the peers so, and returns when nothing
-// is left running. When ctx ends, it does not wait for the last packets or for
-// notify, and returns the context's error.
+// Close shuts all sessions down, informs the peers, and returns when all goroutines have ended. When ctx ends, it stops
+// waiting for the last packets and for notify, and returns the context's error.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -88,7 +81,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	_ = l.do(l.leave) // it fails if the loop has ended, which is what is wanted
+	_ = l.do(l.leave) // an error means that the loop has ended already
 	select {
 	case <-l.done:
 		return nil
@@ -98,7 +91,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// started returns the loop, which it starts if that is wanted, or nil.
+// started returns the loop, or nil. It starts the loop if wanted.
 func (s *Server) started(start bool) (*loop, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +109,7 @@ func (s *Server) started(start bool) (*loop, error) {
 	return s.loop, nil
 }
 
-// run runs the loop and its reporter, and tells when both have ended.
+// run runs the loop and its reporter, and signals their end.
 func (s *Server) run(l *loop) {
 	defer close(l.done)
 	ctx, ended := context.WithCancel(context.Background())

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// goodbyes is how many packets tell the peer that the session is shut down,
-	// and goodbyeGap the time between two.
+	// goodbyes is the number of packets that announce a shutdown, goodbyeGap the time between two.
 	goodbyes   = 3
 	goodbyeGap = 10 * time.Millisecond
 )
@@ -24,7 +23,7 @@ const (
 type session struct {
 	machine
 	config Config
-	// goodbyes is how many packets are yet to be sent before the session ends.
+	// goodbyes counts the packets to send before the session ends.
 	goodbyes int
 
 	fd         int // of the sending socket, -1 while there is none
@@ -37,12 +36,12 @@ type session struct {
 	since              time.Time
 	reported           report
 	in, out, discarded uint64
-	// What went wrong last, nil if it went well since.
+	// The last errors, nil after a success.
 	listenErr, sendErr, receiveErr error
 	odd                            datagram // that receiveErr is about
 }
 
-// report is what the last notification of a session said.
+// report is the content of the last notification of a session.
 type report struct {
 	state  State
 	failed bool
@@ -55,7 +54,7 @@ func newSession(c Config, discriminator uint32, now time.Time) *session {
 	}
 }
 
-// Why a datagram with a well-formed packet is discarded.
+// Reasons to discard a datagram with a well-formed packet.
 var (
 	errTTL     = errors.New("the TTL is too low")
 	errAddress = errors.New("sent to another local address")
@@ -63,8 +62,8 @@ var (
 	errUnknown = errors.New("the peer has restarted, or somebody else sends from its address")
 )
 
-// check returns why a well-formed packet from the peer's address is discarded. It is of this
-// session by its discriminator, if it has one (RFC 5880 section 6.8.6), and by its port.
+// check returns why a well-formed packet from the peer's address is discarded. Its discriminator, if set (RFC 5880
+// section 6.8.6), and its port tell its session.
 func (s *session) check(d *datagram, p *Packet, port bool) error {
 	switch {
 	case !port || p.YourDiscriminator != 0 && p.YourDiscriminator != s.discriminator:
@@ -74,8 +73,8 @@ func (s *session) check(d *datagram, p *Packet, port bool) error {
 	case p.YourDiscriminator == 0 && s.local.IsValid() && d.to != s.local.WithZone(""):
 		return errAddress
 	case p.YourDiscriminator == 0 && s.state == Up && p.MyDiscriminator != s.remote.MyDiscriminator:
-		// A sender that does not know the session cannot end it. A peer that has
-		// restarted waits for the detection time, as does one that has died.
+		// A sender that does not know the session cannot end it. A restarted peer
+		// waits for the detection time, like a dead one.
 		return errUnknown
 	}
 	return nil
@@ -94,7 +93,7 @@ func (s *session) take(p *Packet, now time.Time) {
 	s.receive(p, now)
 }
 
-// due is when the session wants to act next, zero if on a packet only.
+// due returns when the session needs to act next; zero means only on a packet.
 func (s *session) due() time.Time {
 	if s.goodbyes > 0 {
 		return s.sent.Add(goodbyeGap)
@@ -102,7 +101,7 @@ func (s *session) due() time.Time {
 	return wake.Earlier(s.deadline(), s.next(s.chance))
 }
 
-// act does what is due. Open is called when there is no socket to send from.
+// act does the due work. It calls open if there is no socket.
 func (s *session) act(now time.Time, open func(*session) error) {
 	if s.goodbyes > 0 {
 		if s.urgent || !now.Before(s.due()) {
@@ -117,8 +116,7 @@ func (s *session) act(now time.Time, open func(*session) error) {
 	}
 }
 
-// send sends a packet. What goes wrong is kept for the status, and tried again
-// when the next packet is due.
+// send sends a packet. An error goes to the status, and the next packet retries.
 func (s *session) send(now time.Time, open func(*session) error) {
 	p := s.packet(now)
 	p.Encode(&s.buffer)
@@ -131,15 +129,15 @@ func (s *session) send(now time.Time, open func(*session) error) {
 	_, s.sendErr = unix.Write(s.fd, s.buffer[:])
 	err := s.sendErr
 	if err == unix.ECONNREFUSED {
-		// That was the answer to an earlier packet; this one has not left.
+		// The error was about an earlier packet; this one was not sent.
 		_, err = unix.Write(s.fd, s.buffer[:])
 	}
 	switch err {
 	case nil:
 		s.out++
-	case unix.ENOBUFS, unix.EAGAIN: // it passes
+	case unix.ENOBUFS, unix.EAGAIN: // temporary
 	default:
-		s.close() // and the next packet asks for the way anew
+		s.close() // the next packet looks the route up again
 	}
 }
 
@@ -151,7 +149,7 @@ func (s *session) close() {
 	s.fd, s.local = -1, netip.Addr{}
 }
 
-// status is the session as its users see it.
+// status returns the status of the session.
 func (s *session) status() Status {
 	return Status{
 		Peer: s.config.Peer, Local: s.local, Multihop: s.config.Multihop,
@@ -162,7 +160,7 @@ func (s *session) status() Status {
 	}
 }
 
-// reason is why the session is not up, or what is wrong with one that is.
+// reason returns why the session is not up, or what is wrong with one that is up.
 func (s *session) reason() string {
 	peer, port := s.config.Peer, s.config.port()
 	switch {
@@ -192,7 +190,7 @@ func (s *session) reason() string {
 	return fmt.Sprintf("nothing heard from %v on UDP port %d yet", peer, port)
 }
 
-// oddity is why the peer's packets are discarded.
+// oddity explains why the peer's packets are discarded.
 func (s *session) oddity() string {
 	switch s.receiveErr {
 	case errTTL:

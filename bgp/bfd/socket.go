@@ -22,11 +22,10 @@ const (
 const (
 	// trafficClass is CS6, network control.
 	trafficClass = 0xc0
-	// priority is the highest that needs no privilege; queueing disciplines heed it.
+	// priority is the highest priority without privileges, for queueing disciplines.
 	priority = 6
-	// receiveBuffer bounds what waits in a socket. The kernel doubles it and
-	// accounts at least 512 octets for each packet, so maxQueued is above what
-	// fits.
+	// receiveBuffer bounds the queue of a socket. The kernel doubles it and accounts at least 512 octets for each
+	// packet, so maxQueued exceeds the queue.
 	receiveBuffer = 96 << 10
 	maxQueued     = 512
 )
@@ -60,10 +59,9 @@ type datagram struct {
 	payload []byte
 }
 
-// listen opens the socket of an endpoint. It does not set SO_REUSEADDR: two
-// sockets that both have it may be bound to one UDP port, and the later one
-// silently takes the packets of the earlier. Thus another BFD daemon on this
-// host shows as an error, and is not robbed.
+// listen opens the socket of an endpoint. It does not set SO_REUSEADDR: of two sockets with this option on one UDP port,
+// the later one silently takes the packets of the earlier. So another BFD daemon on this host causes an
+// error, and keeps its packets.
 func listen(e endpoint) (*listener, error) {
 	family := unix.AF_INET
 	var wildcard unix.Sockaddr = &unix.SockaddrInet4{Port: e.port}
@@ -89,9 +87,8 @@ func listen(e endpoint) (*listener, error) {
 
 func (l *listener) close() { _ = unix.Close(l.fd) }
 
-// receive takes a datagram from the socket's queue and reports whether there
-// was one. The standard library has no call for this that neither waits nor
-// allocates.
+// receive reads a datagram from the socket's queue and reports whether there was one. The standard library has no call
+// for this without waiting or allocating.
 func (l *listener) receive(d *datagram) bool {
 	for {
 		l.message.Namelen = uint32(unsafe.Sizeof(l.name))
@@ -110,7 +107,7 @@ func (l *listener) receive(d *datagram) bool {
 	}
 }
 
-// sender is where the datagram came from.
+// sender returns the source of the datagram.
 func (l *listener) sender() (netip.Addr, uint32) {
 	if l.name.Family == unix.AF_INET {
 		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&l.name)).Addr), 0
@@ -140,10 +137,9 @@ func destination(control []byte) (ttl int, to netip.Addr) {
 	return ttl, to
 }
 
-// open makes the socket that sends the session's packets: connected, so that the
-// kernel says what it learns of the way to the peer. It binds to the source port
-// that the session had if that is free and to another of the range otherwise;
-// taken tells which ports other sessions use.
+// open returns the socket that sends the session's packets: connected, so that the kernel reports ICMP errors. It
+// binds to the session's previous source port if that is free, else to another of the range; taken tells
+// which ports other sessions use.
 func (s *session) open(taken func(port int) bool) error {
 	c := s.config
 	zone := c.Peer.Zone()
@@ -197,7 +193,7 @@ func (s *session) open(taken func(port int) bool) error {
 // option is a socket option.
 type option struct{ level, name, value int }
 
-// openSocket makes a UDP socket with these options and binds it.
+// openSocket returns a bound UDP socket with these options.
 func openSocket(family int, options []option, at unix.Sockaddr) (int, error) {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {
@@ -216,8 +212,7 @@ func openSocket(family int, options []option, at unix.Sockaddr) (int, error) {
 	return fd, nil
 }
 
-// sockaddr is the kernel's form of an address; the zone matters to a
-// link-local one only.
+// sockaddr returns the kernel's form of an address, with the zone of a link-local one.
 func sockaddr(a netip.Addr, zone string, port int) (unix.Sockaddr, error) {
 	if a.Is4() {
 		return &unix.SockaddrInet4{Addr: a.As4(), Port: port}, nil
@@ -233,7 +228,7 @@ func sockaddr(a netip.Addr, zone string, port int) (unix.Sockaddr, error) {
 	return sa, nil
 }
 
-// localAddress is the source address of a connected socket.
+// localAddress returns the source address of a connected socket.
 func localAddress(fd int) netip.Addr {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
