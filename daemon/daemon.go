@@ -235,8 +235,8 @@ func (d *Daemon) prioritise(realtime bool) {
 	}
 }
 
-// frugal trades processor time, of which Herald uses next to none, for memory: the garbage collector runs when the heap
-// has grown by half, not by all, of the live objects. GOGC, if set, takes precedence.
+// frugal trades processor time, which Herald barely uses, for memory: the garbage collector runs when the heap has grown
+// by half, not by all, of the live objects. GOGC, if set, takes precedence.
 func frugal() {
 	const percent = 50
 	if os.Getenv("GOGC") == "" {

@@ -155,7 +155,7 @@ func TestStopsWithoutRights(t *testing.T) {
 	}
 }
 
-// A VIP on a flat layer 2 has its lease in the status from the first moment, and why nobody holds it.
+// The status has the lease of a VIP on a flat layer 2 from the first moment, and the reason why there is no holder.
 func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 	n := newNode(t)
 	n.apiserver.Store(http.StatusInternalServerError)
@@ -192,7 +192,7 @@ func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 	}
 }
 
-// A node whose VIPs are all withdrawn has nothing to drain.
+// A drain of a node without announced VIPs ends at once.
 func TestStopsAfterADrain(t *testing.T) {
 	n := newNode(t)
 	h := n.start()
@@ -318,7 +318,7 @@ func TestCrashLeavesNothingForLong(t *testing.T) {
 	n.awaitVIPs()
 }
 
-// What a predecessor with another configuration left is removed at the start.
+// The start removes addresses that a predecessor with another configuration left.
 func TestForeignLeftoversAreSwept(t *testing.T) {
 	n := newNode(t)
 	h := n.start()
@@ -428,7 +428,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// herald runs another command of the node's herald, and returns what it prints and its exit code.
+// herald runs another command of the node's herald, and returns its output and its exit code.
 func (n *node) herald(args ...string) (out string, code int) {
 	n.t.Helper()
 	cmd := exec.Command(binary, append(args, "--socket", filepath.Join(n.dir, "herald.sock"))...)

@@ -37,7 +37,7 @@ func TestDrainByHand(t *testing.T) {
 	n.awaitVIPs(both()...)
 }
 
-// A drain says what it did, and what ends it; a second one says that there is nothing to do.
+// A drain prints its result and the event that ends it; a second one says that there is nothing to do.
 func TestDrainSaysWhatItDid(t *testing.T) {
 	n := newNode(t)
 	h := n.start()
@@ -52,7 +52,7 @@ func TestDrainSaysWhatItDid(t *testing.T) {
 	n.awaitVIPs(both()...)
 }
 
-// At a timeout it is said what is left.
+// After a timeout the error lists the remaining addresses.
 func TestDrainTakesLong(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.Replace(config, "linger: 100ms", "linger: 5m", 1))

@@ -76,8 +76,7 @@ func (d *Daemon) elect(c *config.Config) error {
 	return nil
 }
 
-// memory returns the path of the file, beside the socket, in which a node without a vote stores the addresses of the
-// members.
+// memory returns the path of the file, beside the socket, that stores the members' addresses on a node without a vote.
 func memory(c *config.Config) string {
 	return strings.TrimSuffix(c.Admin.Socket, ".sock") + ".members"
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// A second herald finds out that there is a first before it touches anything, whatever became of the socket.
+// A second herald detects the first before it changes anything, even if the socket is gone.
 func TestTwoHeraldsDoNotShareANode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		socket string // of the second
@@ -70,7 +70,7 @@ func TestLockOfAnotherUserIsNone(t *testing.T) {
 	}
 }
 
-// A socket that somebody removes comes back, and its folder with it. What was put in its place stays.
+// A removed socket is created again, with its folder. A file in its place stays.
 func TestSocketComesBack(t *testing.T) {
 	n := newNode(t)
 	run, elsewhere := filepath.Join(n.dir, "run"), t.TempDir()

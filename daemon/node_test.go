@@ -119,7 +119,7 @@ func (n *node) serveOn(listener net.Listener) {
 	})
 }
 
-// onThread runs f on a thread that is thrown away, whatever namespace f leaves it in.
+// onThread runs f on its own thread, which may end in any namespace.
 func onThread(t *testing.T, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -175,7 +175,7 @@ election:
 admin: {socket: DIR/herald.sock}
 `
 
-// addLink adds a link, whose other end is in the same namespace, with an address.
+// addLink adds a link with an address. Its other end is in the same namespace.
 func (n *node) addLink(name, cidr string) {
 	n.t.Helper()
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}

@@ -67,7 +67,7 @@ func routerLinks(peers []v1alpha1.Peer) []string {
 }
 
 // announceBy configures the announcer of Services from c: with its attributes, to the present peers, and never for the
-// address of a VIP, or one that the speaker has yet to withdraw.
+// address of a VIP, even one that the speaker is still withdrawing.
 func (d *Daemon) announceBy(c *config.Config) error {
 	if d.services == nil {
 		return nil
@@ -97,7 +97,7 @@ func (d *Daemon) announceBy(c *config.Config) error {
 	return nil
 }
 
-// flatPrefixes returns the prefixes of the VIPs on a flat layer 2, for which there must be no route.
+// flatPrefixes returns the prefixes of the VIPs on a flat layer 2, which must have no route.
 func flatPrefixes(c *config.Config) []netip.Prefix {
 	var out []netip.Prefix
 	for _, v := range c.VIPs {

@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// pair is a BGP server, whose peer is a router at 127.0.0.2.
+// pair is a BGP server with a router at 127.0.0.2 as its peer.
 func pair(t *testing.T) *bgp.Server {
 	t.Helper()
 	start := func(c bgp.Config) *bgp.Server {

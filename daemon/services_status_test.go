@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// The addresses of Services are told from those of VIPs, also from one that has the name of an address.
+// The addresses of Services are separate from those of VIPs, even of a VIP named like an address.
 func TestDivide(t *testing.T) {
 	own, services := divide([]speaker.Status{{Name: "cp"}, {Name: "10.4.0.12"}, {Name: "10.4.0.13", Service: true}})
 	if len(services) != 1 || services[0].Name != "10.4.0.13" || len(own) != 2 {
@@ -28,7 +28,7 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// A pool is in the status once, with what the API, this node and its announcer say.
+// The status has a row per pool, from the API and this node's announcer.
 func TestPools(t *testing.T) {
 	got := pools(
 		[]announce.PoolStatus{{Name: "", Withdrawn: 1}, {Name: "a", Announced: 2, Draining: 3, Flat: 4}, {Name: "b", Error: "no such range"}},
@@ -52,7 +52,7 @@ type failure struct{}
 
 func (failure) Error() string { return "no such range" }
 
-// routes takes whatever it is given.
+// routes accepts everything.
 type routes struct{}
 
 func (routes) Announce(...bgp.Route) error    { return nil }
@@ -96,7 +96,7 @@ func TestServicesStatus(t *testing.T) {
 	}
 }
 
-// Of a Service that was derived for a tenant it is told whose it is, and what it is called there.
+// The status of a Service that was derived for a tenant names the tenant and the Service there.
 func TestServicesStatusOfTenants(t *testing.T) {
 	s := newServices(slog.New(slog.DiscardHandler), &config.Config{NodeName: "m1", Services: &config.Services{DefaultClass: true}}, routes{}, nil)
 	s.announcer.SetService(&corev1.Service{

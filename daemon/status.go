@@ -78,7 +78,7 @@ func vipChecks(c *config.Config, name string) []string {
 	return nil
 }
 
-// divide separates the addresses of VIPs that are, or were, in the file from those of Services.
+// divide separates the addresses of Services from the others.
 func divide(all []speaker.Status) (own, services []speaker.Status) {
 	for _, a := range all {
 		if a.Service {

@@ -53,7 +53,7 @@ admin: {socket: DIR/herald.sock}
 metrics: {listen: "127.0.0.1:9474"}
 `
 
-// worker is a node whose speaker has no vote and no VIP.
+// worker is a node without a vote and a VIP.
 type worker struct {
 	*node
 	mode string
@@ -178,7 +178,7 @@ func TestWorker(t *testing.T) {
 			w.awaitGet(once, balanced, http.StatusOK)
 			w.wantKept(kept)
 
-			// The master is drained, and nobody else is there.
+			// The master is drained, and there is no other backend.
 			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +233,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// Without the right to use nftables, it is said what to do about it.
+// Without the right to use nftables, the status names the cure.
 func TestWorkerWithoutRights(t *testing.T) {
 	n := newNode(t)
 	n.write(`apiVersion: herald.dev/v1alpha1
@@ -288,5 +288,5 @@ func (w *worker) awaitBackend(reason string) {
 	})
 }
 
-// modes are those of balancers.
+// modes are the modes of balancers.
 var modes = []string{"kernel", "proxy"}

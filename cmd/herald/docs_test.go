@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/manifests"
 )
 
-// guides are the pages whose commands and configurations are to be copied.
+// guides are the pages with commands and configurations to copy.
 func guides() []string {
 	return []string{
 		"../../docs/kubeadm.md", "../../docs/platforms/README.md", "../../docs/services.md", "../../docs/balancing.md", "../../docs/anycast.md",
@@ -59,8 +59,8 @@ func section(t *testing.T, page string) string {
 // shared is the configuration that the guides start from.
 const shared = "../../docs/herald.yaml"
 
-// configurations are those that a page asks for: whole ones, and blocks with some sections,
-// which replace those of the shared configuration. A VIP on a flat layer 2 replaces bgp.
+// configurations returns the configurations of a page: whole ones, and blocks with some sections, which replace those of
+// the shared configuration. A VIP on a flat layer 2 replaces bgp.
 func configurations(t *testing.T, page string) (out []string) {
 	t.Helper()
 	sections := []string{"vips", "checks", "bgp", "election", "balancers", "services"}

@@ -16,7 +16,7 @@ type doctorCommand struct {
 	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-// Run examines this node and prints what it found.
+// Run examines this node and prints the findings.
 func (c doctorCommand) Run(ctx context.Context) error {
 	parsed, err := load(c.Config, c.NodeName)
 	if err != nil {

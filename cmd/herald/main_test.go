@@ -38,7 +38,7 @@ func herald(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command and returns what it says, and its exit code.
+// run runs a command and returns its output and its exit code.
 func run(t *testing.T, cmd *exec.Cmd) (code int, out, stderr string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -120,7 +120,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Somebody types at bash, with Tab instead of the rest of words, and the command is what was meant.
+// Words completed by Tab in bash make the intended command.
 func TestCompletionInBash(t *testing.T) {
 	bash := exec.Command("bash", "--noprofile", "--norc", "-i")
 	bash.Env = herald(t).Env

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Logging goes on when nobody reads, and the lines that were dropped are counted.
+// Logging does not wait for a reader, and counts the dropped lines.
 func TestWriterNeverWaits(t *testing.T) {
 	read, write := io.Pipe()
 	w := newWriter(write)

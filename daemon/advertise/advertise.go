@@ -1,4 +1,4 @@
-// Package advertise tells the members of the election what this node serves.
+// Package advertise reports the state of this node to the members of the election.
 package advertise
 
 import (
@@ -13,9 +13,9 @@ import (
 
 // Election carries advertisements. [election.Election] is one.
 type Election interface {
-	// Advertise sends this node's to all members.
+	// Advertise sends this node's advertisement to all members.
 	Advertise(election.Advertisement)
-	// MemberStates returns those of all members.
+	// MemberStates returns the advertisements of all members.
 	MemberStates() []election.MemberState
 }
 
@@ -72,7 +72,7 @@ func (a *Advertiser) Heard(vip string, checks []string) (last time.Time) {
 	return last
 }
 
-// advertised returns the checks whose verdicts this node advertises. It advertises none of its links.
+// advertised filters checks for those in the last advertisement, which has none of this node's links.
 func (a *Advertiser) advertised(checks []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

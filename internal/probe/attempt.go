@@ -72,7 +72,7 @@ type Attempt struct {
 	Server string `json:"server,omitempty"`
 }
 
-// servedBy is the header in which a server tells its name.
+// servedBy is the header with the server's name.
 const servedBy = "X-Served-By"
 
 // client makes single attempts. It is never changed once made, and so

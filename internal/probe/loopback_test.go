@@ -105,7 +105,7 @@ func TestNoTimeWait(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	// Nobody accepts: the kernel completes the handshake, and the prober closes first.
+	// No process accepts: the kernel completes the handshake, and the prober closes first.
 	res := runCount(t, &probe.Prober{Target: l.Addr().String()}, 20)
 	if res.Outcomes[probe.OK] < 20 {
 		t.Fatalf("outcomes %v, want 20 ok", res.Outcomes)

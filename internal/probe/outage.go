@@ -7,14 +7,7 @@ import (
 	"time"
 )
 
-// Outage is a time in which the target could not be reached.
-//
-// It begins with the start of the first failed attempt after a success, or
-// after the beginning of the run, and ends with the start of the first attempt
-// after it that succeeds. Attempts count in the order of their starts, and
-// inconclusive ones neither begin, prolong nor end an outage. As both ends are
-// starts of attempts, the target's true outage began at most one interval
-// earlier and ended at most one interval earlier.
+// Outage is a period in which the target could not be reached.
 type Outage struct {
 	// Start is when the first failed attempt began, since Result.Began.
 	Start time.Duration `json:"startNs"`

@@ -2,7 +2,7 @@
 // sees it: it opens a new connection to one address every few milliseconds and
 // turns the failed attempts into outages.
 //
-// A prober that shares a machine with what it measures is itself starved now
+// A prober that shares a machine with its target is itself starved now
 // and then. It must never report that as an outage of the target, so it
 // watches its own schedule: ticks it could not keep are counted (Result.Late),
 // not made up for, each attempt carries its scheduling delay, and a timeout
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// What a zero field of Prober means.
+// Defaults for zero fields of Prober.
 const (
 	DefaultInterval = 5 * time.Millisecond
 	DefaultTimeout  = 100 * time.Millisecond
@@ -45,7 +45,7 @@ type Prober struct {
 	Timeout time.Duration
 	// Identify asks each connection, by an HTTP GET of /, which server answered:
 	// the name in the X-Served-By header. An attempt then succeeds only if an
-	// HTTP response comes back, whatever its status.
+	// HTTP response comes back, of any status.
 	Identify bool
 	// TLS, if set, makes every attempt complete a TLS handshake too.
 	TLS *tls.Config
@@ -64,16 +64,15 @@ type Prober struct {
 	rec *recorder
 }
 
-// Event is one ended attempt and what it meant.
+// Event is the end of an attempt.
 type Event struct {
 	Attempt Attempt
 	// Outage is set if the attempt began an outage (then Ongoing is true) or ended one.
 	Outage *Outage
 }
 
-// Run probes until ctx ends, waits at most Timeout for the attempts still
-// under way, and returns what it saw. The end of ctx is not an error; a target
-// or source that cannot be used is.
+// Run probes until ctx ends, waits at most Timeout for the attempts under way, and returns the result. The end of ctx is
+// not an error; an unusable target or source is.
 func (p *Prober) Run(ctx context.Context) (*Result, error) {
 	r, err := p.start(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
 
-// target is a simulated server: what a connection attempt meets depends on when it comes.
+// target is a simulated server: the time of an attempt decides its outcome.
 type target func(since time.Duration) (latency time.Duration, err error)
 
 // dialer lets time pass as a real dial would and gives up with ctx.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Result is what a run saw. It marshals to JSON, durations in nanoseconds.
+// Result is the outcome of a run. It marshals to JSON, durations in nanoseconds.
 type Result struct {
 	// Target is Prober.Target.
 	Target string `json:"target"`
@@ -24,7 +24,7 @@ type Result struct {
 
 	// Total counts the attempts that came to their end.
 	Total int `json:"total"`
-	// Failed counts those that speak against the target.
+	// Failed counts the attempts that speak against the target.
 	Failed int `json:"failed"`
 	// Outcomes counts all of them by outcome.
 	Outcomes map[Outcome]int `json:"outcomes"`

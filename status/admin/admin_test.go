@@ -263,7 +263,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// What a drain did is told by the status before and after it.
+// The result of a drain is derived from the status before and after it.
 func TestWriteDrain(t *testing.T) {
 	const ends = "until undrain or a restart, since 2026-11-20T12:00:00Z: upgrade\n"
 	for name, tt := range map[string]struct {

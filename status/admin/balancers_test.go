@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// worker balances two backends, of which one serves, and has no VIP.
+// worker balances two backends, one of them serving, and has no VIP.
 func worker() admin.Status {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return admin.Status{
@@ -70,7 +70,7 @@ w1           draining   this node   -
 	}
 }
 
-// What stands in the way of a balancer is said, and what it waits for.
+// The status names the error of a balancer, or the reason why it has no backend.
 func TestWhyOfABalancer(t *testing.T) {
 	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "has not been heard"}}
 	for _, c := range []struct {

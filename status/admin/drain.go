@@ -28,7 +28,7 @@ func (s Status) Drained() string {
 	return fmt.Sprintf("%s (%s)", s.Draining, s.lasts())
 }
 
-// Left lists what a drain has yet to withdraw.
+// Left lists the addresses that a drain has yet to withdraw.
 func (s Status) Left() (left []string) {
 	for _, v := range s.VIPs {
 		if v.Stage != speaker.Withdrawn || v.State == Blocked {

@@ -47,7 +47,7 @@ func members(t *testing.T, text []byte) (out any) {
 	return out
 }
 
-// complete reports members of typ that none of some values has.
+// complete reports members of typ that no value has.
 func complete(t *testing.T, typ reflect.Type, values []any, path string) {
 	t.Helper()
 	switch typ.Kind() {

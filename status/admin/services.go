@@ -17,8 +17,8 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// Services is what a node does for the VIPs of Kubernetes Services, as totals, because there may be
-// thousands. [Client.Services] lists each.
+// Services has totals about the VIPs of Kubernetes Services, of which there may be thousands. [Client.Services] lists
+// each.
 type Services struct {
 	// Synced reports that everything has been read from the API once. Before that nothing is announced; afterwards
 	// everything stays announced even if the API is away.
@@ -27,8 +27,8 @@ type Services struct {
 	// Writer is the part of this node that may give Services addresses; nil if it never does.
 	Writer *assign.Status `json:"writer,omitempty"`
 	announce.Counts
-	// Stands counts the addresses on a flat layer 2 that this node campaigns for, Held the addresses that it answers for,
-	// and Obstructed those that something prevents it from answering for.
+	// Stands counts the addresses on a flat layer 2 that this node campaigns for, Held the addresses that it answers
+	// for, and Obstructed the addresses with an error.
 	Stands     int `json:"stands"`
 	Held       int `json:"held"`
 	Obstructed int `json:"obstructed"`
@@ -47,7 +47,7 @@ type Kubernetes struct {
 	kube.Health
 }
 
-// Pool is an address pool: what this node announces of it, and its use.
+// Pool is an address pool: its announcement by this node, and its use.
 type Pool struct {
 	announce.PoolStatus
 	// IPv4 and IPv6 are the use of its addresses as the writer reports it; nil if it has not.
@@ -190,7 +190,7 @@ func (a ServiceAddress) flat() string {
 	return ""
 }
 
-// Why says what is wrong with the pool; empty if all is well.
+// Why describes an error of the pool; empty if all is well.
 func (p Pool) Why() string {
 	switch {
 	case p.Conflicts == 0 || p.Error != "":

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// services are one with an address that is announced and one that is not, one that has none, and two of a tenant.
+// services returns a Service with an announced and a withdrawn address, one without addresses, and two of a tenant.
 func services() []admin.Service {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return []admin.Service{

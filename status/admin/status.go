@@ -91,8 +91,8 @@ type VIP struct {
 type Passing struct {
 	// Members are the others that take part.
 	Members []string `json:"members"`
-	// Passed counts packets that went on to the next member, Answered those that this node answered because no member was left,
-	// and Refused those that it answered because there were too many.
+	// Passed counts packets that went on to the next member. Answered counts packets that this node answered because no
+	// member was left, Refused because there were too many.
 	Passed   uint64 `json:"passed"`
 	Answered uint64 `json:"answered"`
 	Refused  uint64 `json:"refused"`
@@ -109,33 +109,33 @@ type Arrivals struct {
 	Last time.Time `json:"last,omitzero"`
 }
 
-// Election is the agreement on who holds the VIPs of a flat layer 2.
+// Election is the election of holders of VIPs on a flat layer 2.
 type Election struct {
-	// Quorum is majority or none, Lease how long one lasts.
+	// Quorum is majority or none, Lease the duration of a lease.
 	Quorum string  `json:"quorum"`
 	Lease  float64 `json:"leaseSeconds"`
-	// Problem is why this node takes no part, such as that it has not heard a majority; empty if it does.
+	// Problem says why this node takes no part, such as that it receives no majority; empty if it does.
 	Problem string `json:"problem,omitempty"`
-	// Change is what a change of the electorate waits for; empty if none is under way.
+	// Change names the members that a change of the electorate waits for; empty without one.
 	Change string `json:"change,omitempty"`
-	// Insecure says that messages are neither encrypted nor authenticated.
+	// Insecure reports that messages are neither encrypted nor authenticated.
 	Insecure bool `json:"insecure,omitempty"`
-	// Exposed says that others may read the key file, and what to do; empty if they may not.
+	// Exposed says that other users may read the key file, and the cure; empty if they may not.
 	Exposed string `json:"exposed,omitempty"`
-	// Fence is [FenceOn], or why the kernel does not guard against answers after the end of a lease.
+	// Fence is [FenceOn], or says why the kernel does not stop answers after the end of a lease.
 	Fence   string   `json:"fence"`
 	Members []Member `json:"members"`
 	Leases  []Lease  `json:"leases"`
-	// Offers are what members serve, those without a vote among them.
+	// Offers are the advertisements of members, also of those without a vote.
 	Offers []Offer `json:"offers,omitempty"`
-	// Strangers counts packets from addresses that no member has, Undecipherable those
-	// that no key of this node opens, Ignored votes that did not count.
+	// Strangers counts packets from addresses of no member, Undecipherable packets that no key of this node opens, and
+	// Ignored votes that did not count.
 	Strangers      uint64 `json:"strangers"`
 	Undecipherable uint64 `json:"undecipherable"`
 	Ignored        uint64 `json:"ignored"`
 }
 
-// FenceOn says that the kernel guards who answers.
+// FenceOn says that the fence is installed.
 const FenceOn = "on"
 
 // Member is a node that takes part in the election.
@@ -143,39 +143,38 @@ type Member struct {
 	Name    string         `json:"name"`
 	Address netip.AddrPort `json:"address,omitzero"`
 	Self    bool           `json:"self,omitempty"`
-	// Voter says whether its vote counts; one without a vote is listed while it is remembered.
+	// Voter reports whether its vote counts; a member without a vote is listed while it is remembered.
 	Voter bool `json:"voter,omitempty"`
-	// Alive says whether votes are heard from it; this node always is.
+	// Alive reports whether votes arrive from it; true for this node.
 	Alive bool `json:"alive"`
-	// Heard is when the last vote or greeting came from it.
+	// Heard is when the last vote or probe arrived from it.
 	Heard time.Time `json:"heard,omitzero"`
-	// Stands is how many VIPs it would take the lease of.
+	// Stands counts the VIPs whose lease it campaigns for.
 	Stands int `json:"stands"`
-	// Reason says what is wrong with it, such as that it belongs to another cluster.
+	// Reason describes a problem of the member, such as that it belongs to another cluster.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Lease is the right to answer for a VIP.
 type Lease struct {
 	VIP string `json:"vip"`
-	// Holder is a member's name, empty if nobody is known to hold the lease; Reason is why.
+	// Holder is a member's name, empty if no holder is known; Reason says why.
 	Holder string `json:"holder,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Epoch grows with every new holder.
 	Epoch uint64 `json:"epoch"`
-	// Votes are the members that agreed to this node's lease last; Needed is how many it takes.
+	// Votes are the members that voted for this node's lease last; Needed is the required number.
 	Votes  []string `json:"votes,omitempty"`
 	Needed int      `json:"votesNeeded"`
-	// Left is how long the lease lasts unless it is renewed.
+	// Left is the remaining time of the lease.
 	Left float64 `json:"secondsLeft"`
-	// Stands says whether this node would take the lease.
+	// Stands reports whether this node campaigns for the lease.
 	Stands bool `json:"stands"`
 }
 
-// Ready says whether the speaker does its job as well as the node's health
-// lets it, and if not, why: every check has spoken, and what should be
-// announced is, to at least one peer, and each balancer in force has a backend.
-// Withholding the VIP of an unhealthy apiserver is doing the job.
+// Ready reports whether the speaker works as well as the node's health lets it, and if not, why: every check has a
+// result, at least one peer has been sent the routes, and each balancer in force has a backend. A speaker that withholds
+// the VIP of an unhealthy apiserver works.
 func (s Status) Ready() (bool, string) {
 	if s.Draining != "" {
 		return false, "draining: " + s.Draining

@@ -19,7 +19,7 @@ import (
 
 const why = "no ready IPv4 endpoint on this node"
 
-// three are three nodes, of which n1 and n2 announce 198.51.100.1 and n3 holds 10.3.0.100.
+// three returns three nodes: n1 and n2 announce 198.51.100.1, and n3 holds 10.3.0.100.
 func three(now time.Time) *cluster.View {
 	node := func(name, established string, state v1alpha1.NodeState) v1alpha1.NodeStatus {
 		state.Established, state.Version = established, "v0.1.0"

@@ -50,7 +50,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// What the next handler wants below info it gets; it is no event.
+// The next handler gets records below info if it wants them; they are no events.
 func TestNextDecidesForItself(t *testing.T) {
 	l := eventlog.New(10)
 	var out bytes.Buffer

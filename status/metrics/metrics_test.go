@@ -172,7 +172,7 @@ func TestServiceMetrics(t *testing.T) {
 	}
 }
 
-// A VIP that no node has been fit for yet is held by nobody, which an alert has to see.
+// An alert must see a VIP without a holder even if no node has campaigned for it yet.
 func TestLeaseThatNobodyStoodFor(t *testing.T) {
 	_, body := get(t, metrics.NewHandler(func() admin.Status {
 		return admin.Status{Node: "m1", VIPs: []admin.VIP{

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/herald-vip/herald/status/admin"
 
-// collectServices reports totals and counts by pool, not by Service, of which there may be thousands.
+// collectServices reports totals and counts by pool. There is no metric per Service, as there may be thousands.
 func collectServices(s *admin.Services, t teller) {
 	number := func(name, help string, n int) { t.gauge(name, help, float64(n)) }
 	number("services", "Services of type LoadBalancer that are Herald's.", s.Total)
@@ -44,7 +44,7 @@ func collectPool(p admin.Pool, t teller) {
 	}
 	t.gauge("service_addresses_flat", "Addresses of Services that this node may hold on a flat layer 2.", float64(p.Flat))
 	if p.Name == "" {
-		return // what is in no pool
+		return // addresses in no pool
 	}
 	for family, u := range map[string]*admin.Usage{"ipv4": p.IPv4, "ipv6": p.IPv6} {
 		if u != nil {

@@ -135,7 +135,7 @@ const (
 	idle = "idle"
 )
 
-// vipMood distinguishes a VIP that is withheld because of a fault from one that another node holds.
+// vipMood distinguishes a VIP withheld because of a fault from a VIP that another node holds.
 func vipMood(v admin.VIP, e *admin.Election) string {
 	switch {
 	case v.State == admin.Blocked || v.State == admin.Unsent || v.Conflict != "" || v.Rival != "":

@@ -65,7 +65,7 @@ func renderAll(t *testing.T, s admin.Status, nodes *page.Nodes, now time.Time) s
 	return out.String()
 }
 
-// A member that has stopped offering what it offered is silent, before its votes are missed.
+// A member whose advertisements have stopped counts as silent before votes are missing.
 func TestSilentMember(t *testing.T) {
 	s := load(t, "flat")
 	member := func() string {
@@ -127,7 +127,7 @@ func dump(t *testing.T, page string) string {
 	return string(out)
 }
 
-// Whatever a peer, a server or a file says, it is text on the page.
+// Text of a peer, a server or a file stays text on the page.
 func TestEscapesEverything(t *testing.T) {
 	const hostile = `<script>x</script><img src=x onerror=x>"'>&`
 	var s admin.Status
@@ -217,7 +217,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// The colour of a VIP that is withdrawn depends on who has it.
+// The colour of a withdrawn VIP depends on its holder.
 func TestVIPMood(t *testing.T) {
 	for _, c := range []struct {
 		vip    admin.VIP
@@ -286,7 +286,7 @@ func TestLeftOut(t *testing.T) {
 	shows("the last 50 of 51", true)
 }
 
-// threeNodes are one that is well, one that has a bit of everything, and one of which nobody hears any more.
+// threeNodes returns a healthy node, one with every kind of state, and one that has stopped reporting.
 func threeNodes(now time.Time) *page.Nodes {
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	node := func(name string, told time.Duration, s v1alpha1.NodeState) v1alpha1.NodeStatus {

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/status/eventlog"
 )
 
-// TestSpans draws what is known of a check: by since when it has its state, and by events, the newest first.
+// TestSpans draws the history of a check from its present state and its events, newest first.
 func TestSpans(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	ago := func(minutes float64) time.Time { return now.Add(-time.Duration(minutes * float64(time.Minute))) }
