@@ -1,5 +1,4 @@
-// The daemon is tested as what it is, a process: the real binary, built with
-// the race detector, in a network namespace of its own.
+// The tests run the real binary as a process, built with the race detector, in its own network namespace.
 package daemon_test
 
 import (
@@ -96,8 +95,8 @@ func TestOutlivesTheReaderOfItsLog(t *testing.T) {
 	}
 }
 
-// An address of a VIP that somebody puts on a node that does not announce it sends the node's own
-// clients to its own dead server.
+// An address of a VIP, added by hand on a node that does not announce it, sends the node's own clients to its dead
+// server.
 func TestTellsOfAddressesAddedByHand(t *testing.T) {
 	n := newNode(t)
 	n.apiserver.Store(http.StatusInternalServerError)

@@ -58,8 +58,7 @@ type routes struct{}
 func (routes) Announce(...bgp.Route) error    { return nil }
 func (routes) Withdraw(...netip.Prefix) error { return nil }
 
-// Of each Service there is what the announcer and, on a flat layer 2, speaker and
-// election say; in short there are numbers only.
+// The list of Services combines the announcer with speaker and election on a flat layer 2. The status has only totals.
 func TestServicesStatus(t *testing.T) {
 	s := newServices(slog.New(slog.DiscardHandler), &config.Config{NodeName: "m1", Services: &config.Services{DefaultClass: true}}, routes{}, nil)
 	s.announcer.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m1"}})

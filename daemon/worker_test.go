@@ -122,8 +122,7 @@ const (
 	healthz  = "http://127.0.0.1:9474/healthz/"
 )
 
-// A worker learns of masters from what they say themselves, and keeps what is established
-// through everything but the death of a backend.
+// A worker learns of masters from their advertisements, and keeps established connections until their backend dies.
 func TestWorker(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {

@@ -29,7 +29,7 @@ const unstamped = "devel"
 const (
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
-	exitByHand = 3 // converted, except for what has to be done by hand
+	exitByHand = 3 // converted in part: the rest needs an administrator
 )
 
 type commands struct {

@@ -131,7 +131,7 @@ func TestCompletionInBash(t *testing.T) {
 	bash.Stdin = strings.NewReader("source <(herald completion bash)\n" +
 		"herald manif\tst\t --im\tmine:1\n" + // an argument and a flag
 		"herald valid\t --con\tmy.\t\n" + // a file
-		"herald status -o j\t--socket=/none\n" + // what a flag may be
+		"herald status -o j\t--socket=/none\n" + // a value of a flag
 		"exit\n")
 	_, out, stderr := run(t, bash)
 	for _, want := range []string{"image: mine:1\n", "my.yaml is valid\n"} {

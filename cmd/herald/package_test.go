@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files of manifests/package that herald prints or that tell of its commands anew")
 
-// TestPackageFiles checks that manual pages, completion and the unit that a deb and an rpm bring are those of
-// this herald, and that no page is of a command that is gone.
+// TestPackageFiles checks that the manual pages, completion and unit in the deb and the rpm are current, and that each
+// page has a command.
 func TestPackageFiles(t *testing.T) {
 	const folder = "../../manifests/package"
 	prints := func(args ...string) string {
@@ -72,8 +72,8 @@ func TestPackageFiles(t *testing.T) {
 	}
 }
 
-// TestPackagedFile checks that the configuration of the packages is refused in each place that is to be edited, and taken
-// once they are.
+// TestPackagedFile checks that the configuration in the packages is refused at each place to edit, and accepted once
+// they are edited.
 func TestPackagedFile(t *testing.T) {
 	const packaged = "../../manifests/package/herald.yaml"
 	code, _, stderr := run(t, herald(t, "validate", "--config", packaged))

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// What the kubelet gives node-critical pods is protection enough, and lowering it
-// further would take a capability that they lack.
+// The score that the kubelet gives node-critical pods protects enough, and they lack the capability to lower it.
 func TestProtect(t *testing.T) {
 	for score, want := range map[string]string{"0": "-999", "-899": "-999", "-900": "-900", "-997": "-997", "-1000": "-1000"} {
 		file := filepath.Join(t.TempDir(), "oom_score_adj")

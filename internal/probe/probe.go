@@ -248,8 +248,8 @@ func (r *run) launch(due time.Duration) {
 
 // finish takes an attempt that has ended, and records and reports those up to the oldest that has not.
 func (r *run) finish(a *pending) {
-	// The kernel's word (refused, reset) holds however late it is read. Silence
-	// is only proof if somebody was listening.
+	// The kernel's answer (refused, reset) counts however late it is read. Silence
+	// proves something only if the prober was running.
 	unheard := max(r.lost-a.lost, a.Latency-r.client.timeout)
 	if a.Outcome == Timeout && unheard > r.client.timeout/4 {
 		a.Outcome = Stalled

@@ -12,7 +12,7 @@ const maxOutages = 1000
 
 // recorder sums up a run in bounded memory. It takes attempts in the order of their starts.
 type recorder struct {
-	Result // but for what result adds, and the outage that goes on
+	Result // without the figures that result adds, and the ongoing outage
 
 	keep      int // of Attempts
 	latencies histogram
