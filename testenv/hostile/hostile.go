@@ -49,13 +49,13 @@ func (o Outcome) String() string {
 // script describes the peer's behaviour in one connection.
 type script struct {
 	open     []byte           // in place of a valid OPEN
-	mute     bool             // sends nothing at all
+	mute     bool             // sends nothing at all.
 	settle   bool             // waits until the speaker considers the session established
 	lockstep bool             // and until it has handled each message before the next is sent.
-	messages iter.Seq[[]byte] // sent after OPEN and KEEPALIVE, without regard to the answers
+	messages iter.Seq[[]byte] // sent after OPEN and KEEPALIVE, without regard to the answers.
 	slowOpen bool             // one octet of the OPEN per second,
 	slow     bool             // or of the messages
-	deaf     bool             // stops reading when the OPEN is accepted
+	deaf     bool             // stops reading when the OPEN is accepted.
 	stay     bool             // then keeps the session up, instead of hanging up
 	abort    bool             // hangs up with a TCP reset
 }

@@ -56,17 +56,17 @@ const (
 // scale is the extent of the measurements.
 type scale struct {
 	rounds      int           // of each load; the ways take turns
-	last        time.Duration // of one load
+	last        time.Duration // of one load.
 	rate        int           // connections a second, of the open loop
 	pacedCount  int           // connections at that rate, of one way in a round
 	streamTurns int           // of one stream in a round.
-	trials      int           // of a fault or change
+	trials      int           // of a fault or change.
 	rivals      int           // of the rival's changes, measured only for comparison
 	spread      int           // connections.
 	held        int           // established connections, over a restart
-	fewer       int           // over a drain
+	fewer       int           // over a drain.
 	before      time.Duration // before a fault
-	after       time.Duration // after a fault that is signalled
+	after       time.Duration // after a fault that is signalled.
 	vanishing   time.Duration // after a fault that is not signalled
 	followed    time.Duration // how long to wait until all workers have followed
 }

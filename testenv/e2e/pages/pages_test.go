@@ -168,12 +168,12 @@ func TestConformancePage(t *testing.T) {
 	}
 }
 
-// TestServicesGuideWords checks that the program still says what docs/services.md explains.
+// TestServicesGuideWords checks that docs/services.md quotes the program's current messages.
 func TestServicesGuideWords(t *testing.T) {
 	_, troubles, ok := bytes.Cut(read(t, "docs/services.md"), []byte("\n## Troubleshooting\n"))
 	troubles, _, end := bytes.Cut(troubles, []byte("\n## "))
 	if !ok || !end {
-		t.Fatal("the guide has no section of troubles")
+		t.Fatal("the guide has no section Troubleshooting")
 	}
 	var program []byte
 	sources(t, false, func(folder string, source []byte) {
@@ -181,7 +181,7 @@ func TestServicesGuideWords(t *testing.T) {
 			program = append(program, source...)
 		}
 	})
-	// Wherever a value is put in, the guide has three dots.
+	// The guide has an ellipsis for each inserted value.
 	program = regexp.MustCompile(`%[a-z]`).ReplaceAll(program, []byte("…"))
 	checked := 0
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllSubmatch(troubles, -1) {
@@ -193,13 +193,13 @@ func TestServicesGuideWords(t *testing.T) {
 				}
 				checked++
 				if !bytes.Contains(program, words) {
-					t.Errorf("nothing says %q", words)
+					t.Errorf("the program lacks the words %q", words)
 				}
 			}
 		}
 	}
 	if checked < 20 {
-		t.Errorf("only %d words were looked for", checked)
+		t.Errorf("only %d quotations were checked", checked)
 	}
 }
 
@@ -215,7 +215,7 @@ func readUserData(t *testing.T, name string) (u userData) {
 	return u
 }
 
-// content is that of the file with this path.
+// content returns the content of the file with this path.
 func (u userData) content(path string) string {
 	for _, f := range u.Files {
 		if f.Path == path {
