@@ -178,7 +178,7 @@ func encodeAssignments() []*api.PolicyAssignment {
 
 // encodePolicies returns the import policy, which accepts own routes, and the export policy. The export policy
 // selects the routes of each peer, sets their next hops and adds the peer's attributes. Then one statement
-// makes draining routes the worst, whatever MED the peer has, and the last one removes the marks.
+// makes draining routes the worst, even if the peer has a MED, and the last one removes the marks.
 func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 	req := &api.SetPoliciesRequest{Policies: []*api.Policy{{
 		Name: importPolicy,

@@ -48,7 +48,7 @@ func TestExplainEndByCease(t *testing.T) {
 	}
 }
 
-// What a peer does not take it is not said to have been sent.
+// Routes that the peer does not accept are not reported as advertised.
 func TestFamilyThatThePeerDoesNotTake(t *testing.T) {
 	conf := watchedPeer("127.0.0.8", false)
 	conf.Families, conf.NextHop6 = append(conf.Families, v1alpha1.IPv6), netip.MustParseAddr("fd00::1")

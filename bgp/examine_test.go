@@ -86,8 +86,7 @@ func TestConverse(t *testing.T) {
 	}
 }
 
-// Whatever a peer answers, an examination ends without a panic and with a
-// sentence or an error.
+// FuzzConverse checks that an examination ends without a panic for any answer, and with a sentence or an error.
 func FuzzConverse(f *testing.F) {
 	f.Add(openFrom(f, 64500, "10.0.1.254"))
 	f.Add(notification(f, 6, 2, []byte{3, 'b', 'y', 'e'}))

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// A peer whose ASN is open has the one that it tells, and has another when it tells another.
+// A peer with an open ASN gets the ASN of its OPEN, at each session.
 func TestOpenASN(t *testing.T) {
 	s := newServer(t)
 	for _, asn := range []uint32{64500, 4200000000} {
@@ -47,7 +47,7 @@ func TestGatewayIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A peer whose ASN is open, but that has the own one, is told no route and left alone for a while.
+// A peer with an open ASN that sends this node's own gets no route, and the next session is delayed.
 func TestOpenASNIsNotTheOwn(t *testing.T) {
 	const reason = "the peer's ASN is 64512 like this node's, and asn: external takes any other: give its number for iBGP"
 	r := startRouter(t, "127.0.0.2", 64512, 64512)

@@ -49,7 +49,7 @@ func watchedPeer(address string, multihop bool) v1alpha1.Peer {
 	}
 }
 
-// A peer whose path cannot be watched says why, and the others' are watched.
+// A peer with an invalid BFD session reports why, and the other paths are watched.
 func TestOnePathThatCannotBeWatched(t *testing.T) {
 	s := watchedServer(t, watchedPeer("127.0.0.8", false), watchedPeer("169.254.0.9", true))
 	if n := len(s.bfd.Statuses()); n != 1 {

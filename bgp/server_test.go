@@ -96,7 +96,7 @@ func (r *router) history() (updates []string, downs int) {
 	return slices.Clone(r.updates), r.downs
 }
 
-// forget empties the record of what the router was sent.
+// forget empties the record of received updates.
 func (r *router) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,7 +285,7 @@ func TestManyRoutes(t *testing.T) {
 	wait.Until(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
 }
 
-// A route that is to be withdrawn does not wait until ten thousand others are announced.
+// A withdrawal does not wait for ten thousand announcements.
 func TestWithdrawAmongManyRoutes(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)

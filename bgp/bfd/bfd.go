@@ -95,7 +95,7 @@ func (c Config) minTTL() uint8 {
 // State is the state of a session (RFC 5880 section 6.2).
 type State uint8
 
-// The states, as they are on the wire.
+// The states, by their values on the wire.
 const (
 	AdminDown State = iota // shut down by an administrator
 	Down                   // nothing received, or the peer says Down

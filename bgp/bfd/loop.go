@@ -110,7 +110,7 @@ func (l *loop) run() {
 }
 
 // outrank raises the priority of the calling thread above the other threads of a process with real-time scheduling,
-// where threads of equal priority take long turns. An error leaves the priority as it was.
+// where threads of equal priority take long turns. An error leaves the priority unchanged.
 func outrank() {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err == nil && (attr.Policy == unix.SCHED_RR || attr.Policy == unix.SCHED_FIFO) {

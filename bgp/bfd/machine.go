@@ -37,7 +37,7 @@ type machine struct {
 	polling         bool
 
 	sent   time.Time // the last packet
-	urgent bool      // a packet is due whatever the interval: the state has changed, or a poll begins
+	urgent bool      // a packet is due at once: the state has changed, or a poll begins
 	final  bool      // the peer polls, and gets its answer with the next packet
 }
 

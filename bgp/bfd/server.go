@@ -18,7 +18,7 @@ type Server struct {
 
 	mu     sync.Mutex // guards the fields below; never held while blocking
 	inside func(func() error) error
-	loop   *loop // nil until the first session is to be kept
+	loop   *loop // nil before the first session
 	closed bool
 }
 

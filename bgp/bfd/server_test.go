@@ -156,7 +156,7 @@ var sharing = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (er
 	return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
 }}
 
-// What is wrong is said, and put right without a restart.
+// A problem is reported, and its cure needs no restart.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
@@ -185,7 +185,7 @@ func TestReasons(t *testing.T) {
 	sa.up("10.0.0.2")
 }
 
-// A session whose source address goes away sends from another.
+// A session sends from another address when its source address disappears.
 func TestAddressChanges(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2")

@@ -160,7 +160,7 @@ func (s *session) status() Status {
 	}
 }
 
-// reason returns why the session is not up, or what is wrong with one that is up.
+// reason returns why the session is not up, or the problem of a session that is up.
 func (s *session) reason() string {
 	peer, port := s.config.Peer, s.config.port()
 	switch {

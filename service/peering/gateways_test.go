@@ -27,7 +27,7 @@ func addrs(list string) []netip.Addr {
 	return out
 }
 
-// A gateway that is none any more keeps its session for a while, and one that returns forgets that it was gone.
+// A former gateway keeps its session for Linger, unless it returns before.
 func TestFollowing(t *testing.T) {
 	begin := time.Now()
 	var f following

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// server refuses what it is given while it has an error.
+// server refuses configurations while it has an error.
 type server struct {
 	err     error
 	applied []bgp.Config
@@ -26,7 +26,7 @@ func (s *server) Apply(_ context.Context, c bgp.Config) error {
 	return s.err
 }
 
-// A change in the API is in force once, and one that is refused is tried again.
+// A change in the API is applied once, and retried if it is refused.
 func TestRenew(t *testing.T) {
 	s := &server{}
 	guesses := 0

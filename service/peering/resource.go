@@ -30,7 +30,7 @@ func (r Resources) asn(field string, from *v1alpha1.NodeValue) (v1alpha1.ASN, er
 	return n, nil
 }
 
-// resourcePeer returns r as a peer of a node whose file has the ASN file, 0 for none: with its defaults, ASNs and password,
+// resourcePeer returns r as a peer of a node; file is the ASN in its file, 0 without one: with its defaults, ASNs and password,
 // and without the fields that they were taken from. It must satisfy the rules of peers in the file.
 func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resources) (v1alpha1.Peer, error) {
 	p := *r.Spec.DeepCopy()

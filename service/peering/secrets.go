@@ -40,7 +40,7 @@ type secret struct {
 	err      error
 }
 
-// NewSecrets returns Secrets whose passwords are unread until [Secrets.Run]. References without a namespace use the
+// NewSecrets returns Secrets without passwords; they are read by [Secrets.Run]. References without a namespace use the
 // given one. It calls changed after each change of a password.
 func NewSecrets(namespace string, changed func()) *Secrets {
 	return &Secrets{namespace: namespace, changed: changed}

@@ -20,7 +20,7 @@ import (
 type Resources struct {
 	Peers       []*v1alpha1.BGPPeer // all of them
 	Labels      labels.Set          // of this node
-	Annotations map[string]string   // of this node, as far as they are Herald's
+	Annotations map[string]string   // of this node, Herald's only
 	// Password returns the password in a Secret; see [Secrets.Password].
 	Password func(v1alpha1.SecretReference) (string, error)
 }
