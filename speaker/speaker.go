@@ -219,9 +219,11 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 // Run advances planned changes and retries failed calls until ctx is done. It withdraws nothing at
 // its end: call [Speaker.Drain] for that.
 func (s *Speaker) Run(ctx context.Context) {
-	var counting sync.WaitGroup
-	defer counting.Wait()
-	counting.Go(func() { s.countConnections(ctx) })
+	if s.bridge != nil {
+		var counting sync.WaitGroup
+		defer counting.Wait()
+		counting.Go(func() { s.countConnections(ctx) })
+	}
 	wake.Loop(ctx, s.wake, func() time.Time {
 		s.mu.Lock()
 		defer s.mu.Unlock()
