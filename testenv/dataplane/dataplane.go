@@ -53,7 +53,7 @@ func Test(t *testing.T, p balancer.DataPlane, site Site) {
 		{"source hash", sourceHash},
 		{"drain", drain},
 		{"death", death},
-		{"nobody", nobody},
+		{"no server", noServer},
 		{"no listener", noListener},
 		{"removal", removal},
 		{"counts", counts},
@@ -65,7 +65,8 @@ func Test(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// The spread is as even as possible, and stays so when backends come and go.
+// spread checks that connections are spread as evenly as possible, also when backends
+// come and go.
 func spread(t *testing.T, p balancer.DataPlane, site Site) {
 	const rounds = 100
 	for _, states := range []string{"sss", "ss-", "s--", "sss", "-ss"} {
@@ -83,7 +84,7 @@ func spread(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// A source hash keeps a client on its backend while that serves.
+// sourceHash checks that a client stays on its backend while that serves.
 func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.SourceHash, "sss"))
 	always := func(serving string) string {
@@ -110,7 +111,8 @@ func sourceHash(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// A drain keeps established connections and brings no new ones; so does the end of a drain.
+// drain checks that a drain keeps established connections and brings no new ones, and
+// that its end keeps them too.
 func drain(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -125,7 +127,7 @@ func drain(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// A death ends the connections to the dead backend immediately, and no others.
+// death checks that only the connections to a dead backend end, immediately.
 func death(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -147,8 +149,8 @@ func death(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// Without a serving backend, clients are refused immediately.
-func nobody(t *testing.T, p balancer.DataPlane, site Site) {
+// noServer checks that clients are refused immediately without a serving backend.
+func noServer(t *testing.T, p balancer.DataPlane, site Site) {
 	for _, states := range []string{"xxx", "dxd", "---"} {
 		apply(t, p, site.service(balancer.RoundRobin, states))
 		c, err := site.try()
@@ -163,7 +165,8 @@ func nobody(t *testing.T, p balancer.DataPlane, site Site) {
 	site.connect(t)
 }
 
-// Without a listener, established connections stay, but connections to dead backends still end.
+// noListener checks that without a listener established connections stay, and that
+// connections to dead backends still end.
 func noListener(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 12)
@@ -183,7 +186,7 @@ func noListener(t *testing.T, p balancer.DataPlane, site Site) {
 	}
 }
 
-// Removing a service leaves established connections alone.
+// removal checks that removing a service keeps established connections.
 func removal(t *testing.T, p balancer.DataPlane, site Site) {
 	apply(t, p, site.service(balancer.RoundRobin, "sss"))
 	held := site.hold(t, 6)
@@ -195,7 +198,7 @@ func removal(t *testing.T, p balancer.DataPlane, site Site) {
 	alive(t, held)
 }
 
-// The counters show the connections of each backend.
+// counts checks the counters of each backend's connections.
 func counts(t *testing.T, p balancer.DataPlane, site Site) {
 	s := site.service(balancer.RoundRobin, "ss-")
 	s.Name = "counted"

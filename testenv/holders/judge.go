@@ -238,7 +238,7 @@ func (l Limits) mayAccept(s Observation, reigns []Reign, moves []Move) (holder s
 		}
 	}
 	if next == 0 {
-		return "nobody", false
+		return "no master", false
 	}
 	for _, m := range moves {
 		if m.Master == s.Master && s.At >= m.From && s.Asked <= m.To+l.Linger {

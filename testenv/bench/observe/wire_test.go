@@ -74,7 +74,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		from, words := read(packet)
 		if len(words) > 0 && !from.IsValid() {
-			t.Errorf("nobody said %q", words)
+			t.Errorf("the words %q have no valid sender", words)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func TestDoctorOnCertificates(t *testing.T) {
 		{"without the VIPs", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: own, NotAfter: ages}, []symptom{
 			{doctor.Blocker, "certificate", "not for 10.99.0.10 and fd00:99::10, the VIP control-plane"},
 		}},
-		{"for somebody else", x509.Certificate{DNSNames: []string{"registry"}, IPAddresses: both, NotAfter: ages}, []symptom{
+		{"for other names", x509.Certificate{DNSNames: []string{"registry"}, IPAddresses: both, NotAfter: ages}, []symptom{
 			{doctor.Blocker, "certificate", "not for kubernetes but for registry"},
 			{doctor.Warning, "check", "set serverName"},
 		}},

@@ -106,13 +106,13 @@ func poolCases() []crdCase {
 			"spec.priority: Invalid value: 1001: spec.priority in body should be less than or equal to 1000"}},
 		{name: "link", spec: `{addresses: [10.1.0.0/24], arp: {interfaces: [eth/0, ".."]}}`, want: []string{
 			"spec.arp.interfaces[0]: want the name of a link, such as eth0", "spec.arp.interfaces[1]: want the name of a link, such as eth0"}},
-		{name: "preference for nobody", spec: `{addresses: [10.1.0.0/24], arp: {preferences: [{weight: 1}, {weight: 1, endpoints: false}]}}`, want: []string{
+		{name: "preference without nodes", spec: `{addresses: [10.1.0.0/24], arp: {preferences: [{weight: 1}, {weight: 1, endpoints: false}]}}`, want: []string{
 			"spec.arp.preferences[0]: want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none",
 			"spec.arp.preferences[1]: want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none"}},
 		{name: "weights", spec: `{addresses: [10.1.0.0/24], arp: {preferences: [{weight: 0, endpoints: true}, {weight: 101, endpoints: true}]}}`, want: []string{
 			"spec.arp.preferences[0].weight: Invalid value: 0: spec.arp.preferences[0].weight in body should be greater than or equal to 1",
 			"spec.arp.preferences[1].weight: Invalid value: 101: spec.arp.preferences[1].weight in body should be less than or equal to 100"}},
-		{name: "exception for nobody", spec: `{addresses: [10.1.0.0/24], bgp: {exceptions: [{peers: [r1]}, {serviceSelectors: []}]}}`, want: []string{
+		{name: "exception without Services", spec: `{addresses: [10.1.0.0/24], bgp: {exceptions: [{peers: [r1]}, {serviceSelectors: []}]}}`, want: []string{
 			"spec.bgp.exceptions[0].serviceSelectors: Required value",
 			"spec.bgp.exceptions[1].serviceSelectors: Invalid value: 0: spec.bgp.exceptions[1].serviceSelectors in body should have at least 1 items"}},
 		{name: "long link", spec: `{addresses: [10.1.0.0/24], arp: {interfaces: [abcdefghijklmnop]}}`, want: []string{

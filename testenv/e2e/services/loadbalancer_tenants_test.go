@@ -34,7 +34,7 @@ func TestLoadBalancerTenants(t *testing.T) {
 		{"thousands of ports", b.testManyPorts},
 		{"one address wanted by many", b.testWanted},
 		{"another Service's address", b.testThief},
-		{"slices of nobody", b.testSlices},
+		{"slices without a Service", b.testSlices},
 		{"a Service that changes all the time", b.testRestless},
 	} {
 		t.Run(sub.name, sub.test)
