@@ -101,7 +101,7 @@ const (
 	Established State = "established"
 )
 
-// Session is the session with one peer. Its JSON is part of what `herald status -o json` prints.
+// Session is the session with one peer. Its JSON is part of the output of `herald status -o json`.
 type Session struct {
 	// Name is the peer's name in the configuration.
 	Name string `json:"name"`

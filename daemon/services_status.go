@@ -93,7 +93,7 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 	stands := byAddress(flat)
 	sent := sentTo(sessions, nil)
 	for _, known := range s.announcer.Services() {
-		one := admin.Service{Name: known.Name, Origin: known.Origin, Addresses: []admin.ServiceAddress{}}
+		row := admin.Service{Name: known.Name, Origin: known.Origin, Addresses: []admin.ServiceAddress{}}
 		for _, a := range known.Addresses {
 			address := admin.ServiceAddress{AddressStatus: a, Sent: sent[a.Route]}
 			if a.Flat {
@@ -103,9 +103,9 @@ func (s *services) list(flat []speaker.Status, holders map[string]string, sessio
 				address.Link, address.FlatStage, address.FlatReason = u.Interface, u.Stage, u.Reason
 				address.Error = cmp.Or(a.Error, u.Error)
 			}
-			one.Addresses = append(one.Addresses, address)
+			row.Addresses = append(row.Addresses, address)
 		}
-		out = append(out, one)
+		out = append(out, row)
 	}
 	return out
 }

@@ -73,12 +73,12 @@ func (w *worker) await(ready bool, why string) {
 		if err != nil {
 			return false
 		}
-		is, because := s.Ready()
-		return is == ready && strings.Contains(because, why)
+		ready, because := s.Ready()
+		return ready == ready && strings.Contains(because, why)
 	})
 }
 
-// client makes requests from within the node, all over one connection if it is to keep it.
+// client makes requests from within the node, all over one connection if it ready to keep it.
 func (n *node) client(keep bool) *http.Client {
 	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		onThread(n.t, func() error {

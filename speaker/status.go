@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/internal/seconds"
 )
 
-// Status is one address of a VIP. Its JSON is part of what `herald status -o json` prints.
+// Status is one address of a VIP. Its JSON is part of the output of `herald status -o json`.
 type Status struct {
 	// Name is the VIP's.
 	Name      string     `json:"name"`

@@ -150,7 +150,7 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("diagnostic %d", uint8(d))
 }
 
-// Status is the present state of a session. Its JSON is part of what `herald status -o json` prints.
+// Status is the present state of a session. Its JSON is part of the output of `herald status -o json`.
 type Status struct {
 	// Peer is the far end, as configured.
 	Peer netip.Addr `json:"-"`

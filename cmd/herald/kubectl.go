@@ -58,11 +58,11 @@ func (a *clusterAccess) view(ctx context.Context, lease string, write func(clust
 	if err != nil {
 		return err
 	}
-	is, err := c.Snapshot(ctx, a.System, lease)
+	snapshot, err := c.Snapshot(ctx, a.System, lease)
 	if err != nil {
 		return err
 	}
-	return write(cluster.View{Snapshot: is, Now: time.Now()}, os.Stdout)
+	return write(cluster.View{Snapshot: snapshot, Now: time.Now()}, os.Stdout)
 }
 
 type pluginStatus struct{}

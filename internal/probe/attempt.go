@@ -140,23 +140,23 @@ func identify(conn net.Conn, host string) (string, error) {
 
 // classify maps the error of an attempt to its outcome.
 func classify(err error) Outcome {
-	is := func(targets ...error) bool {
+	isAny := func(targets ...error) bool {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	var netErr net.Error
 	switch {
 	case err == nil:
 		return OK
-	case is(syscall.ECONNREFUSED):
+	case isAny(syscall.ECONNREFUSED):
 		return Refused
-	case is(syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, io.EOF, io.ErrUnexpectedEOF):
+	case isAny(syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, io.EOF, io.ErrUnexpectedEOF):
 		return Reset
-	case is(syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN,
+	case isAny(syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN,
 		syscall.EACCES, syscall.EPERM): // the last two: a prohibit route, a firewall's reject
 		return Unreachable
-	case is(syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM):
+	case isAny(syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM):
 		return Local
-	case is(context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+	case isAny(context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return Timeout
 	default:
 		return Other

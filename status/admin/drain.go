@@ -54,15 +54,15 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 	}
 	for _, v := range s.VIPs {
 		i := slices.IndexFunc(before.VIPs, func(b VIP) bool { return b.Address == v.Address && b.Interface == v.Interface })
-		was := ""
+		previous := ""
 		if i >= 0 {
-			was = before.VIPs[i].Told()
+			previous = before.VIPs[i].Told()
 		}
-		is := cmp.Or(v.Error, string(v.Stage))
-		if holder := s.Election.Holder(v.Name); is == string(speaker.Withdrawn) && was == string(speaker.Announced) && holder != "" && holder != s.Node {
-			is = "handed over to " + holder
+		current := cmp.Or(v.Error, string(v.Stage))
+		if holder := s.Election.Holder(v.Name); current == string(speaker.Withdrawn) && previous == string(speaker.Announced) && holder != "" && holder != s.Node {
+			current = "handed over to " + holder
 		}
-		t.row(v.Name, v.Address.String(), v.Interface, was, is)
+		t.row(v.Name, v.Address.String(), v.Interface, previous, current)
 	}
 	if b := before.Services; b != nil && s.Services != nil {
 		fmt.Fprintf(t, "Services: %d of %d routes and %d of %d held addresses withdrawn\n",

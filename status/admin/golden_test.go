@@ -71,8 +71,8 @@ func complete(t *testing.T, typ reflect.Type, values []any, path string) {
 			}
 			var inner []any
 			for _, v := range values {
-				if of, ok := v.(map[string]any); ok && of[name] != nil {
-					inner = append(inner, of[name])
+				if object, ok := v.(map[string]any); ok && object[name] != nil {
+					inner = append(inner, object[name])
 				}
 			}
 			if len(inner) == 0 {

@@ -17,8 +17,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// Services has totals about the VIPs of Kubernetes Services, of which there may be thousands. [Client.Services] lists
-// each.
+// Services has totals about the VIPs of Kubernetes Services. [Client.Services] lists each of them.
 type Services struct {
 	// Synced reports that everything has been read from the API once. Before that nothing is announced; afterwards
 	// everything stays announced even if the API is away.

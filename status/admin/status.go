@@ -149,7 +149,7 @@ type Member struct {
 	Alive bool `json:"alive"`
 	// Heard is when the last vote or probe arrived from it.
 	Heard time.Time `json:"heard,omitzero"`
-	// Stands counts the VIPs whose lease it campaigns for.
+	// Stands counts the leases that it campaigns for.
 	Stands int `json:"stands"`
 	// Reason describes a problem of the member, such as that it belongs to another cluster.
 	Reason string `json:"reason,omitempty"`

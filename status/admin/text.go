@@ -194,8 +194,8 @@ func (s Status) answers() bool {
 	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == speaker.ByARP })
 }
 
-// Hears reports whether packets of a member arrive. A member whose advertisements have stopped counts as silent, long
-// before missing votes would show it.
+// Hears reports whether packets of a member arrive. A member without fresh advertisements counts as silent, long before
+// missing votes would show it.
 func (e *Election) Hears(m Member) bool {
 	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.Silent || o.Left) })
 }

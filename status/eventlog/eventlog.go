@@ -13,12 +13,12 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// Event is one line of the log, at level info or above. Its JSON is part of what `herald status -o json` prints.
+// Event is a line of the log, at level info or above. Its JSON is part of the output of `herald status -o json`.
 type Event struct {
 	At    time.Time  `json:"at"`
 	Level slog.Level `json:"level"`
-	// What is the line's message, About its attributes as key=value, Why the attribute
-	// that gives a reason. Each is one line of [longest] characters at most.
+	// The fields are the line's message, its attributes as key=value, and the attribute that gives a reason. Each is one
+	// line of [longest] characters at most.
 	What  string `json:"what"`
 	About string `json:"about,omitempty"`
 	Why   string `json:"why,omitempty"`

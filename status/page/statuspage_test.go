@@ -65,7 +65,7 @@ func renderAll(t *testing.T, s admin.Status, nodes *page.Nodes, now time.Time) s
 	return out.String()
 }
 
-// A member whose advertisements have stopped counts as silent before votes are missing.
+// A member without fresh advertisements counts as silent before votes are missing.
 func TestSilentMember(t *testing.T) {
 	s := load(t, "flat")
 	member := func() string {
@@ -286,7 +286,7 @@ func TestLeftOut(t *testing.T) {
 	shows("the last 50 of 51", true)
 }
 
-// threeNodes returns a healthy node, one with every kind of state, and one that has stopped reporting.
+// threeNodes returns a healthy node, one in every kind of state, and one with an old report.
 func threeNodes(now time.Time) *page.Nodes {
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	node := func(name string, told time.Duration, s v1alpha1.NodeState) v1alpha1.NodeStatus {
