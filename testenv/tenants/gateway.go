@@ -52,7 +52,7 @@ func (l *Lab) configureGateway() (err error) {
 		errs = append(errs, err, os.CopyFS(dst, files))
 	}
 	key := fmt.Sprintf("key external-dns { algorithm hmac-sha256; secret %q; };\n", l.dnsKey)
-	if l.hasPods() { // their names are names of Gateways, which routes may not use
+	if l.hasPods() { // the tests connect to names of Gateways, where no route may be served
 		zone, err := files.ReadFile("topology/dns/lb.example.test.zone")
 		errs = append(errs, err, l.write(string(zone)+"*.acme	A 10.99.0.0\n", "dns", "lb.example.test.zone"))
 	}

@@ -78,7 +78,7 @@ func TestChartFits(t *testing.T) {
 			site.Must(t, err)
 			made, err := manifests.Make(manifests.DaemonSet, manifests.Options{Config: c, Image: "herald:v0.1.0"})
 			site.Must(t, err)
-			if c.Services == nil { // so its name describes it, and it ends a second sooner
+			if c.Services == nil { // the manifest names it after its role, and ends it a second sooner
 				made = []byte(strings.NewReplacer("herald-worker", "herald", "Seconds: 20\n", "Seconds: 21\n").Replace(string(made)))
 			}
 			want := site.Pod(site.ObjectsIn(t, made)["DaemonSet/herald"].Tree)
