@@ -73,12 +73,12 @@ func (w *worker) await(ready bool, why string) {
 		if err != nil {
 			return false
 		}
-		ready, because := s.Ready()
-		return ready == ready && strings.Contains(because, why)
+		got, because := s.Ready()
+		return got == ready && strings.Contains(because, why)
 	})
 }
 
-// client makes requests from within the node, all over one connection if it ready to keep it.
+// client makes requests from the node, over a single connection if it keeps it.
 func (n *node) client(keep bool) *http.Client {
 	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		onThread(n.t, func() error {
