@@ -31,8 +31,8 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
-	"github.com/herald-vip/herald/netutil/arrivals"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 	"github.com/herald-vip/herald/service/peering"
@@ -74,7 +74,7 @@ type Daemon struct {
 	monitor    *health.Monitor
 	flat       *flat.Flat
 	advertiser *advertise.Advertiser
-	arrivals   *arrivals.Counter
+	newConns   *newconns.Counter
 	balancers  *balance.Node
 	kernel     *nft.DataPlane // the data plane of balancers in the kernel
 	services   *services      // nil without a services section
@@ -154,7 +154,7 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	if err := d.addresses.Sweep(bindingsOf(c)); err != nil {
 		return fmt.Errorf("remove what an earlier herald left: %w", err)
 	}
-	d.arrivals = arrivals.New(log, 0)
+	d.newConns = newconns.New(log, 0)
 	d.bgp = bgp.New(log, bgp.Options{NextHop6: link.GlobalAddr6})
 	d.routes = route.New()
 	defer d.routes.Close()
@@ -263,7 +263,7 @@ func (d *Daemon) serve(ctx context.Context, c *config.Config, servers []server, 
 	group.Go(func() error { return d.addresses.Run(background) })
 	group.Go(func() error { d.speaker.Run(background); return nil })
 	group.Go(func() error { return d.flat.Run(background) })
-	group.Go(func() error { d.arrivals.Run(background); return nil })
+	group.Go(func() error { d.newConns.Run(background); return nil })
 	group.Go(func() error { d.balancers.Run(background); return nil })
 	group.Go(func() error { d.kernel.Run(background); return nil })
 	group.Go(func() error { d.runServices(background); return nil })

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/address"
-	"github.com/herald-vip/herald/netutil/arrivals"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
@@ -70,7 +70,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe fun
 	if err != nil {
 		tb.Fatal(err)
 	}
-	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, arrivals: arrivals.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
+	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, newConns: newconns.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
 	d.balancers = balance.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, func(bool) {}))
 	d.flat, d.speaker = flat.New(flat.Options{Log: log, Node: c.NodeName}, func(parts speaker.FlatParts, _ *election.Election) *speaker.Speaker {

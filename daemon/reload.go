@@ -87,7 +87,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) error {
 	d.balancers.SetVIPs(c)
 	d.applyVIPs()
 	d.addresses.Reserve(vipAddresses(c))
-	d.arrivals.Set(vipAddresses(c))
+	d.newConns.Set(vipAddresses(c))
 
 	d.config = c
 	d.state.Generation++

@@ -132,7 +132,7 @@ func (d *Daemon) Status() admin.Status {
 	for i := range s.VIPs {
 		v := &s.VIPs[i]
 		v.Checks = vipChecks(c, v.Name)
-		if n, known := d.arrivals.Count(v.Address); known {
+		if n, known := d.newConns.Count(v.Address); known {
 			v.Arrivals = &admin.Arrivals{Count: n.Arrived, Since: n.Since, Last: n.Last}
 		}
 		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(v.Address)

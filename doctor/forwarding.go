@@ -29,12 +29,12 @@ func examineFilters(c *config.Config, f *facts.Facts, out *findings) {
 }
 
 // accept is the command that has a chain accept what was opened to addr, and the answers.
-func accept(chain ruleset.Chain, addr netip.Addr) string {
+func accept(chain ruleset.ChainID, addr netip.Addr) string {
 	family, iptables := "ip", "iptables"
 	if addr.Is6() {
 		family, iptables = "ip6", "ip6tables"
 	}
-	if chain == (ruleset.Chain{Family: family, Table: "filter", Name: "FORWARD"}) { // which could not show rules of nft
+	if chain == (ruleset.ChainID{Family: family, Table: "filter", Name: "FORWARD"}) { // which could not show rules of nft
 		return fmt.Sprintf("%s -I FORWARD -m conntrack --ctorigdst %s -j ACCEPT", iptables, addr)
 	}
 	return fmt.Sprintf("nft insert rule %s ct original %s daddr %s accept", chain, family, addr)

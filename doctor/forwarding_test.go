@@ -12,14 +12,14 @@ import (
 
 // A filter is told of if it may drop what Herald passes on, and how it is to be told.
 func TestFilters(t *testing.T) {
-	docker := ruleset.Chain{Family: "ip", Table: "filter", Name: "FORWARD"}
-	docker6 := ruleset.Chain{Family: "ip6", Table: "filter", Name: "FORWARD"}
-	firewall := ruleset.Chain{Family: "inet", Table: "firewall", Name: "forward"}
+	docker := ruleset.ChainID{Family: "ip", Table: "filter", Name: "FORWARD"}
+	docker6 := ruleset.ChainID{Family: "ip6", Table: "filter", Name: "FORWARD"}
+	firewall := ruleset.ChainID{Family: "inet", Table: "firewall", Name: "forward"}
 	bridged := func(c *config.Config) { c.Balancers = nil }
 	for _, test := range []struct {
 		name, file string
 		change     func(*config.Config)
-		chain      ruleset.Chain
+		chain      ruleset.ChainID
 		why, cure  string // parts of them; empty if nothing is to be said
 	}{
 		{"Docker's", balancedFile, nil, docker, "to 10.0.1.1, 10.0.1.100 that", "if no rule accepts them: iptables -I FORWARD -m conntrack --ctorigdst 10.0.1.1 -j ACCEPT; iptables -I FORWARD -m conntrack --ctorigdst 10.0.1.100 -j ACCEPT"},
@@ -36,7 +36,7 @@ func TestFilters(t *testing.T) {
 			test.change(c)
 		}
 		f := well(c)
-		f.ForwardDrops = []ruleset.Chain{test.chain}
+		f.ForwardDrops = []ruleset.ChainID{test.chain}
 		var found []Finding
 		for _, one := range examine(c, f) {
 			if one.Topic == "node" && one.Subject == "forwarding" {

@@ -63,7 +63,7 @@ func (h *held) Lease(string) speaker.Lease  { return speaker.Lease{Until: h.unti
 // open is a fence, and an announcer, that cost no time.
 type open struct{}
 
-func (open) Guard(...netip.Addr) error                       { return nil }
+func (open) Filter(...netip.Addr) error                      { return nil }
 func (open) Open(time.Time, ...netip.Addr) error             { return nil }
 func (open) Accept(time.Time, ...netip.Addr) error           { return nil }
 func (open) Close(...netip.Addr) error                       { return nil }

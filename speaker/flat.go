@@ -51,8 +51,8 @@ type Leases interface {
 
 // Fence limits the kernel's answers to the time of a lease; [fence.Fence] implements it.
 type Fence interface {
-	// Guard sets the addresses that the fence filters. The kernel answers for them only after Open.
-	Guard(addrs ...netip.Addr) error
+	// Filter sets the addresses that the fence filters. The kernel answers for them only after Open.
+	Filter(addrs ...netip.Addr) error
 	// Open lets the kernel answer for addrs, and accept their packets, until a time. It returns
 	// [fence.ErrLate] if the call took too long and another try may succeed.
 	Open(until time.Time, addrs ...netip.Addr) error
@@ -222,7 +222,7 @@ func (s *Speaker) guardAddresses() {
 			addrs = append(addrs, u.Addr)
 		}
 	}
-	s.unguarded = s.flat.Fence.Guard(addrs...)
+	s.unguarded = s.flat.Fence.Filter(addrs...)
 }
 
 // closeFence ends the kernel's answers for addresses that are no longer announced.

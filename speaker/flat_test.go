@@ -56,7 +56,7 @@ func (f *flat) set(change func()) {
 	change()
 }
 
-func (f *flat) Guard(addrs ...netip.Addr) error {
+func (f *flat) Filter(addrs ...netip.Addr) error {
 	f.record("guard %s", list(addrs))
 	f.mu.Lock()
 	defer f.mu.Unlock()

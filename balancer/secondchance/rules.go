@@ -83,146 +83,144 @@ func families() []family {
 	}
 }
 
-// chain is a chain of a table. With a hook it is a base chain.
-type chain struct {
-	name     string
-	hook     *nftables.ChainHook
-	priority nftables.ChainPriority
-	rules    [][]expr.Any
+// rules returns rules without comments.
+func rules(exprs ...[]expr.Any) (out []ruleset.Rule) {
+	for _, e := range exprs {
+		out = append(out, ruleset.NewRule("", e))
+	}
+	return out
 }
 
 // serving and leaving are the chains for packets to a VIP.
 const serving, leaving = "serving", "leaving"
 
 // fixed returns all chains. Only the rules of the chain "on" change later, see [family.on].
-func (f family) fixed(self Member, tunnel uint32, l limits) []chain {
+func (f family) fixed(self Member, tunnel uint32, l limits) []ruleset.Chain {
 	return slices.Concat(f.ends(tunnel, l), f.owned(), f.hooked(self, tunnel))
 }
 
 // ends returns the last chains of each path.
-func (f family) ends(tunnel uint32, l limits) []chain {
+func (f family) ends(tunnel uint32, l limits) []ruleset.Chain {
 	byTunnel := f.by(tunnel, expr.CmpOpEq)
-	return []chain{
-		{name: "mine", rules: [][]expr.Any{
+	return []ruleset.Chain{
+		{Name: "mine", Rules: rules(
 			ruleset.Join(byTunnel, setMark(0)),
 			verdict(expr.VerdictAccept),
-		}},
-		{name: "last", rules: [][]expr.Any{
+		)},
+		{Name: "last", Rules: rules(
 			count(answered),
 			ruleset.Join(f.unbound(), ruleset.TCP(), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}),
 			jump("mine"),
-		}},
-		{name: "on"},
-		{name: "stray", rules: [][]expr.Any{
+		)},
+		{Name: "on"},
+		{Name: "stray", Rules: rules(
 			ruleset.Join(byTunnel, jump("on")),
 			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump("on")),
 			ruleset.Join(f.from(), update(sources, openingLasts, l.source.over()), count(refused), jump("mine")),
 			ruleset.Join([]expr.Any{l.all.over()}, count(refused), jump("mine")),
 			ruleset.Join(ruleset.TCP(), f.connection(), add(moved, movedLasts), jump("on")),
 			jump("on"), // an ICMP error, or a connection that does not fit in moved
-		}},
+		)},
 	}
 }
 
 // owned returns the chains that decide whether this node is the owning member of a packet to a VIP.
-func (f family) owned() []chain {
+func (f family) owned() []ruleset.Chain {
 	socket := func(key expr.SocketKey, cond []expr.Any, chain string) []expr.Any {
 		return ruleset.Join([]expr.Any{&expr.Socket{Key: key, Register: reg1}}, cond, jump(chain))
 	}
-	unlessOwned := func(listener, none string) [][]expr.Any {
-		return [][]expr.Any{
+	unlessOwned := func(listener, none string) []ruleset.Rule {
+		return rules(
 			socket(expr.SocketKeyWildcard, ruleset.Equal(0), "mine"),
 			translated(),
 			socket(expr.SocketKeyWildcard, ruleset.Equal(1), listener),
 			socket(expr.SocketKeyTransparent, nil, "opened"), // half-open, or in TIME_WAIT
 			jump(none),
-		}
+		)
 	}
 	syn := func(chain string) []expr.Any { return ruleset.Join(ruleset.TCP(), ruleset.SYN(), jump(chain)) }
 	gone := ruleset.Join(f.unbound(), jump("gone"))
-	segments := [][]expr.Any{ruleset.Join(ruleset.TCP(), jump("segment"))}
+	segments := rules(ruleset.Join(ruleset.TCP(), jump("segment")))
 	for _, e := range f.errors {
-		segments = append(segments, ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(f.icmp), ruleset.Load(ruleset.Transport, 0, 1),
+		segments = append(segments, rules(ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(f.icmp), ruleset.Load(ruleset.Transport, 0, 1),
 			[]expr.Any{&expr.Range{Op: expr.CmpOpEq, Register: reg1, FromData: e[:1], ToData: e[1:]}},
-			ruleset.Load(ruleset.Transport, f.about, 1), ruleset.Equal(unix.IPPROTO_TCP), jump("segment")))
+			ruleset.Load(ruleset.Transport, f.about, 1), ruleset.Equal(unix.IPPROTO_TCP), jump("segment")))...)
 	}
-	return []chain{
-		{name: "listener", rules: [][]expr.Any{
+	return []ruleset.Chain{
+		{Name: "listener", Rules: rules(
 			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(opening), jump("opened")),
 			ruleset.Join(f.to(), ruleset.In(full), jump("mine")),
 			jump("stray"),
-		}},
+		)},
 		// Each SYN is remembered for one answer: the next connection from the same port may belong to another member.
-		{name: "opened", rules: [][]expr.Any{
+		{Name: "opened", Rules: rules(
 			ruleset.Join(ruleset.TCP(), f.connection(), remove(opening)),
 			jump("mine"),
-		}},
-		{name: "segment", rules: unlessOwned("listener", "stray")},
+		)},
+		{Name: "segment", Rules: unlessOwned("listener", "stray")},
 		// The entry of an earlier connection from the same port would keep the packets after the SYN here.
-		{name: "elsewhere", rules: append([][]expr.Any{ruleset.Join(f.connection(), remove(opening))}, unlessOwned("on", "on")...)},
-		{name: "syn", rules: [][]expr.Any{
+		{Name: "elsewhere", Rules: append(rules(ruleset.Join(f.connection(), remove(opening))), unlessOwned("on", "on")...)},
+		{Name: "syn", Rules: rules(
 			ruleset.Join(f.connection(), update(opening, openingLasts), jump("mine")),
 			ruleset.Join(f.to(), update(full, openingLasts), jump("mine")),
 			jump("mine"),
-		}},
-		{name: serving, rules: append([][]expr.Any{gone, syn("syn")}, segments...)},
-		{name: leaving, rules: append([][]expr.Any{gone, syn("elsewhere")}, segments...)},
+		)},
+		{Name: serving, Rules: append(rules(gone, syn("syn")), segments...)},
+		{Name: leaving, Rules: append(rules(gone, syn("elsewhere")), segments...)},
 		// Packets from the tunnel to an address that is no VIP here: other members may have it, or it is still bound. New connections are dropped.
-		{name: "unknown", rules: append([][]expr.Any{
+		{Name: "unknown", Rules: append(rules(
 			gone, ruleset.Join(ruleset.TCP(), ruleset.SYN(), verdict(expr.VerdictDrop)),
-		}, segments...)},
+		), segments...)},
 		// The VIP is not bound: its sockets cannot receive.
-		{name: "gone", rules: [][]expr.Any{syn("on"), translated(), ruleset.Join(ruleset.TCP(), jump("stray"))}},
+		{Name: "gone", Rules: rules(syn("on"), translated(), ruleset.Join(ruleset.TCP(), jump("stray")))},
 	}
 }
 
 // hooked returns the base chains.
-func (f family) hooked(self Member, tunnel uint32) []chain {
+func (f family) hooked(self Member, tunnel uint32) []ruleset.Chain {
 	byTunnel := f.by(tunnel, expr.CmpOpEq)
 	udp := udpTo(link.TunnelPort)
 	// A packet with a member's source address is accepted as the member's, unless it came by another link than the route to the
 	// member: pods cannot pose as members.
 	routed := ruleset.Join([]expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}}, ruleset.NotEqual(0, 0, 0, 0))
-	arriving := [][]expr.Any{ruleset.Join(byTunnel, verdict(expr.VerdictAccept))}
+	arriving := rules(ruleset.Join(byTunnel, verdict(expr.VerdictAccept)))
 	if f.has(self.Addr) {
-		arriving = append(arriving, ruleset.Join(udp, f.to(), ruleset.Equal(self.Addr.AsSlice()...), f.from(), ruleset.In(members), routed,
-			[]expr.Any{&expr.Notrack{}}, verdict(expr.VerdictAccept)))
+		arriving = append(arriving, rules(ruleset.Join(udp, f.to(), ruleset.Equal(self.Addr.AsSlice()...), f.from(), ruleset.In(members), routed,
+			[]expr.Any{&expr.Notrack{}}, verdict(expr.VerdictAccept)))...)
 	}
-	arriving = append(arriving, ruleset.Join(udp, ruleset.Local(), verdict(expr.VerdictDrop)))
-	inside := [][]expr.Any{
+	arriving = append(arriving, rules(ruleset.Join(udp, ruleset.Local(), verdict(expr.VerdictDrop)))...)
+	inside := rules(
 		ruleset.Join(f.to(), []expr.Any{&expr.Lookup{SourceRegister: reg1, IsDestRegSet: true, SetName: vips}}),
 		ruleset.Join(byTunnel, []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "unknown"}}),
 		ruleset.Join(byTunnel, verdict(expr.VerdictDrop)),
-	}
+	)
 	if f.size == 4 {
 		probe := ruleset.Join(byTunnel, udpTo(probePort), f.to(), ruleset.Equal(f.gateway(self.Number)...), jump("mine"))
-		inside = append([][]expr.Any{probe}, inside...)
+		inside = append(rules(probe), inside...)
 	}
-	return []chain{
-		{name: "outer", hook: nftables.ChainHookPrerouting, priority: outer, rules: arriving},
-		{name: "prerouting", hook: nftables.ChainHookPrerouting, priority: inner, rules: inside},
-		{name: "forward", hook: nftables.ChainHookForward, priority: inner, rules: [][]expr.Any{
+	return []ruleset.Chain{
+		{Name: "outer", Hook: nftables.ChainHookPrerouting, Priority: outer, Rules: arriving},
+		{Name: "prerouting", Hook: nftables.ChainHookPrerouting, Priority: inner, Rules: inside},
+		{Name: "forward", Hook: nftables.ChainHookForward, Priority: inner, Rules: rules(
 			ruleset.Join(udp, f.to(), ruleset.In(members), verdict(expr.VerdictDrop)), // from a pod, before it is masqueraded
 			ruleset.Join(byTunnel, translated()),
 			ruleset.Join(byTunnel, verdict(expr.VerdictDrop)),
-		}},
+		)},
 		// The tunnel's own packets inherit the mark of the packet inside.
-		{name: "output", hook: nftables.ChainHookOutput, priority: outer, rules: [][]expr.Any{
+		{Name: "output", Hook: nftables.ChainHookOutput, Priority: outer, Rules: rules(
 			ruleset.Join(udp, f.to(), ruleset.In(members), setMark(0), []expr.Any{&expr.Notrack{}}),
-		}},
+		)},
 	}
 }
 
 // on returns the rules of the chain "on", which passes a packet on to the next member. The next member and the arc of ingress
 // members that stop the packet change in one batch.
-func (f family) on(w Wanted, tunnel uint32) [][]expr.Any {
+func (f family) on(w Wanted, tunnel uint32) []ruleset.Rule {
 	routers := f.by(tunnel, expr.CmpOpNeq)
-	rules := [][]expr.Any{
-		ruleset.Join(routers, ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotIn(links), jump("mine")),
-	}
+	unrouted := ruleset.Join(routers, ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotIn(links), jump("mine"))
 	path := ring(w.Self, w.Others)
 	if len(path) == 0 {
-		return append(rules, ruleset.Join(routers, jump("mine")), jump("last")) // the bridge may still forward them
+		return rules(unrouted, ruleset.Join(routers, jump("mine")), jump("last")) // the bridge may still forward them
 	}
 	next := path[0]
 	a := stops(w.Self.Number, next.Number)
@@ -231,7 +229,7 @@ func (f family) on(w Wanted, tunnel uint32) [][]expr.Any {
 		op = expr.CmpOpNeq
 	}
 	bigEndian := func(n Number) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
-	return append(rules,
+	return rules(unrouted,
 		ruleset.Join(f.by(tunnel, expr.CmpOpEq), ruleset.Meta(expr.MetaKeyMARK), []expr.Any{
 			&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4},
 			&expr.Range{Op: op, Register: reg1, FromData: bigEndian(a.from), ToData: bigEndian(a.to)},

@@ -64,17 +64,7 @@ func (k *tables) build(w Wanted, tunnel uint32) error {
 			for _, name := range []string{passed, answered, refused} {
 				c.AddObj(&nftables.CounterObj{Table: f.in(), Name: name})
 			}
-			chains := f.fixed(w.Self, tunnel, k.limits)
-			for _, ch := range chains {
-				add := &nftables.Chain{Table: f.in(), Name: ch.name}
-				if ch.hook != nil {
-					add = ruleset.BaseChain(f.in(), ch.name, nftables.ChainTypeFilter, ch.hook, ch.priority)
-				}
-				c.AddChain(add)
-			}
-			for _, ch := range chains {
-				f.fill(c, ch)
-			}
+			ruleset.AddChains(c, f.in(), f.fixed(w.Self, tunnel, k.limits))
 		}
 		return k.change(c, w, tunnel)
 	})
@@ -82,7 +72,9 @@ func (k *tables) build(w Wanted, tunnel uint32) error {
 
 func (k *tables) change(c *nftables.Conn, w Wanted, tunnel uint32) error {
 	for _, f := range families() {
-		f.fill(c, chain{name: "on", rules: f.on(w, tunnel)})
+		on := &nftables.Chain{Table: f.in(), Name: "on"}
+		c.FlushChain(on)
+		ruleset.AddRules(c, on, f.on(w, tunnel))
 		elements := make(map[string][]nftables.SetElement)
 		for vip, leaves := range w.VIPs {
 			target := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
@@ -112,15 +104,6 @@ func (k *tables) change(c *nftables.Conn, w Wanted, tunnel uint32) error {
 		}
 	}
 	return nil
-}
-
-// fill replaces the rules of a chain.
-func (f family) fill(c *nftables.Conn, ch chain) {
-	in := &nftables.Chain{Table: f.in(), Name: ch.name}
-	c.FlushChain(in)
-	for _, exprs := range ch.rules {
-		c.AddRule(&nftables.Rule{Table: f.in(), Chain: in, Exprs: exprs})
-	}
 }
 
 func (f family) sets(memory uint32) []*nftables.Set {

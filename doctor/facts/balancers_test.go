@@ -40,7 +40,7 @@ func TestLookAtFilters(t *testing.T) {
 		if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
-		want := []ruleset.Chain{{Family: "inet", Table: "firewall", Name: "forward"}}
+		want := []ruleset.ChainID{{Family: "inet", Table: "firewall", Name: "forward"}}
 		for _, bridge := range []bool{true, false} {
 			c := parsed(t, flatFile)
 			*c.VIPs[0].Bridge = bridge

@@ -58,7 +58,7 @@ type Facts struct {
 	// BalancingError is why the kernel cannot balance.
 	BalancingError error
 	// ForwardDrops are chains that drop what is forwarded unless a rule of theirs accepts it.
-	ForwardDrops []ruleset.Chain
+	ForwardDrops []ruleset.ChainID
 	// Backends are those of each balancer, by its name.
 	Backends map[string]Backends
 

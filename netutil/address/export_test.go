@@ -40,7 +40,7 @@ func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop fu
 func AddToLo(netNS int, ip netip.Addr) error {
 	k := &rtnetlink.Conn{NetNS: netNS}
 	defer k.Close()
-	return k.Add(vip(link{Index: 1, Name: "lo", Up: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
+	return k.Add(vip(link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
 }
 
 // ErrExists is what AddToLo fails with if lo has the address.

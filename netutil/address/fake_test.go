@@ -186,7 +186,7 @@ func (k *fakeKernel) adminLink(l link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.links[l.Index] = l
-	if !l.Up {
+	if !l.AdminUp {
 		for id, a := range k.addrs {
 			if a.Link == l.Index && a.IP.Is6() {
 				k.unset(id)
@@ -224,7 +224,7 @@ func (k *fakeKernel) get(a address) (address, bool) {
 
 // has is whether lo has Herald's address.
 func (k *fakeKernel) has(ip netip.Addr) bool {
-	_, ok := k.get(vip(link{Index: 1, Name: "lo", Up: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
+	_, ok := k.get(vip(link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
 	return ok
 }
 

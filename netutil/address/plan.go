@@ -38,7 +38,7 @@ func (v *view) plan(b Binding, mark uint8, held func(link int) bool) (step, erro
 	switch {
 	case !exists:
 		return leave, fmt.Errorf("link %s does not exist", b.Interface)
-	case !l.Up:
+	case !l.AdminUp:
 		return leave, fmt.Errorf("link %s is down", b.Interface)
 	case there && asMade(at, l.Name, mark, v.marks):
 		return keep, foreign

@@ -24,7 +24,7 @@ func TestOurs(t *testing.T) {
 	own6 := vip(eth0, vip6, defaultLifetime, DefaultMark)
 	forgotten := func(a *address) { a.Proto = 0 }
 	old4, old6 := with(own4, forgotten), with(own6, forgotten)
-	long := vip(link{Index: 3, Name: "enp129s0f0np0", Up: true}, vip4, defaultLifetime, 0)
+	long := vip(link{Index: 3, Name: "enp129s0f0np0", AdminUp: true}, vip4, defaultLifetime, 0)
 
 	for _, tt := range []struct {
 		name  string

@@ -195,18 +195,18 @@ func (h *history) changeLink(name string, yes bool) {
 	switch {
 	case !ok:
 		h.next++
-		l = link{Index: h.next, Name: name, Up: yes, Loopback: name == "lo"}
+		l = link{Index: h.next, Name: name, AdminUp: yes, Loopback: name == "lo"}
 	case yes:
 		h.k.adminUnlink(l.Index)
 		delete(h.links, name)
 		h.forgetForeign(l, false)
 		return
 	default:
-		l.Up = !l.Up
+		l.AdminUp = !l.AdminUp
 	}
 	h.k.adminLink(l)
 	h.links[name] = l
-	h.forgetForeign(l, l.Up)
+	h.forgetForeign(l, l.AdminUp)
 }
 
 // forgetForeign forgets what the kernel forgets with a link.
@@ -234,7 +234,7 @@ func (h *history) check() {
 	}
 	for _, name := range []string{"lo", "eth0"} {
 		for _, addr := range []netip.Addr{vip4, vip6, vip4.Next()} {
-			if b := (Binding{name, addr}); h.has(b) && !h.wants[b] && h.links[name].Up {
+			if b := (Binding{name, addr}); h.has(b) && !h.wants[b] && h.links[name].AdminUp {
 				h.errorf("%v is there, but not wanted", b)
 			}
 		}
@@ -249,7 +249,7 @@ func (h *history) check() {
 		for _, at := range h.foreign {
 			foreign = foreign || at.IP == s.Addr
 		}
-		switch up := exists && l.Up; {
+		switch up := exists && l.AdminUp; {
 		case s.Bound != (up && h.has(s.Binding)):
 			h.errorf("status %+v, but the kernel has it: %v", s, h.has(s.Binding))
 		case !s.Bound && up && !foreign:

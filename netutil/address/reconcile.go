@@ -115,7 +115,7 @@ func (a *Binder) linkChanged(index int) bool {
 	e := event{Link: &l}
 	if errors.Is(err, unix.ENODEV) {
 		e = event{Gone: true, Link: &link{Index: index}}
-	} else if err != nil || l == a.view.links[index] {
+	} else if err != nil || l.Equal(a.view.links[index]) {
 		return false
 	}
 	a.applyEvent(e)

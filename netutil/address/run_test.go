@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	lo   = link{Index: 1, Name: "lo", Up: true, Loopback: true}
-	eth0 = link{Index: 2, Name: "eth0", Up: true}
+	lo   = link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}
+	eth0 = link{Index: 2, Name: "eth0", AdminUp: true}
 
 	vip4 = netip.MustParseAddr("10.99.0.10")
 	vip6 = netip.MustParseAddr("fd00:99::10")

@@ -28,7 +28,7 @@ func TestLostChanges(t *testing.T) {
 		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
 		k.adminSet(permanent(eth0, "fd00:99::10/64"))
 		k.adminUnlink(eth0.Index)
-		k.adminLink(link{Index: 7, Name: "eth0", Up: true})
+		k.adminLink(link{Index: 7, Name: "eth0", AdminUp: true})
 		time.Sleep(rtnetlink.Pause)
 		synctest.Wait()
 		for _, s := range a.Status() {
@@ -66,7 +66,7 @@ func TestFloodOfForeignChanges(t *testing.T) {
 			at := permanent(eth0, fmt.Sprintf("172.16.%d.%d/16", i/250, i%250))
 			k.adminSet(at)
 			k.adminUnset(at)
-			k.adminLink(link{Index: 100 + i, Name: fmt.Sprintf("veth%d", i), Up: true})
+			k.adminLink(link{Index: 100 + i, Name: fmt.Sprintf("veth%d", i), AdminUp: true})
 			k.adminUnlink(100 + i)
 			synctest.Wait()
 		}

@@ -72,7 +72,7 @@ func (v *view) drop(a address) {
 // setLink returns the names whose link became another one, or went up or down.
 func (v *view) setLink(l link) []string {
 	old, known := v.links[l.Index]
-	if known && old == l {
+	if known && old.Equal(l) {
 		return nil
 	}
 	var changed []string

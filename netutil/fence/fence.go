@@ -1,24 +1,25 @@
-// Package fence keeps a host from answering for virtual addresses that it does not
-// hold. The holder of an address opens the fence for it until a given time, and opens
-// again before that ends; then the kernel itself closes it, even if the process is
-// frozen, starved or dead, unless somebody else flushes the tables then. It works by nftables of Herald's own, `arp herald` and
-// `inet herald`, and touches no others.
+// Package fence stops a host from answering for virtual addresses that it does not hold.
+// It filters these addresses in nftables tables of its own, `arp herald` and `inet herald`, and
+// touches no other tables. The holder of an address opens it until a given time, and renews that
+// before the time comes. Otherwise the kernel closes the address, even if the process is frozen,
+// starved or dead, unless another program flushes the tables.
 //
-// # Why it never opens late
+// # Why no address is open too long
 //
-// The kernel takes a timeout, which it counts from when it executes the request, not
-// a time; and any while may pass between reading the clock and that. So an address
-// has two locks, elements of two sets which each end by themselves, and is open only
-// while both are there. The fence renews one after the other. After each it reads the
-// clock again: a renewal that took no longer than the allowance is proven, it ends in
-// time whenever the process goes on. The fence touches one lock only while the other is
-// proven, and so one always ends in time, whatever happens to the process, or to the
-// machine in the middle of the kernel's work.
+// The kernel takes a timeout, not a time, and counts it from the execution of the request. Any
+// time may pass between reading the clock and that moment. So each address has two locks:
+// elements of two sets, which expire independently. The address is open only while both exist.
 //
-// One lock is not enough, with a batch that fails by deleting an element whose short
-// timeout started before the clock was read: Linux (6.18, for one) decides by the start
-// of the batch what has expired, but counts new timeouts from when it comes to them, and
-// the machine may stand still between the two.
+// The fence renews one lock after the other, and reads the clock again after each. A renewal
+// that took no longer than the allowance is confirmed: its lock expires in time, however long the
+// process stops afterwards. The fence touches one lock only while the other is confirmed. So one
+// lock always expires in time, even if the process or the machine stops in the middle of a
+// kernel call.
+//
+// One lock does not suffice, even if its batch also deletes an element with a short timeout that
+// began before the clock was read, to fail when it is late. Linux (6.18, for one) decides at the
+// start of a batch which elements have expired, but starts new timeouts when it reaches them.
+// The machine may stop between the two.
 package fence
 
 import (
@@ -36,91 +37,90 @@ import (
 )
 
 var (
-	// ErrUnsupported means that the kernel lacks what the fence needs of nftables, or
-	// that the process has no right to use it. The reason follows in the text.
+	// ErrUnsupported means that the kernel lacks features that the fence needs, or that the
+	// process lacks the right to use nftables. The reason follows in the text.
 	ErrUnsupported = errors.New("no kernel fence")
-	// ErrLate means that an opening ends too soon, or that the kernel took too long for it.
+	// ErrLate means that too little time is left for an opening, or that the kernel took too long for it.
 	ErrLate = errors.New("too late to open the fence")
 )
 
-// Fence gates addresses. Its methods may be called at any time from any goroutine.
-// A call ends within a few seconds even if the kernel does not answer, with
-// [ruleset.ErrStuck]; what is open closes in time all the same.
+// Fence filters addresses. Any goroutine may call its methods at any time. If the kernel does not
+// answer, a call returns [ruleset.ErrStuck] within a few seconds; open addresses still close in time.
 type Fence struct {
-	log      *slog.Logger
-	kernel   Kernel
-	services bool             // Options.Services
-	now      func() time.Time // time.Now
-	calls    ruleset.Calls    // to the kernel
+	log    *slog.Logger
+	kernel Kernel
+	opts   Options
+	now    func() time.Time // time.Now
+	calls  ruleset.Calls    // to the kernel
 
-	mu       sync.Mutex
-	guarded  map[netip.Addr]bool      // by Guard
-	served   map[netip.Addr]bool      // by Serve
-	gated    map[netip.Addr]bool      // either; true: the second lock may be open too long; nil: there are no tables
-	open     map[netip.Addr]time.Time // until when those are that Open has opened
-	bare     map[netip.Addr]bool      // those of gated that the tables do not gate yet: see putBack
-	unsure   bool                     // the kernel may not have what gated says
-	restored uint64
-	late     uint64
+	mu          sync.Mutex
+	vips        map[netip.Addr]bool      // of Filter
+	services    map[netip.Addr]bool      // of FilterServices
+	filtered    map[netip.Addr]bool      // both; true: second lock unconfirmed, may last too long. Nil without tables.
+	open        map[netip.Addr]time.Time // ends of openings by Open.
+	pending     map[netip.Addr]bool      // filtered addresses without an installed filter yet, see putBack
+	unconfirmed bool                     // a change failed: the tables may differ from filtered.
+	restored    uint64                   // times that the tables were put back
+	late        uint64                   // renewals that came too late
 }
 
-// Kernel is the part of nftables that is Herald's.
+// Kernel reads and writes the fence's nftables tables.
 type Kernel interface {
-	// Gated reads which addresses the tables gate; none without tables.
-	Gated() ([]netip.Addr, error)
-	// Rebuild makes the tables anew, with gated closed, of which served are of Services.
-	Rebuild(gated, served []netip.Addr) error
-	// Intact reports whether the tables are complete, in force, and gate exactly those.
-	Intact(gated, served []netip.Addr) (bool, error)
-	// Apply makes all changes or none. ENOENT: something is missing.
+	// Filtered returns the addresses that the tables filter; none without tables.
+	Filtered() ([]netip.Addr, error)
+	// Rebuild makes the tables anew. They filter the given addresses, all closed; services are the addresses of Services
+	// among them.
+	Rebuild(filtered, services []netip.Addr) error
+	// Intact reports whether the tables are complete, in force, and filter exactly these addresses.
+	Intact(filtered, services []netip.Addr) (bool, error)
+	// Apply applies all changes or none. The error is ENOENT if a table or set is missing.
 	Apply([]Change) error
-	// Remove deletes the tables, if they are there.
+	// Remove deletes the tables if they exist.
 	Remove() error
-	// Watch sends to changed, without waiting, whenever the tables may have become
-	// incomplete, until stop.
+	// Watch wakes changed whenever the tables may have become incomplete, until stop.
 	Watch(changed chan<- struct{}) (stop func(), err error)
 }
 
-// Options adjust a Fence. The zero value is right where no addresses are of Services.
+// Options adjust a Fence. The zero value suits hosts that announce no Services.
 type Options struct {
-	// Services allows Serve.
+	// Services allows FilterServices.
 	Services bool
-	// HostPorts lets packets to the address of a Service reach this host at ports that
-	// no Service has. See [Fence.Serve].
+	// HostPorts lets packets to a Service's address reach ports of this host that no
+	// Service claims. See [Fence.FilterServices].
 	HostPorts bool
 }
 
-// New makes Herald's tables. It closes what a predecessor has gated, and keeps it gated.
+// New makes the tables. Addresses that a previous process filtered are closed, and stay filtered until Filter.
 func New(log *slog.Logger, o Options) (*Fence, error) {
 	return NewOver(log, &nft{opts: o}, o)
 }
 
-// NewOver is New over a kernel of its caller's.
+// NewOver is New with the caller's Kernel.
 func NewOver(log *slog.Logger, k Kernel, o Options) (*Fence, error) {
 	f := &Fence{
 		log:      log,
 		kernel:   k,
-		services: o.Services,
+		opts:     o,
 		now:      time.Now,
 		calls:    ruleset.NewCalls(ruleset.AnswerTimeout),
-		gated:    make(map[netip.Addr]bool),
+		filtered: make(map[netip.Addr]bool),
 		open:     make(map[netip.Addr]time.Time),
 	}
 	var left []netip.Addr
-	if err := f.calls.Do(func() (err error) { left, err = k.Gated(); return err }); err != nil {
+	if err := f.calls.Do(func() (err error) { left, err = k.Filtered(); return err }); err != nil {
 		return nil, explainUnsupported(err)
 	}
 	if err := f.calls.Do(func() error { return k.Rebuild(left, nil) }); err != nil {
 		return nil, explainUnsupported(err)
 	}
 	for _, addr := range left {
-		f.gated[addr] = false
+		f.filtered[addr] = false
 	}
 	return f, nil
 }
 
-// Clear deletes the tables that a killed predecessor has left. A process without a fence
-// calls it, as the tables would drop packets to their addresses for ever.
+// Clear deletes tables that a killed process left. A process without a fence calls it: otherwise the
+// tables would drop packets to their addresses for ever.
 func Clear() error { return clearTables(&nft{}) }
 
 func clearTables(k *nft) error {
@@ -130,110 +130,109 @@ func clearTables(k *nft) error {
 		err = k.Remove()
 	}
 	if err != nil {
-		return fmt.Errorf("delete left-over kernel fence: %w", err)
+		return fmt.Errorf("delete the left-over kernel fence: %w", err)
 	}
 	return nil
 }
 
-// explainUnsupported makes err an ErrUnsupported if it means that a fence is impossible here.
+// explainUnsupported returns an ErrUnsupported if err means that this host cannot have a fence.
 func explainUnsupported(err error) error {
 	const lacks = "arp, inet or fib (CONFIG_NF_TABLES_ARP, _INET, CONFIG_NFT_FIB_INET)"
 	return ruleset.Unsupported(err, ErrUnsupported, lacks, "set up kernel fence")
 }
 
-// Guard gates exactly addrs from now on, and those of Serve, all at once. What is open
-// and stays gated stays open; what is new is closed. After an error the caller calls
-// Guard again.
-func (f *Fence) Guard(addrs ...netip.Addr) error {
-	guarded, err := addrSet(addrs)
+// Filter replaces the VIPs to filter, in one batch; the addresses of FilterServices are filtered too. Open
+// addresses that stay filtered stay open. New ones are closed. After an error call Filter again.
+func (f *Fence) Filter(addrs ...netip.Addr) error {
+	vips, err := addrSet(addrs)
 	if err != nil {
-		return fmt.Errorf("guard %w", err)
+		return fmt.Errorf("filter %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.guarded = guarded
-	if err := f.updateGated(f.served); err != nil {
-		return fmt.Errorf("guard: %w", err)
+	f.vips = vips
+	if err := f.updateFiltered(f.services); err != nil {
+		return fmt.Errorf("filter: %w", err)
 	}
 	return nil
 }
 
-// addrSet makes a set of addrs, all of which must be such as can be gated.
+// addrSet returns a set of addrs. It fails if one of them cannot be filtered.
 func addrSet(addrs []netip.Addr) (map[netip.Addr]bool, error) {
 	out := make(map[netip.Addr]bool, len(addrs))
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() {
-			return nil, fmt.Errorf("%q: not an address to gate", addr)
+			return nil, fmt.Errorf("%q: want a valid address without a zone", addr)
 		}
 		out[addr] = true
 	}
 	return out, nil
 }
 
-// updateGated replaces the served addresses, and gates what is guarded or served.
-func (f *Fence) updateGated(served map[netip.Addr]bool) error {
-	want := make(map[netip.Addr]bool, len(f.guarded)+len(served))
-	for _, addrs := range []map[netip.Addr]bool{f.guarded, served} {
+// updateFiltered replaces the Services' addresses, and filters these and the VIPs.
+func (f *Fence) updateFiltered(services map[netip.Addr]bool) error {
+	want := make(map[netip.Addr]bool, len(f.vips)+len(services))
+	for _, addrs := range []map[netip.Addr]bool{f.vips, services} {
 		for addr := range addrs {
-			want[addr] = f.gated[addr]
+			want[addr] = f.filtered[addr]
 		}
 	}
-	if f.gated == nil {
-		f.served = served
-		if err := f.calls.Do(func() error { return f.kernel.Rebuild(keys(want), keys(served)) }); err != nil {
+	if f.filtered == nil {
+		f.services = services
+		if err := f.calls.Do(func() error { return f.kernel.Rebuild(keys(want), keys(services)) }); err != nil {
 			return err
 		}
-		f.gated = want
+		f.filtered = want
 		return nil
 	}
 	if err := f.checkTables(); err != nil {
 		return err
 	}
-	changes := append(diffGated(f.gated, want), diffServed(f.served, served)...)
-	f.gated, f.served = want, served // before apply, which may have to put them back
-	maps.DeleteFunc(f.bare, func(addr netip.Addr, _ bool) bool { _, ok := want[addr]; return !ok })
+	changes := append(diffFiltered(f.filtered, want), diffServices(f.services, services)...)
+	f.filtered, f.services = want, services // set first: applyChanges may have to put them back
+	maps.DeleteFunc(f.pending, func(addr netip.Addr, _ bool) bool { _, ok := want[addr]; return !ok })
 	maps.DeleteFunc(f.open, func(addr netip.Addr, _ time.Time) bool { _, ok := want[addr]; return !ok })
 	err := f.applyChanges(changes)
-	f.unsure = f.unsure || err != nil
+	f.unconfirmed = f.unconfirmed || err != nil
 	return err
 }
 
 func keys(addrs map[netip.Addr]bool) []netip.Addr { return slices.Collect(maps.Keys(addrs)) }
 
-// Close ends answering for addrs and accepting packets to them at once. After an
-// error they close when what they were opened for ends.
+// Close stops answering for addrs and accepting their packets at once. After an error they
+// close when their opening ends.
 func (f *Fence) Close(addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gated == nil {
-		return nil // there is nothing to close
+	if f.filtered == nil {
+		return nil // without tables
 	}
 	addrs = distinct(addrs)
 	for _, addr := range addrs {
-		delete(f.open, addr) // first, or it would be left open if the tables are gone
+		delete(f.open, addr) // set first: otherwise putBack would leave the address open
 	}
-	if err := f.applyGating(addrs, removals(addrs, answer, accept, until)); err != nil {
+	if err := f.installFilters(addrs, removals(addrs, answer, accept, until)); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	for _, addr := range addrs {
-		if _, ok := f.gated[addr]; ok {
-			f.gated[addr] = false
+		if _, ok := f.filtered[addr]; ok {
+			f.filtered[addr] = false
 		}
 	}
 	return nil
 }
 
-// Check puts the tables back if another program removed them or a part of them, or made them
-// dormant. That closes every address until it is opened again, except that after a flush those that were open are gated
-// when they have been, or at the next Check.
+// Check puts the tables back if another program removed parts of them or made them dormant. That
+// closes every address until it is opened again. But when all tables were gone, filters of open addresses are
+// pending: the next opening installs them, or else the next Check.
 func (f *Fence) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	late := keys(f.bare) // nobody has opened them
+	late := keys(f.pending) // not opened since the last Check
 	err := f.checkTables()
 	if err == nil {
-		err = f.applyGating(late, nil)
+		err = f.installFilters(late, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("check kernel fence: %w", err)
@@ -241,14 +240,14 @@ func (f *Fence) Check() error {
 	return nil
 }
 
-// Try says why an opening would fail now: it puts the tables back if they are incomplete, and
-// has the kernel set a gated address as it is.
+// Try returns the error that an opening would return now. It puts the tables back if they are
+// incomplete, and writes the filter of one address again without changing it.
 func (f *Fence) Try() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.checkTables()
-	for addr := range f.gated {
-		if err == nil && !f.bare[addr] {
+	for addr := range f.filtered {
+		if err == nil && !f.pending[addr] {
 			err = f.applyChanges([]Change{{vips, addr, forever}})
 			break
 		}
@@ -259,95 +258,95 @@ func (f *Fence) Try() error {
 	return nil
 }
 
-// Remove deletes Herald's tables, so that nothing is gated until Guard.
+// Remove deletes the tables. No address is filtered until the next Filter or FilterServices.
 func (f *Fence) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.calls.Do(f.kernel.Remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
-	f.guarded, f.served, f.gated, f.bare, f.unsure = nil, nil, nil, nil, false
+	f.vips, f.services, f.filtered, f.pending, f.unconfirmed = nil, nil, nil, nil, false
 	clear(f.open)
 	return nil
 }
 
-// timesRestored is how often the fence put back tables that another program had changed.
+// timesRestored returns how often the fence put its tables back.
 func (f *Fence) timesRestored() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.restored
 }
 
-// checkTables makes sure that the kernel has what gated says.
+// checkTables puts the tables back if they differ from the installed filters.
 func (f *Fence) checkTables() error {
-	if f.gated == nil {
+	if f.filtered == nil {
 		return nil
 	}
-	served := keys(f.served)
-	addrs := f.clothed()
-	for range 2 { // twice, as what is read while others change theirs may be incomplete
+	services := keys(f.services)
+	addrs := f.installed()
+	for range 2 { // a reading may be incomplete while other programs change their tables
 		var ok bool
-		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.Intact(addrs, served); return err }); err != nil {
+		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.Intact(addrs, services); return err }); err != nil {
 			return err
 		}
 		if ok {
-			f.unsure = false
+			f.unconfirmed = false
 			return nil
 		}
 	}
-	return f.putBack(served)
+	return f.putBack(services)
 }
 
-// putBack makes the tables anew. What they held closes, until it is opened again, except where they were gone: then all addresses
-// have been open since, and to close those that are to be open would only lose packets. Their locks are renewed first, and then they
-// are gated, by renewLocks, or at the next Check if nobody opens them. Both locks are proven all the same. A process that
-// stops in between leaves them open, as one does that stops before it has put the tables back.
-func (f *Fence) putBack(served []netip.Addr) error {
+// putBack makes the tables anew, with every address closed until it is opened again. There is one exception: if all tables were
+// gone, every address has been open since, and closing the ones opened by Open would only lose packets. Their filters stay
+// pending: renewLocks renews both locks, confirmed as always, and then installs the filter. Check installs it if no opening
+// follows. A process that stops before that leaves these addresses open, as if it had stopped before putBack.
+func (f *Fence) putBack(services []netip.Addr) error {
 	var left []netip.Addr
-	err := f.calls.Do(func() (err error) { left, err = f.kernel.Gated(); return err })
-	f.bare = make(map[netip.Addr]bool)
+	err := f.calls.Do(func() (err error) { left, err = f.kernel.Filtered(); return err })
+	f.pending = make(map[netip.Addr]bool)
 	for addr, end := range f.open {
-		if _, ok := f.gated[addr]; ok && err == nil && len(left) == 0 && end.Sub(f.now()) >= allowance+slack+shortest {
-			f.bare[addr] = true
+		if _, ok := f.filtered[addr]; ok && err == nil && len(left) == 0 && end.Sub(f.now()) >= allowance+slack+shortest {
+			f.pending[addr] = true
 		}
 	}
-	addrs := f.clothed()
-	if err := f.calls.Do(func() error { return f.kernel.Rebuild(addrs, served) }); err != nil {
-		f.unsure = true
+	addrs := f.installed()
+	if err := f.calls.Do(func() error { return f.kernel.Rebuild(addrs, services) }); err != nil {
+		f.unconfirmed = true
 		return err
 	}
-	for addr := range f.gated {
-		f.gated[addr] = false
+	for addr := range f.filtered {
+		f.filtered[addr] = false
 	}
-	f.unsure = false
+	f.unconfirmed = false
 	f.restored++
-	f.log.Warn("put back Herald's nftables, which somebody had changed or made dormant", "closed", len(addrs), "open", len(f.bare))
+	f.log.Warn("put back Herald's nftables tables after another program changed them", "closed", len(addrs), "open", len(f.pending))
 	return nil
 }
 
-// clothed are the addresses that the tables gate.
-func (f *Fence) clothed() []netip.Addr {
-	return slices.DeleteFunc(keys(f.gated), func(addr netip.Addr) bool { return f.bare[addr] })
+// installed returns the addresses with a filter in the tables.
+func (f *Fence) installed() []netip.Addr {
+	return slices.DeleteFunc(keys(f.filtered), func(addr netip.Addr) bool { return f.pending[addr] })
 }
 
-// applyGating makes all changes or none, and gates those of addrs that are not yet.
-func (f *Fence) applyGating(addrs []netip.Addr, changes []Change) error {
-	gating := slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !f.bare[addr] })
-	if err := f.applyChanges(append(changes, insertions(forever, gating, vips)...)); err != nil {
+// installFilters applies all changes, and installs the pending filters of addrs, or does neither.
+func (f *Fence) installFilters(addrs []netip.Addr, changes []Change) error {
+	pending := slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !f.pending[addr] })
+	if err := f.applyChanges(append(changes, insertions(forever, pending, vips)...)); err != nil {
 		return err
 	}
-	for _, addr := range gating {
-		delete(f.bare, addr)
+	for _, addr := range pending {
+		delete(f.pending, addr)
 	}
 	return nil
 }
 
-// applyChanges makes all changes or none. It first puts back what is missing in the kernel.
+// applyChanges applies all changes or none. If the tables are incomplete it puts them back first.
 func (f *Fence) applyChanges(changes []Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if f.unsure {
+	if f.unconfirmed {
 		if err := f.checkTables(); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// foreign are others' tables, of the same families and even with names like Herald's.
+// foreign are tables of other programs, of the same families and with names like Herald's.
 const foreign = `
 table inet filter {
 	set herald { type ipv4_addr; flags timeout; elements = { 10.9.0.100 timeout 1h } }
@@ -31,7 +31,7 @@ table ip herald {
 }
 `
 
-// others lists all tables but Herald's.
+// others lists all tables except Herald's.
 func (h *host) others() string {
 	h.T.Helper()
 	var out []string
@@ -43,14 +43,14 @@ func (h *host) others() string {
 	return strings.Join(out, "")
 }
 
-// Whatever Herald does, it touches no other table.
+// No method touches other programs' tables.
 func TestOthersUntouched(t *testing.T) {
 	h := newHost(t)
 	h.run(foreign, "nft", "-f", "-")
 	before := h.others()
 	f := h.fence()
-	for what, do := range map[string]func() error{
-		"Guard":  func() error { return f.Guard(vip.addrs()...) },
+	for name, do := range map[string]func() error{
+		"Filter": func() error { return f.Filter(vip.addrs()...) },
 		"Open":   func() error { h.open(f.Open, vip.addrs()...); return nil },
 		"Accept": func() error { h.open(f.Accept, vip.addrs()...); return nil },
 		"Close":  func() error { return f.Close(vip.addrs()...) },
@@ -61,10 +61,10 @@ func TestOthersUntouched(t *testing.T) {
 		},
 		"Remove": f.Remove,
 	} {
-		h.Must(f.Guard(vip.addrs()...))
+		h.Must(f.Filter(vip.addrs()...))
 		h.Must(do())
 		if after := h.others(); after != before || !strings.Contains(after, "mine") {
-			t.Errorf("%s changes others' tables: before:\n%s\nafter:\n%s", what, before, after)
+			t.Errorf("%s changes other tables: before:\n%s\nafter:\n%s", name, before, after)
 		}
 	}
 	h.Must(f.Remove())
@@ -74,7 +74,7 @@ func TestOthersUntouched(t *testing.T) {
 	h.Must(f.Remove()) // again
 }
 
-// vandalism is what somebody else may do to Herald's tables.
+// vandalism lists changes of Herald's tables by other programs.
 var vandalism = []string{
 	"flush ruleset",
 	"delete table arp herald",
@@ -92,11 +92,11 @@ var vandalism = []string{
 	"flush chain arp herald output; add rule arp herald output accept; add rule arp herald output accept",
 }
 
-// What somebody else removes is put back by Check, closed, and counted; what is left alone stays open.
+// Check puts back changed tables, closes their addresses, and counts it. Without a change addresses stay open.
 func TestVandals(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	var restored uint64
 	for _, command := range vandalism {
 		s.node.open(f.Open, vip.addrs()...)
@@ -104,10 +104,10 @@ func TestVandals(t *testing.T) {
 		s.node.run(foreign, "nft", "-f", "-")
 		s.node.run(command, "nft", "-f", "-")
 		s.node.Must(f.Check())
-		s.node.Must(f.Check()) // nobody has opened what was open
+		s.node.Must(f.Check()) // installs the filters of addresses that were open
 		restored++
 		if got := f.status(); got.Restored != restored {
-			t.Fatalf("after %q: status %+v, want %d restored", command, got, restored)
+			t.Fatalf("after %q: status %+v, want Restored %d", command, got, restored)
 		}
 		s.expect("after "+command, false, false)
 	}
@@ -115,11 +115,11 @@ func TestVandals(t *testing.T) {
 	s.expect("open again", true, true)
 }
 
-// A flush on the holder costs nobody a connection: what is open stays open until its locks are there again.
+// A flush on the holder breaks no connection: open addresses stay open until their locks are renewed.
 func TestFlushCostsNothing(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	s.node.open(f.Open, vip.addrs()...)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -149,7 +149,7 @@ func TestFlushCostsNothing(t *testing.T) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			err := namespace.In(s.neighbour.NS, func() error {
-				c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond) // less than until a SYN is sent again
+				c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond) // less than the retransmission of a SYN
 				if err == nil {
 					c.Close()
 				}
@@ -163,12 +163,12 @@ func TestFlushCostsNothing(t *testing.T) {
 	for judged, flushes := 0, uint64(1); judged < 30; flushes++ {
 		lost, late := failed.Load(), f.status().Late
 		s.node.run("flush ruleset", "nft", "-f", "-")
-		wait.Until(t, "the tables are back, and all is gated", func() bool { return f.status().Restored == flushes && len(f.ungated()) == 0 })
+		wait.Until(t, "the tables are back and no filter is pending", func() bool { return f.status().Restored == flushes && len(f.unfiltered()) == 0 })
 		began := made.Load()
-		wait.Until(t, "what was under way is over", func() bool { return made.Load() >= began+2 })
+		wait.Until(t, "earlier connections have ended", func() bool { return made.Load() >= began+2 })
 		switch lost = failed.Load() - lost; {
 		case f.status().Late > late && flushes < 60: // the machine was too busy to renew a lock in time
-			t.Logf("flush %d proves nothing: %d connections failed", flushes, lost)
+			t.Logf("flush %d ignored: a renewal was late; %d connections failed", flushes, lost)
 		case lost > 0:
 			t.Errorf("flush %d: %d connections failed", flushes, lost)
 			fallthrough
@@ -177,26 +177,26 @@ func TestFlushCostsNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d connections", made.Load())
-	s.expect("in the end", true, true)
+	s.expect("after the flushes", true, true)
 }
 
-// Neither what is received nor what is sent passes, even without the other.
+// Requests and answers are each filtered without the other chain.
 func TestBothWays(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
 	for _, chain := range []string{"input", "output"} {
-		s.node.Must(f.Guard(vip.addrs()...))
+		s.node.Must(f.Filter(vip.addrs()...))
 		s.node.run("flush chain arp herald "+chain+"; flush chain inet herald "+chain, "nft", "-f", "-")
 		s.expect("without "+chain, false, false)
 	}
 }
 
-// Whatever needs the tables puts them back by itself.
+// Methods that need the tables put them back.
 func TestGoneTables(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	guard := func() { s.node.Must(f.Guard(vip.addrs()...)) }
-	guard()
+	filter := func() { s.node.Must(f.Filter(vip.addrs()...)) }
+	filter()
 	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
 	flush()
 	s.node.open(f.Open, vip.addrs()...)
@@ -209,27 +209,27 @@ func TestGoneTables(t *testing.T) {
 	s.node.Must(f.Close(vip.addrs()...))
 	s.expect("closed", false, false)
 	flush()
-	guard()
-	s.expect("guarded", false, false)
-	if got := f.status(); got.Gated != 2 || got.Restored != 4 {
+	filter()
+	s.expect("filtered", false, false)
+	if got := f.status(); got.Filtered != 2 || got.Restored != 4 {
 		t.Errorf("status %+v", got)
 	}
 }
 
-// A new process adopts what a predecessor left: gated, and closed.
+// A new process adopts the tables of its predecessor: addresses are filtered and closed.
 func TestPredecessor(t *testing.T) {
 	s := newWire(t)
 	before := s.node.fence()
-	s.node.Must(before.Guard(vip.addrs()...))
+	s.node.Must(before.Filter(vip.addrs()...))
 	s.node.open(before.Open, vip.addrs()...)
 	after := s.node.fence()
 	s.expect("adopted", false, false)
 	s.node.Must(after.Check())
-	if got := after.status(); got.Gated != 2 || got.Restored != 0 {
+	if got := after.status(); got.Filtered != 2 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
 	s.node.open(after.Open, vip.addrs()...)
 	s.expect("opened", true, true)
-	s.node.Must(after.Guard())
-	s.expect("not gated", true, true)
+	s.node.Must(after.Filter())
+	s.expect("not filtered", true, true)
 }

@@ -13,30 +13,30 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-func (s *wire) expect(what string, answers, accepts bool) {
+func (s *wire) expect(when string, answers, accepts bool) {
 	s.node.T.Helper()
 	for _, addr := range vip.addrs() {
 		if got := s.answers(addr); got != answers {
-			s.node.T.Errorf("%s: %s answered for: %v, want %v", what, addr, got, answers)
+			s.node.T.Errorf("%s: node answers for %s: %v, want %v", when, addr, got, answers)
 		}
 		if got := s.accepts(s.neighbour, addr); got != accepts {
-			s.node.T.Errorf("%s: packets to %s accepted: %v, want %v", what, addr, got, accepts)
+			s.node.T.Errorf("%s: packets to %s accepted: %v, want %v", when, addr, got, accepts)
 		}
 		if got := s.accepts(s.node, addr); got != accepts {
-			s.node.T.Errorf("%s: the node's own packets to %s accepted: %v, want %v", what, addr, got, accepts)
+			s.node.T.Errorf("%s: the node's own packets to %s accepted: %v, want %v", when, addr, got, accepts)
 		}
 	}
 }
 
-// accepts is whether the node accepts a packet from a host to addr. After it comes
-// one to the node's own address, behind which it cannot be.
+// accepts reports whether the node accepts a packet from a host to addr. A second packet, to the node's own
+// address, marks the end of the wait.
 func (s *wire) accepts(from *host, addr netip.Addr) bool {
 	s.node.T.Helper()
 	control, any := nodeOwn[1].Addr(), "[::]:0"
 	if addr.Is4() {
 		control, any = nodeOwn[0].Addr(), "0.0.0.0:0"
 	}
-	for _, known := range []netip.Addr{addr, control} { // the neighbour need not ask
+	for _, known := range []netip.Addr{addr, control} { // saves the neighbour its ARP request
 		s.neighbour.Must(s.neighbour.NL.NeighSet(&netlink.Neigh{
 			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, IP: known.AsSlice(),
 			HardwareAddr: s.node.mac(linkName), State: netlink.NUD_PERMANENT,
@@ -48,13 +48,13 @@ func (s *wire) accepts(from *host, addr netip.Addr) bool {
 	s.node.Must(err)
 	defer server.Close()
 	port := server.LocalAddr().(*net.UDPAddr).Port
-	for _, to := range []netip.Addr{addr, control} {
+	for _, dst := range []netip.Addr{addr, control} {
 		var c net.Conn
 		from.In(func() {
-			c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, uint16(port))))
+			c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, uint16(port))))
 		})
 		from.Must(err)
-		_, err = c.Write([]byte(to.String()))
+		_, err = c.Write([]byte(dst.String()))
 		from.Must(err)
 		from.Must(c.Close())
 	}
@@ -72,20 +72,20 @@ func (s *wire) accepts(from *host, addr netip.Addr) bool {
 	}
 }
 
-// An address is answered for and accepts packets as it is opened and closed, and only that.
+// The node answers for an address and accepts its packets exactly while it is open.
 func TestGate(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.expect("not gated", true, true)
-	s.node.Must(f.Guard(vip.addrs()...))
-	s.expect("guarded", false, false)
+	s.expect("not filtered", true, true)
+	s.node.Must(f.Filter(vip.addrs()...))
+	s.expect("filtered", false, false)
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("open", true, true)
 	s.node.open(f.Open, vip.addrs()...)
 	s.node.Must(f.Try())
-	s.expect("renewed, and tried", true, true)
-	s.node.Must(f.Guard(append(vip.addrs(), netip.MustParseAddr("10.9.0.101"))...))
-	s.expect("guarded with another", true, true)
+	s.expect("renewed and tried", true, true)
+	s.node.Must(f.Filter(append(vip.addrs(), netip.MustParseAddr("10.9.0.101"))...))
+	s.expect("filtered with another", true, true)
 	s.node.open(f.Accept, vip.addrs()...)
 	s.expect("accepting", false, true)
 	s.node.open(f.Open, vip.addrs()...)
@@ -93,45 +93,45 @@ func TestGate(t *testing.T) {
 	s.node.Must(f.Close(vip.addrs()...))
 	s.expect("closed", false, false)
 	s.node.open(f.Open, vip.addrs()...)
-	s.node.Must(f.Guard())
-	s.expect("no longer gated", true, true)
-	s.node.Must(f.Guard(vip.addrs()...))
-	s.expect("guarded again", false, false)
+	s.node.Must(f.Filter())
+	s.expect("no longer filtered", true, true)
+	s.node.Must(f.Filter(vip.addrs()...))
+	s.expect("filtered again", false, false)
 	s.node.Must(f.Check())
-	if got := f.status(); got.Gated != 2 || got.Restored != 0 {
+	if got := f.status(); got.Filtered != 2 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
 	s.node.Must(f.Remove())
 	s.expect("removed", true, true)
 }
 
-// The kernel closes what nobody renews.
+// The kernel closes an address that is not renewed.
 func TestTimeout(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	for _, open := range []func(time.Time, ...netip.Addr) error{f.Open, f.Accept, f.Open} {
 		until := s.node.openFor(300*time.Millisecond, open, vip.addrs()...)
 		for time.Now().Before(until) {
 			s.answers(vip[0].Addr()) // waits for answers
 		}
-		s.expect("after its time", false, false)
+		s.expect("after the end", false, false)
 	}
 	if err := f.Open(time.Now().Add(shortest), vip.addrs()...); err == nil {
-		t.Error("opened for too short a time")
+		t.Error("Open succeeds for too short a time")
 	}
 	if err := f.Accept(time.Now(), vip.addrs()...); err == nil {
-		t.Error("accepted for too short a time")
+		t.Error("Accept succeeds for too short a time")
 	}
 	s.expect("not opened", false, false)
 }
 
-// The node never asks with a virtual address as the sender that it may not answer
-// for: that would tell the neighbours it is here.
+// The node sends no request with a closed virtual address as the sender: neighbours would learn its
+// link-layer address for it.
 func TestSender(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	for i := range vip {
 		virtual, unknown := vip[i].Addr(), nextDoor[i].Addr()
 		asks := func() bool {
@@ -150,11 +150,11 @@ func TestSender(t *testing.T) {
 		}
 		s.node.open(f.Open, virtual)
 		if !asks() {
-			t.Errorf("does not ask with %s even while it holds it: this test tests nothing", virtual)
+			t.Errorf("node sends no request from %s while it is open: the test is void", virtual)
 		}
 		s.node.open(f.Accept, virtual)
 		if asks() {
-			t.Errorf("asks with %s, which it does not hold", virtual)
+			t.Errorf("node sends a request from %s while it is closed", virtual)
 		}
 	}
 
@@ -167,7 +167,7 @@ func TestSender(t *testing.T) {
 	for {
 		if f := s.next(); f.kind == askingFrame && f.target == unknown {
 			if f.sender != nodeOwn[0].Addr() {
-				t.Errorf("asks with %s in spite of ARPAnnounce", f.sender)
+				t.Errorf("node sends a request from %s despite ARPAnnounce", f.sender)
 			}
 			return
 		}
@@ -175,12 +175,12 @@ func TestSender(t *testing.T) {
 }
 
 // sends sends a packet.
-func (h *host) sends(from, to netip.Addr) {
+func (h *host) sends(src, dst netip.Addr) {
 	h.T.Helper()
 	var c net.Conn
 	var err error
 	h.In(func() {
-		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 9)))
 	})
 	h.Must(err)
 	_, err = c.Write([]byte("x"))
@@ -188,12 +188,11 @@ func (h *host) sends(from, to netip.Addr) {
 	h.Must(c.Close())
 }
 
-// An announcement by the present holder of the address reaches the neighbour cache of a
-// node that does not.
+// An announcement by the holder of the address reaches the neighbour cache of another node.
 func TestOthersAnnounce(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	addr := vip[0].Addr()
 	s.node.remove(linkName, vip[0])
 	index := s.node.Link(linkName).Attrs().Index
@@ -202,7 +201,7 @@ func TestOthersAnnounce(t *testing.T) {
 	}))
 	for _, op := range []byte{1, 2} {
 		mac := net.HardwareAddr{2, 0, 0, 0, 1, op}
-		wait.Until(t, "the announcement is heard", func() bool {
+		wait.Until(t, "the announcement is received", func() bool {
 			s.send(arpFrame(mac, op, addr, addr))
 			known, err := s.node.NL.NeighList(index, netlink.FAMILY_V4)
 			s.node.Must(err)
@@ -220,11 +219,11 @@ func TestOthersAnnounce(t *testing.T) {
 	}
 }
 
-// A node that does not hold the address forwards packets of its pods to who does.
+// A node that does not hold the address forwards its pods' packets to the holder.
 func TestForwarding(t *testing.T) {
 	s := newWire(t)
 	f := s.node.fence()
-	s.node.Must(f.Guard(vip.addrs()...))
+	s.node.Must(f.Filter(vip.addrs()...))
 	pod := newHost(t)
 	s.node.addVeth("pod0", pod)
 	inside := pair{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("fd00:8::1/64")}
@@ -257,11 +256,11 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// An administrator can read what is there.
+// `nft list ruleset` shows sets, comments and timeouts in readable form.
 func TestReadable(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
-	h.Must(f.Guard(vip.addrs()...))
+	h.Must(f.Filter(vip.addrs()...))
 	h.open(f.Open, vip.addrs()...)
 	got := h.run("", "nft", "list", "ruleset")
 	for _, want := range []string{

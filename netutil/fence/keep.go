@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	// round is the time between two checks of the tables if the kernel reports no change.
+	// round is the time between two checks of the tables without a reported change.
 	round = time.Second
 
-	// pause is the least time between a check for a change and the next, so that a program that changes
-	// nftables over and over does not keep the node busy.
+	// pause is the minimum time between two checks after changes. It bounds the load that a program that keeps
+	// changing nftables causes.
 	pause = 100 * time.Millisecond
 )
 
-// Keep puts back what another program removes of the tables, until ctx is done: as soon as
-// the kernel reports the change, and else at a check every second. It calls closed, so that
-// the caller opens again what should be open, each time that the tables were put back, by
-// Keep or by any other method, as that closes everything; and when the kernel reports a
-// change, which may be Keep's own.
+// Keep puts the tables back after other programs change them, until ctx is done. It checks them when
+// the kernel reports a change, and every second.
+//
+// Putting the tables back closes all addresses, so Keep then calls closed for the caller to open them again,
+// also if another method put them back. It also calls closed before it checks a reported
+// change, which may be its own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
 	changed := make(chan struct{}, 1)
 	stop, err := f.kernel.Watch(changed)
 	if err != nil {
-		f.log.Warn("cannot watch nftables, only periodic checks find what other programs change", "every", round, "err", err)
+		f.log.Warn("cannot watch nftables, only periodic checks find changes by other programs", "every", round, "err", err)
 	} else {
 		defer stop()
 	}
@@ -34,9 +35,9 @@ func (f *Fence) Keep(ctx context.Context, closed func()) {
 	defer tick.Stop()
 	var fault ruleset.Fault
 	var restored uint64
-	busy := false // the last check was for a change
+	busy := false // the last check followed a reported change
 	for {
-		fault.Log(f.log, f.Check(), "fence not put back", "fence in order again")
+		fault.Log(f.log, f.Check(), "cannot check or put back the fence's tables", "the fence's tables are intact again")
 		if now := f.timesRestored(); now != restored {
 			restored = now
 			closed()
@@ -50,7 +51,7 @@ func (f *Fence) Keep(ctx context.Context, closed func()) {
 		case <-tick.C:
 			busy = false
 		case <-changed:
-			closed() // an opening puts the tables back itself, and nothing is closed in between
+			closed() // an opening puts the tables back itself, without closing addresses in between
 			busy = true
 		}
 	}

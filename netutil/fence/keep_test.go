@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// failing is a model whose checks fail as set.
+// failing is a model; its Intact returns err if set.
 type failing struct {
 	*model
 	err error
 }
 
-func (k *failing) Intact(gated, served []netip.Addr) (bool, error) {
+func (k *failing) Intact(filtered, ofServices []netip.Addr) (bool, error) {
 	if k.err != nil {
 		return false, k.err
 	}
-	return k.model.Intact(gated, served)
+	return k.model.Intact(filtered, ofServices)
 }
 
-// kept gives test a fence of one address that is being kept, in virtual time, and its log.
+// kept runs test in virtual time with a fence of one address under Keep, and its log.
 func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *bytes.Buffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -36,7 +36,7 @@ func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *byte
 			t.Fatal(err)
 		}
 		f.now = func() time.Time { k.time = time.Now(); return k.time }
-		if err := f.Guard(vip[0].Addr()); err != nil {
+		if err := f.Filter(vip[0].Addr()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -49,68 +49,68 @@ func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *byte
 	})
 }
 
-// between makes a change between two checks.
+// between calls change between two checks.
 func (f *Fence) between(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// pass lets some rounds pass.
+// pass waits some rounds.
 func pass(rounds int) {
 	time.Sleep(time.Duration(rounds) * round)
 	synctest.Wait()
 }
 
-// Keep logs trouble that lasts once, and its end once.
+// Keep logs a lasting error once, and its end once.
 func TestKeepTellsOnce(t *testing.T) {
 	kept(t, func() {}, func(f *Fence, k *failing, log *bytes.Buffer) {
 		for _, want := range []struct {
 			err  error
 			line string
 		}{
-			{errors.New("no memory"), `level=ERROR msg="fence not put back" err="check kernel fence: no memory"`},
-			{errors.New("no answer"), `level=ERROR msg="fence not put back" err="check kernel fence: no answer"`},
-			{nil, `level=INFO msg="fence in order again"`},
-			{errors.New("no answer"), `level=ERROR msg="fence not put back" err="check kernel fence: no answer"`},
+			{errors.New("no memory"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no memory"`},
+			{errors.New("no answer"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no answer"`},
+			{nil, `level=INFO msg="the fence's tables are intact again"`},
+			{errors.New("no answer"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no answer"`},
 		} {
 			f.between(func() { log.Reset(); k.err = want.err })
 			pass(5)
 			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want.line) {
-				t.Errorf("after %v the log is:\n%swant only %s", want.err, got, want.line)
+				t.Errorf("after error %v the log is:\n%swant only %s", want.err, got, want.line)
 			}
 		}
 	})
 }
 
-// Putting the tables back closes what was open of other addresses, too, by whatever method.
+// Keep calls closed each time the tables were put back, by any method.
 func TestKeepTellsWhatClosed(t *testing.T) {
 	closed := 0
 	kept(t, func() { closed++ }, func(f *Fence, k *failing, log *bytes.Buffer) {
 		if pass(3); closed != 0 {
-			t.Errorf("%d times closed, by nobody", closed)
+			t.Errorf("closed called %d times without a change", closed)
 		}
 		for i, restore := range []func() error{
-			func() error { return nil }, // the next round does
+			func() error { return nil }, // left to the next round
 			func() error { return f.Open(time.Now().Add(time.Hour), vip[0].Addr()) },
 			func() error { return f.Close(vip[0].Addr()) },
 		} {
-			f.between(func() { k.sets = nil }) // somebody flushes
+			f.between(func() { k.sets = nil }) // flush
 			if err := restore(); err != nil {
 				t.Fatal(err)
 			}
 			if pass(3); closed != i+1 || f.timesRestored() != uint64(i+1) {
-				t.Errorf("closed %d times, put back %d times, want %d", closed, f.timesRestored(), i+1)
+				t.Errorf("closed called %d times, tables put back %d times, want %d", closed, f.timesRestored(), i+1)
 			}
 		}
 		if n := strings.Count(log.String(), "put back Herald's nftables"); n != 3 {
-			t.Errorf("put back %d times by the log", n)
+			t.Errorf("log reports the tables put back %d times, want 3", n)
 		}
 	})
 }
 
-// guarding is a fence over a model that gates addrs.
-func guarding(t *testing.T, addrs ...netip.Addr) (*Fence, *model) {
+// filtering returns a fence over a model that filters addrs.
+func filtering(t *testing.T, addrs ...netip.Addr) (*Fence, *model) {
 	t.Helper()
 	m := &model{time: time.Unix(1e9, 0), ended: func(netip.Addr, time.Time, time.Time) {}}
 	f, err := NewOver(slog.New(slog.DiscardHandler), m, Options{})
@@ -118,33 +118,34 @@ func guarding(t *testing.T, addrs ...netip.Addr) (*Fence, *model) {
 		t.Fatal(err)
 	}
 	f.now = m.now
-	if err := f.Guard(addrs...); err != nil {
+	if err := f.Filter(addrs...); err != nil {
 		t.Fatal(err)
 	}
 	return f, m
 }
 
-// Who flushes between the two locks has both renewed once more: the first is in none of the new tables.
+// After a flush between the two locks Open renews both again: the new tables lack the first.
 func TestFlushedBetweenTheLocks(t *testing.T) {
 	addr := vip[0].Addr()
-	f, m := guarding(t, addr)
-	for _, again := range []bool{false, true} { // what is open already, too
+	f, m := filtering(t, addr)
+	for _, again := range []bool{false, true} { // the second time the address is open already
 		m.faults = []fault{{Lost: "flushed"}}
 		end := m.time.Add(600 * time.Millisecond)
 		if err := f.Open(end, addr); err != nil || m.opened(answer, addr).IsZero() || m.opened(answer, addr).After(end) {
-			t.Errorf("open again %t: %v, open until %v, want %v at most", again, err, m.opened(answer, addr), end)
+			t.Errorf("open again %t: error %v, open until %v, want %v at most", again, err, m.opened(answer, addr), end)
 		}
 		m.time = m.time.Add(200 * time.Millisecond)
 	}
 }
 
-// Close ends the second lock, too: one that lasts too long must not be there when the first is renewed, which may take long as well.
+// Close also removes the second lock. If it lasts too long it must not exist when the first is renewed, as that may take too
+// long as well.
 func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 	addr := vip[0].Addr()
-	f, m := guarding(t, addr)
+	f, m := filtering(t, addr)
 	m.faults = []fault{{}, {Amid: 5 * time.Second}}
 	if err := f.Open(m.time.Add(600*time.Millisecond), addr); !errors.Is(err, ErrLate) {
-		t.Fatalf("the second lock took 5 s: %v", err)
+		t.Fatalf("second lock took 5 s: error %v, want ErrLate", err)
 	}
 	if err := f.Close(addr); err != nil {
 		t.Fatal(err)
@@ -152,21 +153,22 @@ func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 	m.faults = []fault{{Amid: 300 * time.Millisecond}}
 	end := m.time.Add(200 * time.Millisecond)
 	if err := f.Open(end, addr); !errors.Is(err, ErrLate) || m.opened(answer, addr).After(end) {
-		t.Errorf("the first lock took too long: %v, open until %v after the end", err, m.opened(answer, addr).Sub(end))
+		t.Errorf("first lock took too long: error %v, open until %v after the end", err, m.opened(answer, addr).Sub(end))
 	}
 }
 
-// What was open before a flush and cannot be opened again is gated at once, and tables of which a part is gone are put back closed.
+// An address that was open before a flush is filtered at once if it cannot be opened again. Tables that lost a part are put back
+// closed.
 func TestGatesWhatItDoesNotOpen(t *testing.T) {
-	f, m := guarding(t, vip.addrs()...)
+	f, m := filtering(t, vip.addrs()...)
 	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); err != nil {
 		t.Fatal(err)
 	}
-	gated := func(when string) {
+	expectFiltered := func(when string) {
 		t.Helper()
 		for _, addr := range vip.addrs() {
 			if _, ok := m.sets[vips][addr]; !ok || !m.opened(answer, addr).IsZero() {
-				t.Errorf("%s: %s is gated: %t, open until %v", when, addr, ok, m.opened(answer, addr))
+				t.Errorf("%s: %s is filtered: %t, open until %v; want filtered and closed", when, addr, ok, m.opened(answer, addr))
 			}
 		}
 	}
@@ -174,43 +176,44 @@ func TestGatesWhatItDoesNotOpen(t *testing.T) {
 	if err := f.Check(); err != nil {
 		t.Fatal(err)
 	}
-	gated("a part was gone")
+	expectFiltered("after a part was gone")
 
 	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); err != nil {
 		t.Fatal(err)
 	}
 	m.sets = nil
-	m.faults = []fault{{}, {After: time.Hour}} // the first finds no tables
+	m.faults = []fault{{}, {After: time.Hour}} // the first call finds no tables
 	if err := f.Open(m.time.Add(time.Minute), vip.addrs()...); !errors.Is(err, ErrLate) {
-		t.Fatalf("the first lock took an hour: %v", err)
+		t.Fatalf("first lock took an hour: error %v, want ErrLate", err)
 	}
-	gated("it could not be opened")
+	expectFiltered("after a failed opening")
 }
 
-// When the kernel reports a change Keep calls closed before it checks: an opening that finds the
-// tables gone puts them back and goes on, so that next to nothing is closed in between.
+// Keep calls closed before it checks a reported change. An opening that finds the tables gone puts them back itself, and
+// closes its address only for a moment.
 func TestKeepOpensBeforeItChecks(t *testing.T) {
-	var of *Fence
-	var before []uint64 // how often they had been put back
+	var fence *Fence
+	var before []uint64 // timesRestored at each call
 	kept(t, func() {
-		before = append(before, of.timesRestored())
-		if err := of.Open(time.Now().Add(time.Hour), vip[0].Addr()); err != nil {
+		before = append(before, fence.timesRestored())
+		if err := fence.Open(time.Now().Add(time.Hour), vip[0].Addr()); err != nil {
 			t.Error(err)
 		}
 	}, func(f *Fence, k *failing, _ *bytes.Buffer) {
 		time.Sleep(round / 2)
-		f.between(func() { of, k.sets = f, nil; k.changed <- struct{}{} })
+		f.between(func() { fence, k.sets = f, nil; k.changed <- struct{}{} })
 		synctest.Wait()
 		if !slices.Equal(before, []uint64{0, 1}) || k.opened(answer, vip[0].Addr()).IsZero() {
-			t.Errorf("opened after %v restorations, want none and one; open until %v", before, k.opened(answer, vip[0].Addr()))
+			t.Errorf("closed called after %v restorations, want 0 and 1; open until %v", before, k.opened(answer, vip[0].Addr()))
 		}
 	})
 }
 
-// Otherwise a node that lingers would answer beside the next holder until the next round.
+// Keep checks at once when the kernel reports a change. Otherwise a lingering node would answer beside the next holder until the
+// next round.
 func TestKeepChecksAtAChange(t *testing.T) {
 	kept(t, func() {}, func(f *Fence, k *failing, _ *bytes.Buffer) {
-		pass(1) // a check has just been
+		pass(1) // just after a check
 		vandalise := func() {
 			f.between(func() {
 				k.sets = nil
@@ -222,20 +225,20 @@ func TestKeepChecksAtAChange(t *testing.T) {
 			synctest.Wait()
 		}
 		if vandalise(); f.timesRestored() != 1 {
-			t.Errorf("put back %d times, want once, at once", f.timesRestored())
+			t.Errorf("tables put back %d times, want 1 at once", f.timesRestored())
 		}
 		if vandalise(); f.timesRestored() != 1 {
-			t.Errorf("put back %d times, want a pause", f.timesRestored())
+			t.Errorf("tables put back %d times, want 1 during the pause", f.timesRestored())
 		}
 		time.Sleep(pause)
 		synctest.Wait()
 		if f.timesRestored() != 2 {
-			t.Errorf("put back %d times, want twice, after the pause", f.timesRestored())
+			t.Errorf("tables put back %d times, want 2 after the pause", f.timesRestored())
 		}
-		time.Sleep(2*round - pause/2) // another periodic check has just been
+		time.Sleep(2*round - pause/2) // just after another periodic check
 		synctest.Wait()
 		if vandalise(); f.timesRestored() != 3 {
-			t.Errorf("put back %d times, want three times, at once", f.timesRestored())
+			t.Errorf("tables put back %d times, want 3 at once", f.timesRestored())
 		}
 	})
 }

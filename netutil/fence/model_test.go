@@ -11,34 +11,34 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// model is an nftables in a time of its own, which stands still except where a test lets it pass.
+// model is a Kernel with its own clock, which only tests advance.
 type model struct {
 	time    time.Time
-	sets    map[set]map[netip.Addr]time.Time // when elements end; nil: no tables
-	faults  []fault                          // of the next calls of apply
-	queued  []Change                         // of a call that nobody waits for any more
-	wrong   string                           // what was wrong with what was asked for
+	sets    map[set]map[netip.Addr]time.Time // ends of elements; nil: no tables
+	faults  []fault                          // for the next calls of Apply
+	queued  []Change                         // of a stuck call, applied later
+	wrong   string                           // a violation found in a request
 	ended   func(addr netip.Addr, answering, accepting time.Time)
-	changed chan<- struct{} // from watch
+	changed chan<- struct{} // of Watch
 }
 
-// fault is what goes wrong in a call of apply.
+// fault is the failure of a call of Apply.
 type fault struct {
-	Before, Amid, After time.Duration // stalls: before the batch, after its begin, after its end
-	Late                time.Duration // of the kernel in ending timeouts
-	Lost                string        // "": nothing, "request", "answer", "stuck": it is made at the next call, or "flushed": all of it, after it was made
+	Before, Amid, After time.Duration // delays before the batch, after its start, after its end.
+	Late                time.Duration // the kernel's delay in ending timeouts.
+	Lost                string        // "", "request", "answer", "stuck" (applied at the next call), or "flushed" (the tables, after the call)
 }
 
 var eternity = time.Unix(1<<40, 0)
 
 func (m *model) now() time.Time { return m.time }
 
-func (m *model) Gated() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
+func (m *model) Filtered() ([]netip.Addr, error) { return slices.Collect(maps.Keys(m.sets[vips])), nil }
 
-func (m *model) Rebuild(gated, served []netip.Addr) error {
+func (m *model) Rebuild(filtered, ofServices []netip.Addr) error {
 	m.overdue()
 	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}, services: {}}
-	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
+	for s, addrs := range map[set][]netip.Addr{vips: filtered, services: ofServices} {
 		for _, addr := range addrs {
 			m.sets[s][addr] = eternity
 		}
@@ -46,9 +46,9 @@ func (m *model) Rebuild(gated, served []netip.Addr) error {
 	return nil
 }
 
-func (m *model) Intact(gated, served []netip.Addr) (bool, error) {
+func (m *model) Intact(filtered, ofServices []netip.Addr) (bool, error) {
 	m.overdue()
-	for s, addrs := range map[set][]netip.Addr{vips: gated, services: served} {
+	for s, addrs := range map[set][]netip.Addr{vips: filtered, services: ofServices} {
 		if m.sets == nil || len(m.sets[s]) != len(addrs) {
 			return false, nil
 		}
@@ -90,7 +90,7 @@ func (m *model) Apply(changes []Change) error {
 	return nil
 }
 
-// overdue makes the changes of the call that was stuck.
+// overdue applies the changes of the stuck call.
 func (m *model) overdue() {
 	if m.queued != nil && m.sets != nil {
 		m.commit(m.queued, 0)
@@ -106,7 +106,7 @@ func (m *model) commit(changes []Change, late time.Duration) {
 		case c.Lasts == 0:
 			delete(m.sets[c.Set], c.Addr)
 		case c.Lasts < shortest:
-			m.wrong = fmt.Sprintf("a timeout of %v, which might be none", c.Lasts)
+			m.wrong = fmt.Sprintf("timeout %v is too short: it may round to none", c.Lasts)
 		default:
 			m.sets[c.Set][c.Addr] = m.time.Add(c.Lasts + late)
 		}
@@ -116,7 +116,7 @@ func (m *model) commit(changes []Change, late time.Duration) {
 	}
 }
 
-// opened is until when both locks of addr are open.
+// opened returns the end of addr's opening: the earlier end of its locks.
 func (m *model) opened(first set, addr netip.Addr) time.Time {
 	a, b := m.sets[first][addr], m.sets[until][addr]
 	if a.Before(b) {

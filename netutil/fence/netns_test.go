@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if err := flag.Set("rapid.checks", "3000"); err != nil { // the command line may say otherwise
+	if err := flag.Set("rapid.checks", "3000"); err != nil { // the command line may override it
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// host is a fresh network namespace in which a fence may be made.
+// host is a new network namespace for a fence.
 type host struct{ *nettest.Host }
 
 func newHost(t testing.TB) *host {
@@ -45,7 +45,7 @@ func newHost(t testing.TB) *host {
 	return &host{nettest.NewHost(t)}
 }
 
-// run runs a program inside the namespace and returns what it prints.
+// run runs a program inside the namespace and returns its output.
 func (h *host) run(stdin, name string, args ...string) string {
 	h.T.Helper()
 	var out []byte
@@ -71,14 +71,14 @@ func (h *host) sysctl(path, value string) {
 
 func (h *host) mac(name string) net.HardwareAddr { return h.Link(name).Attrs().HardwareAddr }
 
-// addVeth makes a link to another host. Its name is the same there.
-func (h *host) addVeth(name string, to *host) {
+// addVeth makes a link to another host, with the same name on both.
+func (h *host) addVeth(name string, peer *host) {
 	h.T.Helper()
 	h.Must(h.NL.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(int(to.NS)),
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(int(peer.NS)),
 	}))
 	h.Must(h.NL.LinkSetUp(h.Link(name)))
-	to.Must(to.NL.LinkSetUp(to.Link(name)))
+	peer.Must(peer.NL.LinkSetUp(peer.Link(name)))
 }
 
 func (h *host) add(link string, prefix netip.Prefix) {
@@ -99,7 +99,7 @@ func (h *host) address(prefix netip.Prefix) *netlink.Addr {
 	return a
 }
 
-// fence makes the host's fence, to be removed at the end of the test.
+// fence makes the host's fence, and removes it at the end of the test.
 func (h *host) fence() *Fence {
 	h.T.Helper()
 	return h.fenceWith(Options{})
@@ -117,16 +117,16 @@ func (h *host) fenceWith(o Options) *Fence {
 	return f
 }
 
-// opening is Open or Accept of a fence.
+// opening is the method Open or Accept.
 type opening func(until time.Time, addrs ...netip.Addr) error
 
-// open opens for longer than any test lives.
+// open opens addresses for longer than any test.
 func (h *host) open(open opening, addrs ...netip.Addr) {
 	h.T.Helper()
 	h.openFor(time.Hour, open, addrs...)
 }
 
-// openFor opens for so long, and tells until when. On a busy machine it may be late at first.
+// openFor opens addresses for a time and returns its end. It retries when a busy machine is late.
 func (h *host) openFor(long time.Duration, open opening, addrs ...netip.Addr) (until time.Time) {
 	h.T.Helper()
 	wait.Until(h.T, "opened in time", func() bool {
@@ -140,5 +140,5 @@ func (h *host) openFor(long time.Duration, open opening, addrs ...netip.Addr) (u
 	return until
 }
 
-// patience is how long a test waits for what is to come at once.
+// patience bounds a test's wait for an immediate result.
 const patience = 15 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// nft is the kernel's nftables, for one call at a time.
+// nft is the Kernel of nftables. Only one call may run at a time.
 type nft struct {
 	ruleset.Socket
 	opts Options
@@ -20,31 +20,31 @@ type nft struct {
 var _ Kernel = (*nft)(nil)
 
 const (
-	// elementsInARow fit a netlink attribute, which has a 16 bit length.
+	// elementsInARow is the number of elements that fit a netlink attribute: its length has 16 bits.
 	elementsInARow = 1000
 
-	// stopgap is the timeout of elements that their own batch removes again.
+	// stopgap is the timeout of elements that the same batch removes again.
 	stopgap = time.Minute
 )
 
-func (k *nft) Gated() (addrs []netip.Addr, err error) {
+func (k *nft) Filtered() (addrs []netip.Addr, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
-		addrs, err = readGated(c)
+		addrs, err = readFiltered(c)
 		return err
 	})
 	return addrs, err
 }
 
-func readGated(c *nftables.Conn) ([]netip.Addr, error) {
-	if there, _, err := ruleset.FindTable(c, table(nftables.TableFamilyINet)); err != nil || !there {
+func readFiltered(c *nftables.Conn) ([]netip.Addr, error) {
+	if exists, _, err := ruleset.FindTable(c, table(nftables.TableFamilyINet)); err != nil || !exists {
 		return nil, err
 	}
-	there, err := c.GetSets(table(nftables.TableFamilyINet))
+	sets, err := c.GetSets(table(nftables.TableFamilyINet))
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
 	}
 	var out []netip.Addr
-	for _, s := range there {
+	for _, s := range sets {
 		if s.Name != string(vips)+"4" && s.Name != string(vips)+"6" {
 			continue
 		}
@@ -61,12 +61,12 @@ func readGated(c *nftables.Conn) ([]netip.Addr, error) {
 	return out, nil
 }
 
-func (k *nft) Rebuild(gated, served []netip.Addr) error {
-	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueTables(c, gated, served) })
+func (k *nft) Rebuild(filtered, ofServices []netip.Addr) error {
+	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueTables(c, filtered, ofServices) })
 }
 
-// queueTables makes the tables anew in place of those that may be there.
-func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error {
+// queueTables queues new tables in place of any existing ones.
+func (o Options) queueTables(c *nftables.Conn, filtered, ofServices []netip.Addr) error {
 	for _, family := range families {
 		ruleset.Replace(c, table(family))
 		for _, s := range o.sets(family) {
@@ -75,56 +75,57 @@ func (o Options) queueTables(c *nftables.Conn, gated, served []netip.Addr) error
 			}
 		}
 	}
-	if err := o.queueChanges(c, append(insertions(forever, gated, vips), insertions(forever, served, services)...)); err != nil {
+	if err := o.queueChanges(c, append(insertions(forever, filtered, vips), insertions(forever, ofServices, services)...)); err != nil {
 		return err
 	}
-	for _, ch := range o.chains() {
-		to := c.AddChain(ruleset.BaseChain(table(ch.table), ch.name, nftables.ChainTypeFilter, ch.hook, *ch.priority))
-		ruleset.AddRules(c, to, ch.rules)
+	for _, family := range families {
+		ruleset.AddChains(c, table(family), o.chains(family))
 	}
 	return nil
 }
 
-func (k *nft) Intact(gated, served []netip.Addr) (ok bool, err error) {
+func (k *nft) Intact(filtered, ofServices []netip.Addr) (ok bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		if ok, err = k.opts.complete(c); err == nil && ok {
-			ok, err = k.opts.gates(c, gated, served)
+			ok, err = k.opts.filters(c, filtered, ofServices)
 		}
 		return err
 	})
 	return ok, err
 }
 
-// complete reports whether all tables, chains and rules are there, and in force.
+// complete reports whether all tables, chains and rules exist and are in force.
 func (o Options) complete(c *nftables.Conn) (bool, error) {
 	for _, family := range families {
 		if _, inForce, err := ruleset.FindTable(c, table(family)); err != nil || !inForce {
 			return false, err
 		}
 	}
-	for _, ch := range o.chains() {
-		rules, err := c.GetRules(table(ch.table), &nftables.Chain{Name: ch.name})
-		if err != nil {
-			return false, fmt.Errorf("read rules: %w", err)
-		}
-		if !slices.EqualFunc(rules, ch.rules, func(got *nftables.Rule, want ruleset.Rule) bool {
-			return ruleset.ReadComment(got.UserData) == want.Comment && len(got.Exprs) == want.Size
-		}) {
-			return false, nil
+	for _, family := range families {
+		for _, ch := range o.chains(family) {
+			rules, err := c.GetRules(table(family), &nftables.Chain{Name: ch.Name})
+			if err != nil {
+				return false, fmt.Errorf("read rules: %w", err)
+			}
+			if !slices.EqualFunc(rules, ch.Rules, func(got *nftables.Rule, want ruleset.Rule) bool {
+				return ruleset.ReadComment(got.UserData) == want.Comment && len(got.Exprs) == want.Size
+			}) {
+				return false, nil
+			}
 		}
 	}
 	return true, nil
 }
 
-// gates reports whether every table gates exactly those, of which some are served.
-func (o Options) gates(c *nftables.Conn, gated, served []netip.Addr) (bool, error) {
-	all := map[set][]netip.Addr{vips: gated, services: served}
+// filters reports whether the tables' sets contain exactly these addresses.
+func (o Options) filters(c *nftables.Conn, filtered, ofServices []netip.Addr) (bool, error) {
+	all := map[set][]netip.Addr{vips: filtered, services: ofServices}
 	for _, family := range families {
 		for _, s := range o.sets(family) {
 			if s.HasTimeout {
 				continue
 			}
-			want := make(map[string]bool, len(gated))
+			want := make(map[string]bool, len(filtered))
 			for kind, addrs := range all {
 				for _, addr := range addrs {
 					if nameOf(kind, addr) == s.Name {
@@ -154,9 +155,9 @@ func (k *nft) Apply(changes []Change) error {
 	return k.Batch(func(c *nftables.Conn) error { return k.opts.queueChanges(c, changes) })
 }
 
-// queueChanges adds changes to the batch. To delete an element that is not there would fail,
-// and so does one that has just expired; to add one that is there would not extend it.
-// So queueChanges adds each, deletes it, and adds it again if it is to stay.
+// queueChanges queues changes. Deleting an element that is missing or has just expired would fail, and
+// adding an existing one would not extend it. So queueChanges adds each element, deletes it, and
+// adds it again unless the change removes it.
 func (o Options) queueChanges(c *nftables.Conn, changes []Change) error {
 	type edit struct{ stopgaps, lasting []nftables.SetElement }
 	edits := make(map[string]*edit)
@@ -197,7 +198,7 @@ func (o Options) queueChanges(c *nftables.Conn, changes []Change) error {
 	return nil
 }
 
-// hasTables reports whether any of Herald's tables is there.
+// hasTables reports whether any of the fence's tables exists.
 func (k *nft) hasTables() (yes bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		for _, family := range families {

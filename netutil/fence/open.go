@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// allowance is how long after reading the clock a lock may be renewed. An
-	// opening ends that much early. A renewal takes less than a millisecond; the rest is
-	// for a busy machine. A holder that cannot renew its lease gives up at seven tenths of
-	// it: with this and slack the fence closes just after that, for a lease of 600 ms.
+	// allowance is the maximum time from reading the clock to the end of a lock's renewal. An
+	// opening ends that much early. A renewal takes less than a millisecond; the rest allows for a
+	// busy machine. A holder that cannot renew its PaxosLease gives up after seven tenths of it.
+	// With allowance and slack, and a lease of 600 ms, the fence closes just after that.
 	allowance = 30 * time.Millisecond
 
-	// slack is how late the kernel may be in ending a timeout, which it counts in
-	// ticks: up to one of 10 ms (HZ=100) when its count lags, and one more when the
-	// processor that counts is late.
+	// slack is the maximum delay of the kernel in ending a timeout. The kernel counts in ticks of
+	// up to 10 ms (HZ=100): it may lag by one tick, and by another if the counting processor is late.
 	slack = 20 * time.Millisecond
 
-	// shortest is the shortest timeout to ask for: Linux rounds down to ticks, and
-	// zero ticks would mean no timeout.
+	// shortest is the shortest timeout to request: Linux rounds down to ticks, and zero ticks
+	// would mean no timeout.
 	shortest = 20 * time.Millisecond
 
-	// batchSize is how many addresses have a lock renewed at once: few enough to take a
-	// small part of the allowance.
+	// batchSize is the number of addresses in one renewal of a lock: few enough to take a small
+	// part of the allowance.
 	batchSize = 100
 
-	// attempts is how often the fence tries a lock in a row before it returns ErrLate.
+	// attempts is the number of tries in a row for a lock before ErrLate.
 	attempts = 2
 )
 
-// Open lets the host answer for addrs and accept packets to them, until then at the
-// latest; 50 ms earlier, in fact. Opening again renews. The time must have been
-// derived from time.Now, for its monotonic reading. Every address must be gated.
+// Open lets the host answer for addrs and accept their packets, until the given time at the
+// latest; in practice 50 ms less. Opening again renews. The time must derive from time.Now,
+// for its monotonic reading. Every address must be filtered.
 //
-// After an error some addresses may be open all the same, but never beyond until.
+// After an error some addresses may be open, but never beyond until.
 func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,8 +49,8 @@ func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 	return nil
 }
 
-// Accept ends answering for addrs at once, and accepts packets to them until then at
-// the latest, as Open does. ErrLate comes after the answering has ended.
+// Accept stops answering for addrs at once, and accepts their packets until the given time at the
+// latest, as Open does. When it returns ErrLate the host no longer answers.
 func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +58,7 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	for _, addr := range addrs {
 		delete(f.open, addr)
 	}
-	err := f.applyGating(addrs, removals(addrs, answer))
+	err := f.installFilters(addrs, removals(addrs, answer))
 	if err == nil {
 		err = f.openAddrs(until, addrs, accept)
 	}
@@ -72,51 +71,51 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...set) error {
 	for some := range slices.Chunk(addrs, batchSize) {
 		if err := f.renewLocks(end, some, permitted); err != nil {
-			return errors.Join(err, f.applyGating(addrs, nil)) // what could not be opened is closed
+			return errors.Join(err, f.installFilters(addrs, nil)) // closes the addresses with a pending filter
 		}
 	}
 	return nil
 }
 
-// renewLocks renews both locks, the first of which is in the sets in permitted.
+// renewLocks renews both locks. The sets in permitted have the first lock.
 func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) error {
-	var doubtful []netip.Addr
+	var unconfirmed []netip.Addr // their second lock may last too long
 	for _, addr := range addrs {
-		unproven, ok := f.gated[addr]
+		lasting, ok := f.filtered[addr]
 		if !ok {
-			return fmt.Errorf("%s is not gated", addr)
+			return fmt.Errorf("%s is not filtered", addr)
 		}
-		if unproven {
-			doubtful = append(doubtful, addr)
+		if lasting {
+			unconfirmed = append(unconfirmed, addr)
 		}
 	}
 	for range attempts {
 		restored := f.restored
 		if err := f.renewLock(end, func(lasts time.Duration) []Change {
-			return append(insertions(lasts, addrs, permitted...), removals(doubtful, until)...)
+			return append(insertions(lasts, addrs, permitted...), removals(unconfirmed, until)...)
 		}); err != nil {
 			return err
 		}
 		for _, addr := range addrs {
-			f.gated[addr] = true
+			f.filtered[addr] = true
 		}
 		if err := f.renewLock(end, func(lasts time.Duration) []Change { return insertions(lasts, addrs, until) }); err != nil {
 			return err
 		}
-		for _, addr := range addrs { // a lock proven for accepting is not proven for answering
-			f.gated[addr] = !slices.Contains(permitted, answer)
+		for _, addr := range addrs { // a lock confirmed for accepting is not confirmed for answering
+			f.filtered[addr] = !slices.Contains(permitted, answer)
 		}
 		if f.restored == restored {
-			if err := f.applyGating(addrs, nil); err != nil || f.restored == restored {
+			if err := f.installFilters(addrs, nil); err != nil || f.restored == restored {
 				return err
 			}
 		}
-		doubtful = nil // the tables are new, and lack the first lock
+		unconfirmed = nil // the tables are new, without the first lock
 	}
-	return fmt.Errorf("%w: somebody else keeps removing Herald's nftables", ErrLate)
+	return fmt.Errorf("%w: another program keeps removing Herald's nftables tables", ErrLate)
 }
 
-// renewLock makes changes with timeouts that are proven to end before end.
+// renewLock applies changes with timeouts that are confirmed to expire before end.
 func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []Change) error {
 	var took time.Duration
 	for range attempts {
@@ -124,7 +123,7 @@ func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []Cha
 		lasts := end.Sub(start) - allowance - slack
 		if lasts < shortest {
 			f.late++
-			return fmt.Errorf("%w: it ends in %v, and that takes %v", ErrLate, end.Sub(start), allowance+slack+shortest)
+			return fmt.Errorf("%w: %v left, at least %v needed", ErrLate, end.Sub(start), allowance+slack+shortest)
 		}
 		if err := f.applyChanges(changes(lasts)); err != nil {
 			return err
@@ -134,5 +133,5 @@ func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []Cha
 		}
 		f.late++
 	}
-	return fmt.Errorf("%w: it took %v, and may take %v", ErrLate, took, allowance)
+	return fmt.Errorf("%w: a renewal took %v, at most %v allowed", ErrLate, took, allowance)
 }

@@ -9,25 +9,25 @@ import (
 type set string
 
 const (
-	vips   set = "vips"   // gated addresses
-	answer set = "answer" // first lock: ARP and neighbour solicitations for them are answered
-	accept set = "accept" // first lock: packets to them are let in
-	until  set = "until"  // second lock, for either
+	vips   set = "vips"   // all filtered addresses
+	answer set = "answer" // first lock for answering ARP and neighbour solicitations
+	accept set = "accept" // first lock for accepting packets
+	until  set = "until"  // second lock, for both
 
-	services set = "services" // those of vips that are of Services; packets to them need no lock
+	services set = "services" // filtered addresses of Services: packets to them need no lock
 )
 
-// Change inserts an address into a set or removes it, whether or not it is there.
+// Change inserts an address into a set or removes it, regardless of its presence.
 type Change struct {
 	Set   set
 	Addr  netip.Addr
-	Lasts time.Duration // how long it stays; forever if negative, or 0: it is removed
+	Lasts time.Duration // timeout; negative: forever, 0: remove
 }
 
 const forever time.Duration = -1
 
-// diffGated replaces the gated addresses, and closes those that were not gated.
-func diffGated(have, want map[netip.Addr]bool) []Change {
+// diffFiltered returns the changes that replace the filtered addresses. New ones are closed.
+func diffFiltered(have, want map[netip.Addr]bool) []Change {
 	var changes []Change
 	for addr := range have {
 		if _, ok := want[addr]; !ok {
@@ -43,8 +43,8 @@ func diffGated(have, want map[netip.Addr]bool) []Change {
 	return changes
 }
 
-// diffServed replaces the addresses that are of Services.
-func diffServed(have, want map[netip.Addr]bool) []Change {
+// diffServices returns the changes that replace the Services' addresses.
+func diffServices(have, want map[netip.Addr]bool) []Change {
 	var changes []Change
 	for addr := range have {
 		if !want[addr] {
@@ -71,7 +71,7 @@ func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []Change {
 
 func removals(addrs []netip.Addr, sets ...set) []Change { return insertions(0, addrs, sets...) }
 
-// distinct is addrs without repetitions and without IPv4 in IPv6.
+// distinct returns addrs without repetitions, with IPv4-mapped addresses as IPv4.
 func distinct(addrs []netip.Addr) []netip.Addr {
 	seen := make(map[netip.Addr]bool, len(addrs))
 	out := make([]netip.Addr, 0, len(addrs))

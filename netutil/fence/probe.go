@@ -7,9 +7,8 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// Probe returns nil if a fence is possible here, else an ErrUnsupported with the reason.
-// It makes the tables in a temporary network namespace, and so does not touch the host's
-// or what a Herald gates in them.
+// Probe returns nil if this host can have a fence, else an ErrUnsupported with the reason. It makes
+// the tables in a temporary network namespace, and does not touch the host's.
 func Probe() error {
 	err := ruleset.Try(func() error {
 		k := &nft{}
@@ -22,13 +21,13 @@ func Probe() error {
 	return nil
 }
 
-// Left reports whether Herald's tables are there: a Herald runs, or was killed.
+// Left reports whether the tables exist: a Herald is running, or was killed.
 func Left() (bool, error) {
 	k := &nft{}
 	defer k.Close()
 	left, err := k.hasTables()
 	if err != nil {
-		return false, fmt.Errorf("look for a kernel fence: %w", err)
+		return false, fmt.Errorf("look for a left-over kernel fence: %w", err)
 	}
 	return left, nil
 }

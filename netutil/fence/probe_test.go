@@ -2,15 +2,15 @@ package fence
 
 import "testing"
 
-// To try the fence leaves nothing behind, and what is gated already as it is.
+// Probe leaves no tables behind, and leaves existing ones alone.
 func TestProbeTouchesNothing(t *testing.T) {
 	h := newHost(t)
 	h.In(func() {
 		if err := Probe(); err != nil {
-			t.Errorf("no fence where the other tests have one: %v", err)
+			t.Errorf("Probe: %v, where the other tests have a fence", err)
 		}
 		if left, err := Left(); err != nil || left {
-			t.Errorf("tables are left: %t, %v", left, err)
+			t.Errorf("Left after Probe: %t, error %v, want false", left, err)
 		}
 		k := &nft{}
 		defer k.Close()
@@ -21,7 +21,7 @@ func TestProbeTouchesNothing(t *testing.T) {
 			t.Error(err)
 		}
 		if left, err := Left(); err != nil || !left {
-			t.Errorf("the tables are gone: %t, %v", left, err)
+			t.Errorf("Left with tables: %t, error %v, want true", left, err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// helperEnv makes the test binary one of the helpers, and freezeEnv tells where to freeze.
+// helperEnv makes the test binary run a helper; freezeEnv is the step at which it freezes.
 const (
 	helperEnv = "HERALD_TEST_FENCE"
 	freezeEnv = "HERALD_TEST_FREEZE"
@@ -33,11 +33,11 @@ var helpers = map[string]func() error{
 	"unprivileged": unprivileged,
 }
 
-// freezer freezes the process in the middle of opening. Renewing a lock is a call of
-// apply, after the clock has been read and before it is read again.
+// freezer stops the process in the middle of an opening: before or after a call of Apply, which renews a lock
+// between two readings of the clock.
 type freezer struct {
 	*nft
-	countdown int // steps to the freeze; a call has two: before the kernel has it, and after. Negative: none
+	countdown int // steps until the freeze; each call has one before and one after it. Negative: none
 }
 
 func (f *freezer) Apply(changes []Change) error {
@@ -47,7 +47,7 @@ func (f *freezer) Apply(changes []Change) error {
 }
 
 func (f *freezer) step() {
-	if f.countdown == 0 { // this very thread gets the signal, and so does not go on before it
+	if f.countdown == 0 { // the signal goes to this thread, so that it stops here
 		runtime.LockOSThread()
 		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 		runtime.UnlockOSThread()
@@ -55,7 +55,7 @@ func (f *freezer) step() {
 	f.countdown--
 }
 
-// freezing opens, and freezes on the way. It prints until when it opens, and what came of it.
+// freezing opens addresses and freezes on the way. It prints the end of the opening, and its result.
 func freezing(renewal bool) error {
 	step, err := strconv.Atoi(os.Getenv(freezeEnv))
 	if err != nil {
@@ -66,7 +66,7 @@ func freezing(renewal bool) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Guard(vip.addrs()...); err != nil {
+	if err := f.Filter(vip.addrs()...); err != nil {
 		return err
 	}
 	start, now := monotonic(), time.Now()
@@ -75,7 +75,7 @@ func freezing(renewal bool) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, ErrLate) { // as on a busy machine
+		if !errors.Is(err, ErrLate) { // a busy machine may be late
 			return err
 		}
 		start, now = monotonic(), time.Now()
@@ -84,18 +84,18 @@ func freezing(renewal bool) error {
 	k.countdown = step
 	err = f.Open(now.Add(time.Second), vip.addrs()...)
 	fmt.Println(errors.Is(err, ErrLate) || errors.Is(err, ruleset.ErrStuck), err)
-	_, err = io.Copy(io.Discard, os.Stdin) // until it ends
+	_, err = io.Copy(io.Discard, os.Stdin) // until the test ends
 	return err
 }
 
-// monotonic is the kernel's clock that all processes share.
+// monotonic returns the kernel's clock, which all processes share.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
 	return time.Duration(t.Nano())
 }
 
-// helper is such a process, in a host's namespace.
+// helper is a helper process in a host's namespace.
 type helper struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -140,7 +140,7 @@ func (p *helper) line() string {
 		}
 		p.t.Fatal("the process ended")
 	case <-time.After(patience):
-		p.t.Fatal("the process says nothing")
+		p.t.Fatal("the process prints nothing")
 	}
 	panic("unreachable")
 }
@@ -154,8 +154,8 @@ func (p *helper) frozen() bool {
 	return strings.HasPrefix(after, "T")
 }
 
-// A process that freezes anywhere on its way through an opening, and goes on only
-// after the time it opens for, never has the host answer after that time.
+// If a process freezes at any step of an opening and continues after the end, the host never answers after
+// the end.
 func TestFrozenProcess(t *testing.T) {
 	const stepsOfOpen = 4 // two locks, each before and after
 	for _, kind := range []string{"fresh", "renewal"} {
@@ -165,35 +165,35 @@ func TestFrozenProcess(t *testing.T) {
 				s := newWire(t)
 				var p *helper
 				var until time.Duration
-				for frozen := false; !frozen; { // again, if a busy machine was late before
+				for frozen := false; !frozen; { // repeated if a busy machine was late
 					p = s.node.start(t, kind, freezeEnv+"="+strconv.Itoa(step))
 					ns, err := strconv.ParseInt(p.line(), 10, 64)
 					s.node.Must(err)
 					until = time.Duration(ns)
-					wait.Until(t, "it freezes or ends", func() bool { frozen = p.frozen(); return frozen || len(p.lines) > 0 })
+					wait.Until(t, "the process freezes or ends", func() bool { frozen = p.frozen(); return frozen || len(p.lines) > 0 })
 				}
 				answered := func() bool { return s.answers(vip[0].Addr()) || s.answers(vip[1].Addr()) }
 				if opens := kind == "renewal" || step == stepsOfOpen-1; !opens && answered() {
-					t.Error("answers with one lock open")
+					t.Error("node answers with only one lock open")
 				}
 				for monotonic() < until {
-					answered() // which takes a moment
+					answered() // takes a moment
 				}
 				if answered() {
-					t.Error("answers after its time, while the process is frozen")
+					t.Error("node answers after the end, while the process is frozen")
 				}
 				s.node.Must(p.cmd.Process.Signal(unix.SIGCONT))
-				for goesOn := true; goesOn; {
+				for running := true; running; {
 					select {
 					case result := <-p.lines:
-						goesOn = false
+						running = false
 						if !strings.HasPrefix(result, "true ") {
-							t.Errorf("Open in the process: %q, want ErrLate or ErrStuck", result)
+							t.Errorf("Open returned %q, want ErrLate or ErrStuck", result)
 						}
 					default:
 					}
 					if answered() {
-						t.Fatal("answers after its time, when the process goes on")
+						t.Fatal("node answers after the end, when the process continues")
 					}
 				}
 			})
@@ -201,7 +201,7 @@ func TestFrozenProcess(t *testing.T) {
 	}
 }
 
-// What a killed process opened closes in time, and stays gated.
+// Addresses that a killed process opened close in time, and stay filtered.
 func TestKilledProcess(t *testing.T) {
 	s := newWire(t)
 	p := s.node.start(t, "renewal", freezeEnv+"=-1")
@@ -213,10 +213,10 @@ func TestKilledProcess(t *testing.T) {
 
 	s.node.Must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.NS)}}))
 	s.expect("cleared", true, true)
-	s.node.Must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.NS)}})) // nothing is left
+	s.node.Must(clearTables(&nft{Socket: ruleset.Socket{NetNS: int(s.node.NS)}})) // without tables
 }
 
-// unprivileged prints why New fails.
+// unprivileged prints the error of New without capabilities.
 func unprivileged() error {
 	if err := syscall.Setuid(65534); err != nil {
 		return err
@@ -229,7 +229,7 @@ func unprivileged() error {
 func TestUnprivileged(t *testing.T) {
 	got := newHost(t).start(t, "unprivileged").line()
 	if !strings.HasPrefix(got, "true ") || !strings.Contains(got, "CAP_NET_ADMIN") {
-		t.Errorf("New: %q, want ErrUnsupported that names CAP_NET_ADMIN", got)
+		t.Errorf("New: %q, want an ErrUnsupported that names CAP_NET_ADMIN", got)
 	}
 	t.Log(got)
 }

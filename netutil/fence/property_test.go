@@ -15,8 +15,8 @@ import (
 
 var some = []netip.Addr{netip.MustParseAddr("10.9.0.100"), netip.MustParseAddr("10.9.0.101"), netip.MustParseAddr("fd00:9::100")}
 
-// Whatever is asked for, stalls, gets lost or is vandalised, in any order: no address
-// is ever open longer than it was opened for, and what succeeded is so.
+// With any order of calls, delays, losses and foreign changes, no address is open longer than requested, and
+// each successful call has its effect.
 func TestNeverOpenTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
@@ -29,28 +29,28 @@ func TestNeverOpenTooLong(t *testing.T) {
 	})
 }
 
-// history is a fence, its kernel, and what may be open until when by what was asked for.
+// history holds a fence, its kernel, and the latest permitted end of each opening.
 type history struct {
 	*rapid.T
-	m       *model
-	f       *Fence
-	guarded map[netip.Addr]bool
-	served  map[netip.Addr]bool
-	wanted  map[netip.Addr]bool      // either
-	answers map[netip.Addr]time.Time // the latest it may answer, by any request so far
-	accepts map[netip.Addr]time.Time
-	wiped   time.Time // when the tables were, the last time
-	ungated bool      // by somebody else, which Check and Guard notice
+	m          *model
+	f          *Fence
+	vips       map[netip.Addr]bool
+	services   map[netip.Addr]bool
+	wanted     map[netip.Addr]bool      // both
+	answers    map[netip.Addr]time.Time // latest end of answering in all requests so far
+	accepts    map[netip.Addr]time.Time
+	wiped      time.Time // last time that the tables were flushed
+	unfiltered bool      // another program removed filters; Check and Filter notice it
 }
 
 func newHistory(t *rapid.T) *history {
 	h := &history{T: t, wanted: map[netip.Addr]bool{}, answers: map[netip.Addr]time.Time{}, accepts: map[netip.Addr]time.Time{}}
 	h.m = &model{time: time.Unix(1e9, 0), ended: func(addr netip.Addr, answering, accepting time.Time) {
 		if answering.After(h.answers[addr]) {
-			h.m.wrong = fmt.Sprintf("%s is answered for %v too long", addr, answering.Sub(h.answers[addr]))
+			h.m.wrong = fmt.Sprintf("node answers for %s %v too long", addr, answering.Sub(h.answers[addr]))
 		}
 		if accepting.After(h.accepts[addr]) {
-			h.m.wrong = fmt.Sprintf("%s is accepted %v too long", addr, accepting.Sub(h.accepts[addr]))
+			h.m.wrong = fmt.Sprintf("node accepts packets to %s %v too long", addr, accepting.Sub(h.accepts[addr]))
 		}
 	}}
 	f, err := NewOver(slog.New(slog.DiscardHandler), h.m, Options{Services: true})
@@ -59,7 +59,7 @@ func newHistory(t *rapid.T) *history {
 	}
 	f.now = h.m.now
 	h.f = f
-	h.guard(some)
+	h.filter(some)
 	return h
 }
 
@@ -81,7 +81,7 @@ func (h *history) deed() {
 	h.m.faults = rapid.SliceOfN(anyFault, 0, 4).Draw(h.T, "faults")
 	addrs := rapid.SliceOfNDistinct(rapid.SampledFrom(some), 0, len(some), rapid.ID).Draw(h.T, "addrs")
 	end := h.m.time.Add(rapid.SampledFrom([]time.Duration{-time.Second, allowance + slack + shortest/2, 600 * time.Millisecond, 600 * time.Millisecond, time.Minute}).Draw(h.T, "end"))
-	switch rapid.SampledFrom([]string{"open", "open", "open", "open", "accept", "accept", "close", "guard", "serve", "check", "wipe", "ungate", "remove"}).Draw(h.T, "deed") {
+	switch rapid.SampledFrom([]string{"open", "open", "open", "open", "accept", "accept", "close", "filter", "filter services", "check", "wipe", "unfilter", "remove"}).Draw(h.T, "deed") {
 	case "open":
 		h.open(end, addrs)
 	case "accept":
@@ -89,24 +89,24 @@ func (h *history) deed() {
 	case "close":
 		if h.f.Close(addrs...) == nil {
 			for _, addr := range addrs {
-				h.hasGate(addr)
-				h.is(addr, answer, time.Time{})
-				h.is(addr, accept, time.Time{})
+				h.expectFiltered(addr)
+				h.expectEnd(addr, answer, time.Time{})
+				h.expectEnd(addr, accept, time.Time{})
 			}
 		}
-	case "guard":
-		h.guard(addrs)
-	case "serve":
-		h.serve(addrs)
+	case "filter":
+		h.filter(addrs)
+	case "filter services":
+		h.filterServices(addrs)
 	case "check":
 		if h.f.Check() == nil {
-			h.isGated()
+			h.expectAllFiltered()
 		}
 	case "wipe":
 		h.m.overdue()
 		h.m.sets, h.wiped = nil, h.m.time
-	case "ungate":
-		h.ungated = true
+	case "unfilter":
+		h.unfiltered = true
 		for _, addr := range addrs {
 			delete(h.m.sets[vips], addr)
 		}
@@ -114,7 +114,7 @@ func (h *history) deed() {
 		if err := h.f.Remove(); err != nil {
 			h.Fatal(err)
 		}
-		h.guarded, h.served, h.wanted = nil, nil, nil
+		h.vips, h.services, h.wanted = nil, nil, nil
 	}
 }
 
@@ -126,9 +126,9 @@ func (h *history) open(end time.Time, addrs []netip.Addr) {
 	}
 	if h.f.Open(end, addrs...) == nil {
 		for _, addr := range addrs {
-			h.hasGate(addr)
-			h.is(addr, answer, end)
-			h.is(addr, accept, end)
+			h.expectFiltered(addr)
+			h.expectEnd(addr, answer, end)
+			h.expectEnd(addr, accept, end)
 		}
 	}
 }
@@ -143,22 +143,22 @@ func (h *history) accept(end time.Time, addrs []netip.Addr) {
 		return
 	}
 	for _, addr := range addrs {
-		h.hasGate(addr)
-		h.is(addr, answer, time.Time{})
+		h.expectFiltered(addr)
+		h.expectEnd(addr, answer, time.Time{})
 		if err == nil {
-			h.is(addr, accept, end)
+			h.expectEnd(addr, accept, end)
 		}
 	}
 }
 
-func (h *history) guard(addrs []netip.Addr) {
-	h.guarded = members(addrs)
-	h.gates(addrs, h.f.Guard)
+func (h *history) filter(addrs []netip.Addr) {
+	h.vips = members(addrs)
+	h.replace(addrs, h.f.Filter)
 }
 
-func (h *history) serve(addrs []netip.Addr) {
-	h.served = members(addrs)
-	h.gates(addrs, h.f.Serve)
+func (h *history) filterServices(addrs []netip.Addr) {
+	h.services = members(addrs)
+	h.replace(addrs, h.f.FilterServices)
 }
 
 func members(addrs []netip.Addr) map[netip.Addr]bool {
@@ -169,84 +169,84 @@ func members(addrs []netip.Addr) map[netip.Addr]bool {
 	return out
 }
 
-// gates calls Guard or Serve.
-func (h *history) gates(addrs []netip.Addr, call func(...netip.Addr) error) {
+// replace calls Filter or FilterServices.
+func (h *history) replace(addrs []netip.Addr, call func(...netip.Addr) error) {
 	before := h.wanted
-	h.wanted = maps.Clone(h.guarded)
+	h.wanted = maps.Clone(h.vips)
 	if h.wanted == nil {
 		h.wanted = make(map[netip.Addr]bool)
 	}
-	maps.Copy(h.wanted, h.served)
+	maps.Copy(h.wanted, h.services)
 	if call(addrs...) != nil {
 		return
 	}
-	h.isGated()
+	h.expectAllFiltered()
 	for _, addr := range addrs {
 		if !before[addr] {
-			h.is(addr, answer, time.Time{})
-			h.is(addr, accept, time.Time{})
+			h.expectEnd(addr, answer, time.Time{})
+			h.expectEnd(addr, accept, time.Time{})
 		}
 	}
 }
 
-// is checks that the address was opened until end, less what the fence keeps back; never: the zero time.
-func (h *history) is(addr netip.Addr, first set, end time.Time) {
+// expectEnd checks that the address is open until end, less allowance and slack, or closed if end is zero.
+func (h *history) expectEnd(addr netip.Addr, first set, end time.Time) {
 	opened := h.m.opened(first, addr)
 	if end.IsZero() && !opened.IsZero() || !end.IsZero() && opened.Before(end.Add(-allowance-slack)) {
 		h.Fatalf("%s is in %s until %v, want %v", addr, first, opened, end)
 	}
 }
 
-// hasGate checks that an address that is to be gated is.
-func (h *history) hasGate(addr netip.Addr) {
-	if _, ok := h.m.sets[vips][addr]; !ok && !h.ungated && h.wanted[addr] && h.f.gated != nil {
-		h.Fatalf("%s is not gated", addr)
+// expectFiltered checks that a wanted address is filtered.
+func (h *history) expectFiltered(addr netip.Addr) {
+	if _, ok := h.m.sets[vips][addr]; !ok && !h.unfiltered && h.wanted[addr] && h.f.filtered != nil {
+		h.Fatalf("%s is not filtered", addr)
 	}
 }
 
-// isGated checks that all are gated but those that were open when somebody wiped the tables, and are to be still.
-func (h *history) isGated() {
+// expectAllFiltered checks that all wanted addresses are filtered, except open ones with a pending filter after a flush.
+func (h *history) expectAllFiltered() {
 	want := maps.Clone(h.wanted)
-	for addr := range h.f.bare {
+	for addr := range h.f.pending {
 		if delete(want, addr); !h.answers[addr].After(h.wiped) {
-			h.Fatalf("%s is not gated, and was open until %v when the tables were wiped at %v", addr, h.answers[addr], h.wiped)
+			h.Fatalf("filter of %s is pending, but it was open only until %v, and the tables were flushed at %v", addr, h.answers[addr], h.wiped)
 		}
 	}
-	if ok, _ := h.m.Intact(keys(want), keys(h.served)); !ok && h.f.gated != nil {
-		h.Fatalf("gated: %v and served: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], want, h.served)
+	if ok, _ := h.m.Intact(keys(want), keys(h.services)); !ok && h.f.filtered != nil {
+		h.Fatalf("filtered: %v, services: %v, want %v and %v", h.m.sets[vips], h.m.sets[services], want, h.services)
 	}
-	h.ungated = false
+	h.unfiltered = false
 }
 
-// calm is when nothing goes wrong any more: then everything works.
+// calm checks that everything works once failures end.
 func (h *history) calm() {
 	h.m.faults = nil
 	end := h.m.time.Add(time.Second)
-	h.guarded, h.wanted = members(some), members(some)
-	if err := h.f.Guard(some...); err != nil {
+	h.vips, h.wanted = members(some), members(some)
+	if err := h.f.Filter(some...); err != nil {
 		h.Fatal(err)
 	}
-	h.served = members(some[:1])
-	if err := h.f.Serve(some[:1]...); err != nil {
+	h.services = members(some[:1])
+	if err := h.f.FilterServices(some[:1]...); err != nil {
 		h.Fatal(err)
 	}
-	for range 2 { // what was open is gated by the second
+	for range 2 { // the second installs pending filters
 		if err := h.f.Check(); err != nil {
 			h.Fatal(err)
 		}
 	}
-	if h.isGated(); len(h.f.bare) > 0 {
-		h.Fatalf("not gated are %v", h.f.bare)
+	if h.expectAllFiltered(); len(h.f.pending) > 0 {
+		h.Fatalf("pending filters: %v, want none", h.f.pending)
 	}
 	before := h.f.status()
 	h.open(end, some)
 	h.m.time = h.m.time.Add(300 * time.Millisecond)
 	h.open(end.Add(time.Second), some)
 	for _, addr := range some {
-		h.is(addr, answer, end.Add(time.Second))
+		h.expectEnd(addr, answer, end.Add(time.Second))
 	}
-	if after := h.f.status(); after != before || after.Gated != len(some) {
-		h.Fatalf("trouble in calm: %+v, before %+v", after, before)
+	if after := h.f.status(); after != before || after.Filtered != len(some) {
+		h.Fatalf("status without failures: %+v, want %+v", after, before)
 	}
 }
 

@@ -10,16 +10,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// chain is a base chain of Herald's and its rules.
-type chain struct {
-	table    nftables.TableFamily
-	name     string
-	hook     *nftables.ChainHook
-	priority *nftables.ChainPriority
-	rules    []ruleset.Rule
-}
-
-// families that tables of Herald's are in. All have the same name.
+// families are the families of the fence's tables, which have the same name.
 var families = []nftables.TableFamily{nftables.TableFamilyARP, nftables.TableFamilyINet}
 
 const tableName = "herald"
@@ -28,7 +19,7 @@ func table(family nftables.TableFamily) *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: family}
 }
 
-// sets are the sets of either table. A rule can use its own table's only.
+// sets returns the sets of a table. A rule can use only sets of its own table.
 func (o Options) sets(family nftables.TableFamily) []*nftables.Set {
 	described := func(s set, version, comment string) *nftables.Set {
 		key := nftables.TypeIPAddr
@@ -68,7 +59,7 @@ const (
 	arpOut = 1
 )
 
-// nameOf names the set of kind s that addr belongs in, in whichever table.
+// nameOf returns the name of the set of kind s for addr's family, in both tables.
 func nameOf(s set, addr netip.Addr) string {
 	if addr.Is4() {
 		return string(s) + "4"
@@ -76,12 +67,12 @@ func nameOf(s set, addr netip.Addr) string {
 	return string(s) + "6"
 }
 
-// chains are where Herald filters. It filters ARP where the host itself receives and
-// sends it, and packets before anything else is done to them, but only those for this
-// host: it may forward others to the holder of the address. It filters solicitations
-// where they are for this host, too, so that none is lost on its way across a bridge.
-func (o Options) chains() []chain {
-	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, no announcement
+// chains returns the chains of a table. They filter ARP where the host itself receives and sends
+// it. They filter packets to this host before any other processing; packets to other hosts may be forwarded to
+// the holder of the address. They filter solicitations in the input hook, so that a bridge
+// still forwards them.
+func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
+	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, not an announcement
 	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
 	ipv6 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV6))
 	local := ruleset.Local()
@@ -90,7 +81,7 @@ func (o Options) chains() []chain {
 		return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_ICMPV6), ruleset.Load(ruleset.Transport, 0, 1), ruleset.Equal(typ))
 	}
 	target := ruleset.Load(ruleset.Transport, 8, 16)
-	mine := func(field []expr.Any, version string) []expr.Any { // for this host, unless its address is of a Service
+	mine := func(field []expr.Any, version string) []expr.Any { // for this host, and not for a Service
 		if o.Services {
 			return ruleset.Join(field, ruleset.NotIn(string(services)+version), local)
 		}
@@ -98,34 +89,37 @@ func (o Options) chains() []chain {
 	}
 	to4, to6 := ruleset.Load(ruleset.Network, 16, 4), ruleset.Load(ruleset.Network, 24, 16)
 
-	out := []chain{
+	if family == nftables.TableFamilyARP {
+		return []ruleset.Chain{{
+			Name: "input", Hook: nftables.ChainHookRef(arpIn), Priority: *nftables.ChainPriorityFilter,
+			Rules: dropClosed("asked for", asked, ruleset.Load(ruleset.Network, 24, 4), "4", answer, nil),
+		}, {
+			Name: "output", Hook: nftables.ChainHookRef(arpOut), Priority: *nftables.ChainPriorityFilter,
+			Rules: dropClosed("the sender", nil, ruleset.Load(ruleset.Network, 14, 4), "4", answer, nil),
+		}}
+	}
+	out := []ruleset.Chain{
 		{
-			nftables.TableFamilyARP, "input", nftables.ChainHookRef(arpIn), nftables.ChainPriorityFilter,
-			dropClosed("asked for", asked, ruleset.Load(ruleset.Network, 24, 4), "4", answer, nil),
-		}, {
-			nftables.TableFamilyARP, "output", nftables.ChainHookRef(arpOut), nftables.ChainPriorityFilter,
-			dropClosed("the sender", nil, ruleset.Load(ruleset.Network, 14, 4), "4", answer, nil),
-		}, {
-			nftables.TableFamilyINet, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
-			append(
+			Name: "prerouting", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw,
+			Rules: append(
 				dropClosed("the destination", ipv4, to4, "4", accept, mine(to4, "4")),
 				dropClosed("the destination", ipv6, to6, "6", accept, mine(to6, "6"))...,
 			),
 		}, {
-			nftables.TableFamilyINet, "input", nftables.ChainHookInput, nftables.ChainPriorityRaw,
-			dropClosed("solicited", icmpv6(solicitation), target, "6", answer, nil),
+			Name: "input", Hook: nftables.ChainHookInput, Priority: *nftables.ChainPriorityRaw,
+			Rules: dropClosed("solicited", icmpv6(solicitation), target, "6", answer, nil),
 		}, {
-			nftables.TableFamilyINet, "output", nftables.ChainHookOutput, nftables.ChainPriorityRaw,
-			append(
+			Name: "output", Hook: nftables.ChainHookOutput, Priority: *nftables.ChainPriorityRaw,
+			Rules: append(
 				dropClosed("advertised", icmpv6(advertisement), target, "6", answer, nil),
 				dropClosed("the sender", ruleset.Join(ipv6, icmpv6(solicitation)), ruleset.Load(ruleset.Network, 8, 16), "6", answer, nil)...,
 			),
 		},
 	}
 	if o.Services && !o.HostPorts {
-		out = append(out, chain{
-			nftables.TableFamilyINet, "services", nftables.ChainHookInput, nftables.ChainPriorityRef(unclaimedPriority),
-			append(
+		out = append(out, ruleset.Chain{
+			Name: "services", Hook: nftables.ChainHookInput, Priority: unclaimedPriority,
+			Rules: append(
 				refuseUnclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP),
 				refuseUnclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
 			),
@@ -134,37 +128,37 @@ func (o Options) chains() []chain {
 	return out
 }
 
-// unclaimedPriority is behind that of IPVS, which takes its packets where the host
-// receives them, at 99 (NF_IP_PRI_NAT_SRC - 1). Packets that others take never come
-// there: they translate the destination before it is routed.
+// unclaimedPriority comes after IPVS, which takes its packets in the input hook at priority 99
+// (NF_IP_PRI_NAT_SRC - 1). Packets taken in kube-proxy's other modes never reach the hook: their
+// destination is translated before routing.
 const unclaimedPriority = 110
 
-// refuseUnclaimed makes rules that refuse what matches, except ICMP and answers to what
-// this host itself has sent from a Service's address.
+// refuseUnclaimed returns rules that reject matching packets, except ICMP and answers to packets
+// that this host sent from a Service's address.
 func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []ruleset.Rule {
-	const what = "to " + string(services)
+	const name = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
 	const ctReply = 1 // IP_CT_DIR_REPLY
 	return []ruleset.Rule{
-		ruleset.NewRule(what+version+": answers", matching, []expr.Any{
+		ruleset.NewRule(name+version+": answers", matching, []expr.Any{
 			&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
 			&expr.Verdict{Kind: expr.VerdictAccept},
 		}),
-		ruleset.NewRule(what+version+": TCP that no Service claims", matching, ruleset.TCP(), []expr.Any{
+		ruleset.NewRule(name+version+": TCP that no Service claims", matching, ruleset.TCP(), []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 		}),
-		ruleset.NewRule(what+version+": what no Service claims", matching, other, []expr.Any{
+		ruleset.NewRule(name+version+": what no Service claims", matching, other, []expr.Any{
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
 		}),
 	}
 }
 
-// dropClosed makes rules that drop what matches before and after, and has a gated
-// address in the field for which either lock is closed.
-func dropClosed(what string, before, field []expr.Any, version string, first set, after []expr.Any) []ruleset.Rule {
+// dropClosed returns rules that drop packets with a filtered address in the field and a lock of it
+// closed. The expressions before and after must match too.
+func dropClosed(name string, before, field []expr.Any, version string, first set, after []expr.Any) []ruleset.Rule {
 	var rules []ruleset.Rule
 	for _, lock := range []set{first, until} {
-		rules = append(rules, ruleset.NewRule(what+": "+string(vips)+version+" without "+string(lock)+version,
+		rules = append(rules, ruleset.NewRule(name+": "+string(vips)+version+" without "+string(lock)+version,
 			before, field, ruleset.In(string(vips)+version), field, ruleset.NotIn(string(lock)+version), after,
 			[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
 		))

@@ -6,36 +6,35 @@ import (
 	"net/netip"
 )
 
-// errNoServices is the error of Serve without Options.Services.
+// errNoServices is FilterServices' error without Options.Services.
 var errNoServices = errors.New("this fence was made without Options.Services")
 
-// Serve makes addrs, and no others, those of Services: all that any node answers for,
-// whether or not this one may. The fence gates their ARP and neighbour discovery, like
-// those of Guard. Packets to them need no opening: kube-proxy, in any of its modes,
-// directs them to a Service's endpoints on every node that they reach, also on one that
-// has just stopped answering.
+// FilterServices replaces the addresses of Services: all that any node answers for, even if
+// this node may not hold them. The fence filters their ARP and neighbour discovery like that of
+// VIPs. Packets to them need no opening: kube-proxy, in each of its modes, forwards them to the Service's
+// endpoints from any node, even from a node that has just stopped answering.
 //
-// A packet that nothing directs would reach this host itself if it has the address on a
-// link: whatever listens on all addresses, such as sshd. Unless Options.HostPorts, the
-// fence refuses TCP by a reset, and other packets by ICMP; ICMP itself passes. It counts
-// as directed what has another destination by then, and what IPVS takes.
+// If this host has the address on a link, packets that kube-proxy does not forward would reach the
+// host itself: any program that listens on all addresses, such as sshd. Unless Options.HostPorts is
+// set, the fence rejects TCP with a reset and other packets with ICMP. ICMP itself passes. Packets count as
+// forwarded if their destination was translated, or if IPVS takes them.
 //
-// After an error the caller calls Serve again.
-func (f *Fence) Serve(addrs ...netip.Addr) error {
-	served, err := addrSet(addrs)
+// After an error call FilterServices again.
+func (f *Fence) FilterServices(addrs ...netip.Addr) error {
+	services, err := addrSet(addrs)
 	if err != nil {
-		return fmt.Errorf("serve %w", err)
+		return fmt.Errorf("filter Services: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.services {
+	if !f.opts.Services {
 		if len(addrs) == 0 {
 			return nil
 		}
-		return fmt.Errorf("serve: %w", errNoServices)
+		return fmt.Errorf("filter Services: %w", errNoServices)
 	}
-	if err := f.updateGated(served); err != nil {
-		return fmt.Errorf("serve: %w", err)
+	if err := f.updateFiltered(services); err != nil {
+		return fmt.Errorf("filter Services: %w", err)
 	}
 	return nil
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// site is a node with the address of a Service, a client next door, and a pod.
+// site is a node with the address of a Service, a client on its link, and a pod.
 type site struct {
 	*wire
 	pod   *host
-	ports struct{ service, host uint16 } // that the Service has, and that something on the node listens at
+	ports struct{ service, host uint16 } // of the Service, and of a listener on the node
 }
 
-// podNet is what the pod and its node share.
+// podNet is the subnet of the pod and its node.
 var podNet = pair{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("fd00:8::1/64")}
 
-// newSite plays kube-proxy by rules of its own that claim one port of vip.
+// newSite replaces kube-proxy by rules that claim one port of vip.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{wire: newWire(t), pod: newHost(t)}
@@ -51,13 +51,13 @@ func newSite(t *testing.T) *site {
 `, family, family, p.Addr().Next())
 	}
 	s.node.run(rules.String(), "nft", "-f", "-")
-	s.greet(s.pod, ":8080", "pod")
-	s.ports.host = s.greet(s.node, ":0", "node")
+	s.listen(s.pod, ":8080", "pod")
+	s.ports.host = s.listen(s.node, ":0", "node")
 	return s
 }
 
-// greet has a host tell everybody who connects who it is, by TCP at an address.
-func (s *site) greet(h *host, at, word string) (port uint16) {
+// listen makes a host send a word to each TCP client at an address.
+func (s *site) listen(h *host, at, word string) (port uint16) {
 	s.node.T.Helper()
 	var l net.Listener
 	var err error
@@ -79,12 +79,12 @@ func (s *site) greet(h *host, at, word string) (port uint16) {
 	return l.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// connect says who answers a connection from a host, or "refused".
-func (s *site) connect(from *host, to netip.Addr, port uint16) string {
+// connect returns the word that answers a connection from a host, or "refused".
+func (s *site) connect(from *host, dst netip.Addr, port uint16) string {
 	s.node.T.Helper()
 	var c net.Conn
 	var err error
-	from.In(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, port).String(), patience) })
+	from.In(func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(dst, port).String(), patience) })
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "refused"
 	}
@@ -97,13 +97,13 @@ func (s *site) connect(from *host, to netip.Addr, port uint16) string {
 	return string(word)
 }
 
-// refused waits until a host learns that a datagram of its is not wanted.
-func (s *site) refused(from *host, to netip.Addr) {
+// refused waits until a datagram from a host is rejected.
+func (s *site) refused(from *host, dst netip.Addr) {
 	s.node.T.Helper()
 	var c net.Conn
 	var err error
 	from.In(func() {
-		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, s.ports.host)))
+		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, s.ports.host)))
 	})
 	from.Must(err)
 	defer c.Close()
@@ -116,15 +116,15 @@ func (s *site) refused(from *host, to netip.Addr) {
 }
 
 // ping waits for the answer to an ICMP echo.
-func (s *site) ping(to netip.Addr) {
+func (s *site) ping(dst netip.Addr) {
 	s.node.T.Helper()
 	network, echo, reply := "ip4:icmp", []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}, byte(0)
-	if to.Is6() {
-		network, echo[0], reply = "ip6:ipv6-icmp", 128, 129 // the kernel sees to the checksum
+	if dst.Is6() {
+		network, echo[0], reply = "ip6:ipv6-icmp", 128, 129 // the kernel sets the checksum
 	}
 	var c net.Conn
 	var err error
-	s.neighbour.In(func() { c, err = net.Dial(network, to.String()) })
+	s.neighbour.In(func() { c, err = net.Dial(network, dst.String()) })
 	s.neighbour.Must(err)
 	defer c.Close()
 	wait.Until(s.node.T, "an ICMP echo is answered", func() bool {
@@ -137,7 +137,7 @@ func (s *site) ping(to netip.Addr) {
 	})
 }
 
-// insist makes the neighbour send to this node, whichever node answers.
+// insist makes the neighbour send to this node without asking.
 func (s *site) insist() {
 	s.node.T.Helper()
 	for i := range vip {
@@ -145,29 +145,28 @@ func (s *site) insist() {
 			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, IP: vip[i].Addr().AsSlice(),
 			HardwareAddr: s.node.mac(linkName), State: netlink.NUD_PERMANENT,
 		}))
-		s.ping(nodeOwn[i].Addr()) // the node, too, knows whom it sends to: it may not ask with a closed address
+		s.ping(nodeOwn[i].Addr()) // resolves the neighbour on the node too: it cannot ask from a closed address
 	}
 }
 
-// A Service's address leads to the Service, and nowhere else; whichever node has
-// the lock to it, and whether or not it is this node.
+// Packets to a Service's address reach the Service only, whether or not this node holds the address.
 func TestServe(t *testing.T) {
 	s := newSite(t)
 	f := s.node.fenceWith(Options{Services: true})
 	s.insist()
-	check := func(what, atHostPort string) {
+	check := func(when, atHostPort string) {
 		t.Helper()
 		for i, addr := range vip.addrs() {
 			for _, from := range []*host{s.neighbour, s.node} {
 				if got := s.connect(from, addr, s.ports.service); got != "pod" {
-					t.Errorf("%s: port %d of %s: %s, want the pod", what, s.ports.service, addr, got)
+					t.Errorf("%s: port %d of %s: %s, want pod", when, s.ports.service, addr, got)
 				}
 				if got := s.connect(from, addr, s.ports.host); got != atHostPort {
-					t.Errorf("%s: port %d of %s: %s, want %s", what, s.ports.host, addr, got, atHostPort)
+					t.Errorf("%s: port %d of %s: %s, want %s", when, s.ports.host, addr, got, atHostPort)
 				}
 			}
 			if got := s.connect(s.neighbour, nodeOwn[i].Addr(), s.ports.host); got != "node" {
-				t.Errorf("%s: port %d of the node: %s", what, s.ports.host, got)
+				t.Errorf("%s: port %d of the node: %s, want node", when, s.ports.host, got)
 			}
 			s.ping(addr)
 			if atHostPort == "refused" {
@@ -175,57 +174,57 @@ func TestServe(t *testing.T) {
 			}
 		}
 	}
-	check("no fence for it", "node")
-	s.node.Must(f.Serve(vip.addrs()...))
-	check("served, and closed", "refused")
+	check("not filtered", "node")
+	s.node.Must(f.FilterServices(vip.addrs()...))
+	check("filtered and closed", "refused")
 	for _, addr := range vip.addrs() {
 		if s.answers(addr) {
-			t.Errorf("answers for %s while it is closed", addr)
+			t.Errorf("node answers for %s while it is closed", addr)
 		}
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	check("open", "refused")
 	for _, addr := range vip.addrs() {
 		if !s.answers(addr) {
-			t.Errorf("does not answer for %s", addr)
+			t.Errorf("node does not answer for %s while it is open", addr)
 		}
 	}
-	s.node.Must(f.Guard(vip.addrs()...))
-	check("guarded as well", "refused")
-	s.node.Must(f.Serve())
+	s.node.Must(f.Filter(vip.addrs()...))
+	check("filtered as a VIP too", "refused")
+	s.node.Must(f.FilterServices())
 	for _, addr := range vip.addrs() {
 		if !s.answers(addr) {
-			t.Errorf("%s is closed since it is no Service's any more", addr)
+			t.Errorf("node does not answer for %s, which is no longer a Service's", addr)
 		}
 		if got := s.connect(s.neighbour, addr, s.ports.host); got != "node" {
-			t.Errorf("what is no Service's is refused: %s", got)
+			t.Errorf("host port of an address without a Service: %s, want node", got)
 		}
 	}
-	s.node.Must(f.Guard())
+	s.node.Must(f.Filter())
 	s.node.Must(f.Check())
-	if got := f.status(); got.Gated != 0 || got.Restored != 0 {
+	if got := f.status(); got.Filtered != 0 || got.Restored != 0 {
 		t.Errorf("status %+v", got)
 	}
 }
 
-// Where the administrator says so, what listens on the node is reached as well.
+// With HostPorts, the node's own listeners can be reached too.
 func TestServeHostPorts(t *testing.T) {
 	s := newSite(t)
 	f := s.node.fenceWith(Options{Services: true, HostPorts: true})
-	s.node.Must(f.Serve(vip.addrs()...))
+	s.node.Must(f.FilterServices(vip.addrs()...))
 	s.node.open(f.Open, vip.addrs()...)
 	for _, addr := range vip.addrs() {
 		if got := s.connect(s.neighbour, addr, s.ports.host); got != "node" {
-			t.Errorf("the node's port by %s: %s", addr, got)
+			t.Errorf("node's port at %s: %s, want node", addr, got)
 		}
 		if got := s.connect(s.neighbour, addr, s.ports.service); got != "pod" {
-			t.Errorf("the Service's port by %s: %s", addr, got)
+			t.Errorf("Service's port at %s: %s, want pod", addr, got)
 		}
 	}
 }
 
-// With kube-proxy in IPVS mode every node has every address, on a link of its own,
-// and yet only who may answers. Its pods reach the Service all the same.
+// kube-proxy in IPVS mode puts every address on a link of every node. Only the holder answers, but every node's pods
+// reach the Service.
 func TestServeIPVS(t *testing.T) {
 	s := newSite(t)
 	far := newHost(t)
@@ -237,16 +236,16 @@ func TestServeIPVS(t *testing.T) {
 	f := s.node.fenceWith(Options{Services: true})
 	for _, addr := range vip.addrs() {
 		if addr.Is4() && !s.answers(addr) {
-			t.Errorf("%s is not answered for without a fence either: this test tests nothing", addr)
+			t.Errorf("node does not answer for %s without a fence either: the test is void", addr)
 		}
 	}
-	s.node.Must(f.Serve(vip.addrs()...))
+	s.node.Must(f.FilterServices(vip.addrs()...))
 	for _, addr := range vip.addrs() {
 		if s.answers(addr) {
-			t.Errorf("answers for %s, which is closed", addr)
+			t.Errorf("node answers for %s while it is closed", addr)
 		}
 		if got := s.connect(s.pod, addr, s.ports.service); got != "pod" {
-			t.Errorf("a pod reaches %s at %s", got, addr)
+			t.Errorf("a pod reaches %s at %s, want pod", got, addr)
 		}
 	}
 	for _, v := range vip {
@@ -254,19 +253,19 @@ func TestServeIPVS(t *testing.T) {
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	for _, addr := range vip.addrs() {
-		wait.Until(t, "it answers for what is open", func() bool { return s.answers(addr) }) // a new address takes a moment
+		wait.Until(t, "the node answers for the open address", func() bool { return s.answers(addr) }) // a new address takes a moment
 		if got := s.connect(s.neighbour, addr, s.ports.service); got != "pod" {
-			t.Errorf("a client reaches %s at %s", got, addr)
+			t.Errorf("a client reaches %s at %s, want pod", got, addr)
 		}
 	}
 }
 
-// What somebody else removes of it is put back.
+// Check puts back the parts for Services.
 func TestServeVandals(t *testing.T) {
 	s := newSite(t)
 	s.insist()
 	f := s.node.fenceWith(Options{Services: true})
-	s.node.Must(f.Serve(vip.addrs()...))
+	s.node.Must(f.FilterServices(vip.addrs()...))
 	for i, command := range []string{
 		"flush ruleset", "flush chain inet herald services", "flush set inet herald services4",
 		"delete element inet herald services6 { " + vip[1].Addr().String() + " }", "add element inet herald services4 { 10.9.0.1 }",
@@ -274,29 +273,29 @@ func TestServeVandals(t *testing.T) {
 		s.node.run(command, "nft", "-f", "-")
 		s.node.Must(f.Check())
 		if got := f.status().Restored; got != uint64(i+1) {
-			t.Errorf("after %q: %d restored, want %d", command, got, i+1)
+			t.Errorf("after %q: Restored %d, want %d", command, got, i+1)
 		}
 		for _, addr := range vip.addrs() {
 			if got := s.connect(s.neighbour, addr, s.ports.host); got != "refused" {
-				t.Errorf("after %q: the node's port by %s: %s", command, addr, got)
+				t.Errorf("after %q: node's port at %s: %s, want refused", command, addr, got)
 			}
 		}
 		if got := s.connect(s.neighbour, nodeOwn[0].Addr(), s.ports.host); got != "node" {
-			t.Errorf("after %q: the node's port by its own address: %s", command, got)
+			t.Errorf("after %q: node's port at its own address: %s, want node", command, got)
 		}
 	}
 }
 
-// Who has not asked for Services has neither their rules nor, by those, connection tracking.
+// Without Options.Services there are no rules for Services, and hence no connection tracking.
 func TestServeNotAsked(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
-	if err := f.Serve(vip.addrs()...); !errors.Is(err, errNoServices) {
-		t.Errorf("Serve: %v", err)
+	if err := f.FilterServices(vip.addrs()...); !errors.Is(err, errNoServices) {
+		t.Errorf("FilterServices: error %v, want %v", err, errNoServices)
 	}
-	h.Must(f.Serve())
-	if err := f.Serve(netip.Addr{}); err == nil {
-		t.Error("serves no address at all")
+	h.Must(f.FilterServices())
+	if err := f.FilterServices(netip.Addr{}); err == nil {
+		t.Error("FilterServices accepts the zero address")
 	}
 	if got := h.run("", "nft", "list", "ruleset"); strings.Contains(got, "services") || strings.Contains(got, "ct ") {
 		t.Errorf("there are rules for Services:\n%s", got)

@@ -2,22 +2,22 @@ package fence
 
 import "net/netip"
 
-// status counts what happened to a Fence.
+// status holds counters of a Fence.
 type status struct {
-	Gated    int    // addresses, open or closed
-	Restored uint64 // times that it put back its tables
-	Late     uint64 // attempts to open that came too late
+	Filtered int    // addresses, open or closed
+	Restored uint64 // times that it put its tables back
+	Late     uint64 // renewals that came too late
 }
 
 func (f *Fence) status() status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return status{Gated: len(f.gated), Restored: f.restored, Late: f.late}
+	return status{Filtered: len(f.filtered), Restored: f.restored, Late: f.late}
 }
 
-// ungated are the addresses that are to be gated once they have been opened again.
-func (f *Fence) ungated() []netip.Addr {
+// unfiltered returns the addresses with a pending filter.
+func (f *Fence) unfiltered() []netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return keys(f.bare)
+	return keys(f.pending)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// stuck is a kernel whose nftables somebody else keeps busy.
+// stuck is a model; its Apply waits until freed is closed.
 type stuck struct {
 	*model
 	freed chan struct{}
@@ -24,8 +24,8 @@ func (s stuck) Apply(changes []Change) error {
 	return s.model.Apply(changes)
 }
 
-// A kernel that does not answer costs a second, not the speaker; once it answers
-// again, what nobody waited for any more is done, in order, and does no harm.
+// Calls to a kernel that does not answer fail after a second. Once it answers, abandoned calls complete in order
+// and do no harm.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := stuck{&model{ended: func(netip.Addr, time.Time, time.Time) {}}, make(chan struct{})}
@@ -35,14 +35,14 @@ func TestStuck(t *testing.T) {
 		}
 		f.now = func() time.Time { k.time = time.Now(); return k.time }
 		addr := vip[0].Addr()
-		// The first waits; the others have other things to do while it is stuck.
+		// Only the first call waits.
 		for _, wait := range []time.Duration{ruleset.AnswerTimeout, 0, 0} {
 			start := time.Now()
-			if err := f.Guard(addr); !errors.Is(err, ruleset.ErrStuck) {
+			if err := f.Filter(addr); !errors.Is(err, ruleset.ErrStuck) {
 				t.Errorf("error %v, want %v", err, ruleset.ErrStuck)
 			}
 			if took := time.Since(start); took != wait {
-				t.Errorf("it took %v", took)
+				t.Errorf("Filter took %v, want %v", took, wait)
 			}
 		}
 		close(k.freed)
@@ -54,7 +54,7 @@ func TestStuck(t *testing.T) {
 			t.Error(err)
 		}
 		if _, ok := k.sets[vips][addr]; !ok || k.opened(answer, addr).IsZero() {
-			t.Errorf("not gated and open: %v", k.sets)
+			t.Errorf("sets %v, want %s filtered and open", k.sets, addr)
 		}
 	})
 }
@@ -94,32 +94,32 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, wrong := range []netip.Addr{{}, netip.MustParseAddr("::"), netip.MustParseAddr("fe80::1%lo")} {
-		if err := f.Guard(wrong); err == nil {
-			t.Errorf("%v is gated", wrong)
+		if err := f.Filter(wrong); err == nil {
+			t.Errorf("Filter accepts %v", wrong)
 		}
 	}
-	if err := f.Open(time.Now().Add(time.Hour), vip[0].Addr()); err == nil || !strings.Contains(err.Error(), "10.9.0.100 is not gated") {
-		t.Errorf("open what is not gated: %v", err)
+	if err := f.Open(time.Now().Add(time.Hour), vip[0].Addr()); err == nil || !strings.Contains(err.Error(), "10.9.0.100 is not filtered") {
+		t.Errorf("open an address that is not filtered: error %v", err)
 	}
-	if err := f.Guard(netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil || f.status().Gated != 1 {
-		t.Errorf("the same address twice: %v, %+v", err, f.status())
+	if err := f.Filter(netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil || f.status().Filtered != 1 {
+		t.Errorf("same address twice: error %v, status %+v", err, f.status())
 	}
 	if err := f.Open(time.Now().Add(time.Hour), netip.MustParseAddr("::ffff:10.9.0.100"), vip[0].Addr()); err != nil {
 		t.Error(err)
 	}
 	if err := f.Close(vip[1].Addr()); err != nil {
-		t.Errorf("close what is not gated: %v", err)
+		t.Errorf("close an address that is not filtered: %v", err)
 	}
 	if err := f.Try(); err != nil {
 		t.Error(err)
 	}
-	f.kernel = deaf{f.kernel}
+	f.kernel = readOnly{f.kernel}
 	if err := f.Try(); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("a kernel that refuses changes: %v", err)
+		t.Errorf("kernel refuses changes: error %v, want EPERM", err)
 	}
 }
 
-// deaf is a kernel that allows everything but changes.
-type deaf struct{ Kernel }
+// readOnly is a kernel that refuses changes.
+type readOnly struct{ Kernel }
 
-func (deaf) Apply([]Change) error { return syscall.EPERM }
+func (readOnly) Apply([]Change) error { return syscall.EPERM }

@@ -11,12 +11,12 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// The kernel reports whatever another program does to Herald's tables.
+// Watch reports each change of the fence's tables by another program.
 func TestVandalsAreSeen(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
 	for _, command := range vandalism {
-		h.Must(f.Guard(vip.addrs()...))
+		h.Must(f.Filter(vip.addrs()...))
 		h.Must(f.Check())
 		changed := make(chan struct{}, 1)
 		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).Watch(changed)
@@ -25,18 +25,18 @@ func TestVandalsAreSeen(t *testing.T) {
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			t.Errorf("not reported: %q", command)
+			t.Errorf("%q is not reported", command)
 		}
 		stop()
 	}
 }
 
-// What Herald does all the time, and others to tables of their own, is not.
+// Watch reports neither Herald's renewals nor changes of other tables.
 func TestRenewalsAreNotSeen(t *testing.T) {
 	h := newHost(t)
 	f := h.fence()
-	h.Must(f.Guard(vip.addrs()...))
-	for what, test := range map[string]struct {
+	h.Must(f.Filter(vip.addrs()...))
+	for name, test := range map[string]struct {
 		do   func()
 		want bool
 	}{
@@ -50,13 +50,13 @@ func TestRenewalsAreNotSeen(t *testing.T) {
 		"a flush": {func() { h.run("flush ruleset", "nft", "-f", "-") }, true},
 	} {
 		if got := h.touched(test.do); got != test.want {
-			t.Errorf("%s touches Herald's tables: %v, want %v", what, got, test.want)
+			t.Errorf("%s: affects the fence's tables: %v, want %v", name, got, test.want)
 		}
 		h.Must(f.Check())
 	}
 }
 
-// touched is whether anything that the kernel tells of while do runs touches Herald's tables.
+// touched reports whether a kernel message sent during do affects the fence's tables.
 func (h *host) touched(do func()) (yes bool) {
 	h.T.Helper()
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(h.NS)})
@@ -80,7 +80,7 @@ func (h *host) touched(do func()) (yes bool) {
 	}
 }
 
-// What is no message of nftables touches nothing.
+// Messages of other subsystems affect nothing.
 func FuzzTouches(f *testing.F) {
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM), []byte("\x01\x00\x00\x00\x0b\x00\x01\x00herald\x00\x00\x0a\x00\x02\x00vips4\x00\x00\x00"))
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE), []byte("\x01\x00\x00\x00\x0b\x00\x01\x00herald\x00\x00"))
@@ -88,7 +88,7 @@ func FuzzTouches(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint16, data []byte) {
 		yes := affectsTables(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind)}, Data: data})
 		if yes && (kind>>8 != unix.NFNL_SUBSYS_NFTABLES || !bytes.Contains(data, []byte(tableName))) {
-			t.Errorf("%d %q touches Herald's tables", kind, data)
+			t.Errorf("message %d %q affects the fence's tables", kind, data)
 		}
 	})
 }

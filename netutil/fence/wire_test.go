@@ -15,16 +15,15 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// The node, whose addresses are fenced, and a neighbour on the same link.
+// Addresses of the node with the fence, and of a neighbour on the same link.
 var (
 	nodeOwn  = pair{netip.MustParsePrefix("10.9.0.1/16"), netip.MustParsePrefix("fd00:9::1/64")}
 	nextDoor = pair{netip.MustParsePrefix("10.9.0.2/16"), netip.MustParsePrefix("fd00:9::2/64")}
 	vip      = pair{netip.MustParsePrefix("10.9.0.100/32"), netip.MustParsePrefix("fd00:9::100/128")}
 )
 
-// askers are those who ask, in turn. Who asks becomes a neighbour of the node, and
-// all namespaces of a machine share one table of neighbours (net.ipv4.neigh.default.gc_thresh3,
-// 1,024): more askers would silence other tests.
+// askers are the sources of requests, used in turn. Each becomes a neighbour of the node, and all namespaces of a
+// machine share one neighbour table of 1,024 entries (net.ipv4.neigh.default.gc_thresh3). More askers would break other tests.
 var askers = pair{netip.MustParsePrefix("10.9.1.0/28"), netip.MustParsePrefix("fd00:9::1:0/124")}
 
 // pair is an address of each family.
@@ -32,11 +31,11 @@ type pair [2]netip.Prefix
 
 func (p pair) addrs() []netip.Addr { return []netip.Addr{p[0].Addr(), p[1].Addr()} }
 
-// wire is a link between a node and a neighbour, who sees and sends frames on it.
+// wire is a link between a node and a neighbour. The neighbour reads and sends its frames.
 type wire struct {
 	node, neighbour *host
 	conn            *packet.Conn
-	asker           [2]netip.Addr // who asked last
+	asker           [2]netip.Addr // source of the last request
 }
 
 const linkName = "lan0"
@@ -71,9 +70,8 @@ func newWire(t testing.TB) *wire {
 	return s
 }
 
-// answers is whether the node answers when it is asked for addr. It is asked for its
-// own address after that: once that is answered, nothing more is to come. A new link
-// loses frames at first; so it asks again, each time as somebody else.
+// answers reports whether the node answers a request for addr. A second request, for the node's own address, marks the
+// end of the wait. A new link loses frames at first, so answers repeats both, each time from another source.
 func (s *wire) answers(addr netip.Addr) bool {
 	s.node.T.Helper()
 	i := 1
@@ -106,7 +104,7 @@ func (s *wire) answers(addr netip.Addr) bool {
 // frame is ARP or neighbour discovery.
 type frame struct {
 	kind           frameKind
-	sender, target netip.Addr // of an answer: whose link-layer address it tells, and whom
+	sender, target netip.Addr // of an answer: the address that it resolves, and its recipient
 }
 
 type frameKind int
@@ -117,17 +115,17 @@ const (
 	askingFrame           // ARP request or neighbour solicitation
 )
 
-// next is the next of these frames from the node.
+// next returns the next such frame from the node.
 func (s *wire) next() frame {
 	s.node.T.Helper()
 	f, ok := s.poll(patience)
 	if !ok {
-		s.node.T.Fatal("no frame comes")
+		s.node.T.Fatal("no frame received")
 	}
 	return f
 }
 
-// poll is next if one comes within a time.
+// poll is next with a timeout.
 func (s *wire) poll(wait time.Duration) (frame, bool) {
 	s.node.T.Helper()
 	s.node.Must(s.conn.SetReadDeadline(time.Now().Add(wait)))
@@ -162,7 +160,7 @@ func parseFrame(b []byte) frame {
 	return frame{}
 }
 
-// ask asks for addr, from the neighbour's link.
+// ask sends a request for addr from the neighbour's link.
 func (s *wire) ask(asker, addr netip.Addr) {
 	s.node.T.Helper()
 	if addr.Is4() {
@@ -178,7 +176,7 @@ func (s *wire) send(frame []byte) {
 	s.node.Must(err)
 }
 
-// arpFrame is broadcast ARP (RFC 826). A reply is to the sender itself, as announcements are.
+// arpFrame returns broadcast ARP (RFC 826). A reply names the sender as the target, as announcements do.
 func arpFrame(mac net.HardwareAddr, op byte, sender, target netip.Addr) []byte {
 	b := append([]byte{255, 255, 255, 255, 255, 255}, mac...)
 	b = append(b, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, op)
@@ -186,7 +184,7 @@ func arpFrame(mac net.HardwareAddr, op byte, sender, target netip.Addr) []byte {
 	return append(append(b, mac...), target.AsSlice()...)
 }
 
-// solicitation is a neighbour solicitation to the target's multicast group (RFC 4861, section 4.3).
+// solicitation returns a neighbour solicitation to the target's multicast group (RFC 4861, section 4.3).
 func solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
 	t, group := target.As16(), netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], t[13:])
@@ -201,7 +199,7 @@ func solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
 	return append(b, icmp...)
 }
 
-// checksum is that of RFC 1071 over parts of even length.
+// checksum returns the checksum of RFC 1071 over parts of even length.
 func checksum(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, part := range parts {

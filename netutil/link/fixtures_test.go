@@ -11,21 +11,21 @@ import (
 )
 
 var (
-	lo   = rtnetlink.Link{Index: 1, Name: "lo", Up: true, Loopback: true}
-	eth0 = rtnetlink.Link{Index: 2, Name: "eth0", Up: true}
+	lo   = Link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}
+	eth0 = Link{Index: 2, Name: "eth0", AdminUp: true}
 
 	vip4 = netip.MustParseAddr("10.99.0.10")
 	vip6 = netip.MustParseAddr("fd00:99::10")
 )
 
 // permanent is an address as an administrator adds it.
-func permanent(l rtnetlink.Link, cidr string) rtnetlink.Address {
+func permanent(l Link, cidr string) rtnetlink.Address {
 	p := netip.MustParsePrefix(cidr)
 	return rtnetlink.Address{Link: l.Index, IP: p.Addr(), Subnet: p.Masked(), Flags: unix.IFA_F_PERMANENT, Valid: rtnetlink.Infinite, Preferred: rtnetlink.Infinite}
 }
 
 // vip is an address as Herald adds it.
-func vip(l rtnetlink.Link, ip netip.Addr) rtnetlink.Address {
+func vip(l Link, ip netip.Addr) rtnetlink.Address {
 	a := rtnetlink.Address{Link: l.Index, IP: ip, Subnet: netip.PrefixFrom(ip, ip.BitLen()), Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED, Valid: 10}
 	if l.Loopback {
 		a.Scope = unix.RT_SCOPE_HOST

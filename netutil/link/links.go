@@ -2,12 +2,10 @@
 package link
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,30 +20,8 @@ const (
 	TunnelPort = 7947
 )
 
-// Link is a network interface and what it is attached to.
-type Link struct {
-	Name  string
-	Index int // differs when a link is deleted and made anew
-	// Up is whether packets can pass: the link is up, has a carrier, and what lies
-	// below it, or 802.1X, lets it (RFC 2863, section 3.1.14).
-	Up  bool
-	MAC net.HardwareAddr // empty if there is none
-	MTU int              // bytes
-	// Kind is what the kernel calls a virtual link ("vlan", "bond", "bridge",
-	// "veth"); empty for a NIC.
-	Kind string
-	// PortOf is the kind of the link that this one is a port of ("bridge", "bond"), which
-	// takes what arrives; empty if it is none.
-	PortOf string
-	// Prefixes are the subnets of its addresses, without those of a single address
-	// and link-local ones, in order.
-	Prefixes []netip.Prefix
-}
-
-func (l Link) equal(o Link) bool {
-	return l.Name == o.Name && l.Index == o.Index && l.Up == o.Up && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU &&
-		l.Kind == o.Kind && l.PortOf == o.PortOf && slices.Equal(l.Prefixes, o.Prefixes)
-}
+// Link is a network interface with its subnets.
+type Link = rtnetlink.Link
 
 // For returns the name of the link that has an address in the same subnet as
 // addr; the smallest such subnet decides.
@@ -105,12 +81,12 @@ func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
 
 // linkTable has the links of the host, and their addresses.
 type linkTable struct {
-	links map[int]rtnetlink.Link
+	links map[int]Link
 	addrs map[int]map[netip.Prefix]struct{} // by link: each address with the length of its subnet
 }
 
-func newLinkTable(links []rtnetlink.Link, addrs []rtnetlink.Address) linkTable {
-	t := linkTable{links: make(map[int]rtnetlink.Link, len(links)), addrs: make(map[int]map[netip.Prefix]struct{})}
+func newLinkTable(links []Link, addrs []rtnetlink.Address) linkTable {
+	t := linkTable{links: make(map[int]Link, len(links)), addrs: make(map[int]map[netip.Prefix]struct{})}
 	for _, l := range links {
 		t.links[l.Index] = l
 	}
@@ -124,10 +100,8 @@ func newLinkTable(links []rtnetlink.Link, addrs []rtnetlink.Address) linkTable {
 func (t linkTable) byName() map[string]Link {
 	out := make(map[string]Link, len(t.links))
 	for _, l := range t.links {
-		out[l.Name] = Link{
-			Name: l.Name, Index: l.Index, Up: l.Passes, MAC: net.HardwareAddr(l.MAC), MTU: l.MTU,
-			Kind: l.Kind, PortOf: l.PortOf, Prefixes: t.prefixes(l.Index),
-		}
+		l.Prefixes = t.prefixes(l.Index)
+		out[l.Name] = l
 	}
 	return out
 }

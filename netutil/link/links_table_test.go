@@ -52,7 +52,7 @@ func apply(t linkTable, m netlink.Message) (bool, error) {
 	}
 	before := t.byName()
 	may := t.apply(e)
-	changed := !maps.EqualFunc(before, t.byName(), Link.equal)
+	changed := !maps.EqualFunc(before, t.byName(), Link.Equal)
 	if changed && !may {
 		return true, errors.New("the table says that nothing has changed")
 	}
@@ -61,7 +61,7 @@ func apply(t linkTable, m netlink.Message) (bool, error) {
 
 func TestLinkTable(t *testing.T) {
 	mac, other := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	want := Link{Name: "eth0", Index: 2, Up: true, MAC: mac, MTU: 1500}
+	want := Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MAC: mac, MTU: 1500}
 	subnet, subnet6 := netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")
 	changed := func(f func(*Link)) Link { f(&want); return want }
 	same := func() Link { return want }
@@ -87,9 +87,9 @@ func TestLinkTable(t *testing.T) {
 		{"the last goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.2/24")), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet6} })},
 		{"renamed", linkState(unix.RTM_NEWLINK, 2, passing, "lan0", other, ""), true, changed(func(l *Link) { l.Name = "lan0" })},
 		{"deleted", linkState(unix.RTM_DELLINK, 2, 0, "lan0", other, ""), true, Link{}},
-		{"a bridge under the same index", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", nil, "bridge"), true, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
-		{"the address of the one before goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
-		{"something else", netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE}}, false, Link{Name: "eth0", Index: 2, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"a bridge under the same index", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", nil, "bridge"), true, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"the address of the one before goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"something else", netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE}}, false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
 	} {
 		changed, err := apply(table, step.msg)
 		var got Link

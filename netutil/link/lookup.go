@@ -27,7 +27,7 @@ func RouterID(node string, except ...netip.Addr) (netip.Addr, error) {
 	return routerID(links, addrs, except, node), nil
 }
 
-func routerID(links []rtnetlink.Link, addrs []rtnetlink.Address, except []netip.Addr, node string) netip.Addr {
+func routerID(links []Link, addrs []rtnetlink.Address, except []netip.Addr, node string) netip.Addr {
 	for _, l := range inOrder(links) {
 		for _, a := range addrs {
 			if a.Link == l.Index && a.IP.Is4() && global(a) && !slices.Contains(except, a.IP) {
@@ -53,7 +53,7 @@ func GlobalAddr6(sameLinkAs netip.Addr) (netip.Addr, error) {
 	return globalAddr6(links, addrs, sameLinkAs)
 }
 
-func globalAddr6(links []rtnetlink.Link, addrs []rtnetlink.Address, local netip.Addr) (netip.Addr, error) {
+func globalAddr6(links []Link, addrs []rtnetlink.Address, local netip.Addr) (netip.Addr, error) {
 	zone := local.Zone()
 	local = local.Unmap().WithZone("")
 	var carrier string
@@ -93,8 +93,8 @@ func global(a rtnetlink.Address) bool {
 }
 
 // inOrder sorts links by index, loopback last.
-func inOrder(links []rtnetlink.Link) []rtnetlink.Link {
-	return slices.SortedStableFunc(slices.Values(links), func(x, y rtnetlink.Link) int {
+func inOrder(links []Link) []Link {
+	return slices.SortedStableFunc(slices.Values(links), func(x, y Link) int {
 		if x.Loopback != y.Loopback {
 			if x.Loopback {
 				return 1

@@ -11,7 +11,7 @@ import (
 )
 
 func TestRouterID(t *testing.T) {
-	eth1 := rtnetlink.Link{Index: 3, Name: "eth1"}
+	eth1 := Link{Index: 3, Name: "eth1"}
 	onLo, onEth0, onEth1 := permanent(lo, "10.255.0.1/32"), permanent(eth0, "10.0.0.1/24"), permanent(eth1, "10.0.1.1/24")
 	for _, tt := range []struct {
 		name   string
@@ -31,14 +31,14 @@ func TestRouterID(t *testing.T) {
 		{"no address of link scope", []rtnetlink.Address{with(onEth0, func(a *rtnetlink.Address) { a.Scope = unix.RT_SCOPE_LINK }), onEth1}, nil, "10.0.1.1"},
 		{"no IPv6", []rtnetlink.Address{permanent(eth0, "fd00::1/64")}, nil, "77.13.242.201"},
 	} {
-		if got := routerID([]rtnetlink.Link{eth1, eth0, lo}, tt.addrs, tt.except, "m1"); got.String() != tt.want {
+		if got := routerID([]Link{eth1, eth0, lo}, tt.addrs, tt.except, "m1"); got.String() != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
 func TestGlobalAddr6(t *testing.T) {
-	eth1 := rtnetlink.Link{Index: 3, Name: "eth1"}
+	eth1 := Link{Index: 3, Name: "eth1"}
 	v4, ll := permanent(eth0, "10.0.0.1/24"), with(permanent(eth0, "fe80::1/64"), func(a *rtnetlink.Address) { a.Scope = unix.RT_SCOPE_LINK })
 	first, second := permanent(eth0, "fd00::1/64"), permanent(eth0, "fd00::2/64")
 	flagged := func(flag uint32) rtnetlink.Address {
@@ -66,7 +66,7 @@ func TestGlobalAddr6(t *testing.T) {
 		{"not here", []rtnetlink.Address{v4, first}, "10.0.0.2", "no link has 10.0.0.2"},
 		{"not in the zone", []rtnetlink.Address{ll, first}, "fe80::1%eth1", "no link has fe80::1"},
 	} {
-		got, err := globalAddr6([]rtnetlink.Link{eth1, eth0, lo}, tt.addrs, netip.MustParseAddr(tt.local))
+		got, err := globalAddr6([]Link{eth1, eth0, lo}, tt.addrs, netip.MustParseAddr(tt.local))
 		check(t, tt.name, got, err, tt.want)
 	}
 }

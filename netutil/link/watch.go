@@ -19,7 +19,7 @@ func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[str
 	var reported map[string]Link // last
 	report := func(t linkTable) {
 		now := t.byName()
-		if reported == nil || !maps.EqualFunc(reported, now, Link.equal) {
+		if reported == nil || !maps.EqualFunc(reported, now, Link.Equal) {
 			reported = t.byName()
 			changed(now)
 		}

@@ -1,12 +1,14 @@
-// Package rtnetlink reads, changes and watches the links and addresses of a host, and says when its default routes change.
+// Package rtnetlink reads, changes and watches the links and addresses of a host, and reports changes of its default routes.
 package rtnetlink
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -14,42 +16,56 @@ import (
 
 // Link is a network interface.
 type Link struct {
-	Index    int
-	Name     string
-	Up       bool // administratively; carrier does not matter to an address
-	Passes   bool // packets can pass, see link.Link
+	Name    string
+	Index   int  // a new one after the link is deleted and made again
+	AdminUp bool // administrative state (IFF_UP); enough for an address
+	// Up is the operational state: packets can pass (RFC 2863, section 3.1.14). It requires a carrier, and
+	// the lower link and 802.1X to permit it.
+	Up       bool
 	Loopback bool
-	MAC      string // bytes; empty if there is none
-	MTU      int
-	Kind     string // of a virtual link
-	PortOf   string // the kind of the link that it belongs to, such as "bridge"; empty if to none
+	MAC      net.HardwareAddr // empty without one
+	MTU      int              // bytes
+	// Kind is the kernel's name for a type of virtual link, such as "vlan", "bond", "bridge" or "veth". It is empty for a NIC.
+	Kind string
+	// PortOf is the kind of the link that this one is a port of, such as "bridge" or "bond". That link receives its
+	// packets. Empty if it is no port.
+	PortOf string
+	// Prefixes are the subnets of its addresses in order, without those of a single address and link-local ones. Only package
+	// link sets them.
+	Prefixes []netip.Prefix
+}
+
+// Equal reports whether two links have the same fields.
+func (l Link) Equal(o Link) bool {
+	return l.Name == o.Name && l.Index == o.Index && l.AdminUp == o.AdminUp && l.Up == o.Up && l.Loopback == o.Loopback &&
+		bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Kind == o.Kind && l.PortOf == o.PortOf && slices.Equal(l.Prefixes, o.Prefixes)
 }
 
 // Address is an IP address on a link.
 type Address struct {
-	Link      int // index
+	Link      int // index of the link
 	IP        netip.Addr
-	Subnet    netip.Prefix // the on-link subnet, or the far end of a point-to-point link
+	Subnet    netip.Prefix // on-link subnet, or the far end of a point-to-point link
 	Scope     uint8
 	Flags     uint32 // IFA_F_*
 	Label     string // IPv4 only
-	Valid     uint32 // seconds left, or Infinite
-	Preferred uint32 // seconds left, or Infinite
-	Proto     uint8  // IFA_PROTO: who put it there
+	Valid     uint32 // remaining seconds, or Infinite
+	Preferred uint32 // remaining seconds, or Infinite
+	Proto     uint8  // IFA_PROTO: the program that added it
 }
 
 // Infinite is the lifetime of a permanent address.
 const Infinite = ^uint32(0)
 
-// Event is a link or an address that appeared, changed or went. One with neither says that a
-// default route did; IPv4 routes that go with a link or an address go without.
+// Event reports that a link or an address appeared, changed or went. Without either it reports a change of a default
+// route. The kernel reports no IPv4 routes that it removes with their link or address.
 type Event struct {
 	Gone    bool
 	Link    *Link
 	Address *Address
 }
 
-// lengthInRoute is where a rtmsg has the length of its destination.
+// lengthInRoute is the offset of the destination's length in an rtmsg.
 const lengthInRoute = 1
 
 // attrProto is IFA_PROTO, known since Linux 5.18; older kernels ignore it.
@@ -62,7 +78,7 @@ func familyOf(ip netip.Addr) byte {
 	return unix.AF_INET
 }
 
-// encodeNeighbour makes an ndmsg about the neighbour with an address, and its attribute.
+// encodeNeighbour returns an ndmsg with its attribute for the neighbour entry of an address.
 func encodeNeighbour(a Address) ([]byte, error) {
 	header := binary.NativeEndian.AppendUint32([]byte{familyOf(a.IP), 0, 0, 0}, uint32(a.Link))
 	header = append(header, 0, 0, 0, 0) // state, flags and type
@@ -72,12 +88,12 @@ func encodeNeighbour(a Address) ([]byte, error) {
 	return append(header, encoded...), err
 }
 
-// EncodeAddress makes an ifaddrmsg with its attributes.
+// EncodeAddress returns an ifaddrmsg with its attributes.
 func EncodeAddress(a Address) ([]byte, error) {
 	header := []byte{familyOf(a.IP), byte(a.Subnet.Bits()), 0, a.Scope}
 	header = binary.NativeEndian.AppendUint32(header, uint32(a.Link))
 
-	// struct ifa_cacheinfo: preferred, valid, and two times that only the kernel sets.
+	// struct ifa_cacheinfo: preferred and valid lifetimes, and two times that only the kernel sets.
 	lifetimes := binary.NativeEndian.AppendUint32(nil, a.Preferred)
 	lifetimes = binary.NativeEndian.AppendUint32(lifetimes, a.Valid)
 	lifetimes = append(lifetimes, make([]byte, 8)...)
@@ -97,7 +113,7 @@ func EncodeAddress(a Address) ([]byte, error) {
 	return append(header, encoded...), err
 }
 
-// decodeAddress reads an ifaddrmsg; ok is false for families other than IPv4 and IPv6.
+// decodeAddress decodes an ifaddrmsg. It reports false for families other than IPv4 and IPv6.
 func decodeAddress(b []byte) (a Address, ok bool, err error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return Address{}, false, errors.New("address message is too short")
@@ -154,8 +170,8 @@ func decodeAddress(b []byte) (a Address, ok bool, err error) {
 	return a, true, nil
 }
 
-// decodeLink reads an ifinfomsg; ok is false if it is not about the link itself:
-// bridges report ports that come and go in the same messages, under their own family.
+// decodeLink decodes an ifinfomsg. It reports false for messages of other families: bridges report their ports in
+// such messages.
 func decodeLink(b []byte) (l Link, ok bool, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return Link{}, false, errors.New("link message is too short")
@@ -163,12 +179,12 @@ func decodeLink(b []byte) (l Link, ok bool, err error) {
 	if b[0] != unix.AF_UNSPEC {
 		return Link{}, false, nil
 	}
-	const passes = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
+	const up = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
 	flags := binary.NativeEndian.Uint32(b[8:12])
 	l = Link{
 		Index:    int(int32(binary.NativeEndian.Uint32(b[4:8]))),
-		Up:       flags&unix.IFF_UP != 0,
-		Passes:   flags&passes == passes,
+		AdminUp:  flags&unix.IFF_UP != 0,
+		Up:       flags&up == up,
 		Loopback: flags&unix.IFF_LOOPBACK != 0,
 	}
 	attrs, err := netlink.NewAttributeDecoder(b[unix.SizeofIfInfomsg:])
@@ -180,7 +196,7 @@ func decodeLink(b []byte) (l Link, ok bool, err error) {
 		case unix.IFLA_IFNAME:
 			l.Name = attrs.String()
 		case unix.IFLA_ADDRESS:
-			if mac := string(attrs.Bytes()); strings.Trim(mac, "\x00") != "" {
+			if mac := attrs.Bytes(); len(bytes.Trim(mac, "\x00")) > 0 {
 				l.MAC = mac
 			}
 		case unix.IFLA_MTU:
@@ -208,7 +224,7 @@ func decodeLink(b []byte) (l Link, ok bool, err error) {
 	return l, true, nil
 }
 
-// DecodeEvent reads a message of a subscription; ok is false for what is about something else.
+// DecodeEvent decodes a message of a subscription. It reports false for messages about anything else.
 func DecodeEvent(m netlink.Message) (e Event, ok bool, err error) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:

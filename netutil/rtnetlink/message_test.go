@@ -154,7 +154,7 @@ func TestInterruptedDump(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("%d interruptions: error %v", tt.interruptions, err)
 		}
-		if want := []Link{{Index: 1, Name: "lo", MTU: 1500}, {Index: 2, Name: "eth0", Up: true, MTU: 1500}}; tt.ok {
+		if want := []Link{{Index: 1, Name: "lo", MTU: 1500}, {Index: 2, Name: "eth0", AdminUp: true, MTU: 1500}}; tt.ok {
 			if diff := cmp.Diff(want, got, exact); diff != "" {
 				t.Errorf("%d interruptions (-want +got):\n%s", tt.interruptions, diff)
 			}

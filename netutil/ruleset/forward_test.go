@@ -9,12 +9,12 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// Of all chains those are found that drop what is forwarded by policy, of nft as of iptables.
+// ForwardDrops finds every chain that drops forwarded packets by policy, whether nft or iptables-nft made it.
 func TestForwardDrops(t *testing.T) {
 	ns, _ := netns.New(t)
 	drops := func() string {
 		t.Helper()
-		var all []Chain
+		var all []ChainID
 		if err := netns.In(ns, func() (err error) { all, err = ForwardDrops(); return err }); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestForwardDrops(t *testing.T) {
 		}
 	}
 	if got := drops(); got != "[]" {
-		t.Errorf("without any filter: %s", got)
+		t.Errorf("without tables: %s, want no chains", got)
 	}
 	run(`
 table inet harmless {
@@ -48,7 +48,7 @@ table bridge other {
 }
 `, "nft", "-f", "-")
 	if got := drops(); got != "[]" {
-		t.Errorf("with what is no policy of forwarding: %s", got)
+		t.Errorf("without a dropping forward policy: %s, want no chains", got)
 	}
 	run("", "iptables-nft", "-P", "FORWARD", "DROP")
 	run(`

@@ -9,49 +9,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Headers to [Load] from.
+// Headers for [Load].
 const (
 	Network   = expr.PayloadBaseNetworkHeader
 	Transport = expr.PayloadBaseTransportHeader
 )
 
-// Load loads a part of the packet's header into register 1, as all that follow use.
+// Load loads part of a packet header into register 1. All functions below use this register.
 func Load(base expr.PayloadBase, offset, length uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}}
 }
 
-// Meta loads what is known of the packet besides its bytes.
+// Meta loads metadata of the packet.
 func Meta(key expr.MetaKey) []expr.Any { return []expr.Any{&expr.Meta{Key: key, Register: 1}} }
 
-// Equal goes on if that is what was loaded.
+// Equal continues if the loaded value equals data.
 func Equal(data ...byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
 }
 
-// NotEqual goes on if something else was loaded.
+// NotEqual continues if the loaded value differs from data.
 func NotEqual(data ...byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: data}}
 }
 
-// In goes on if what was loaded is in the named set.
+// In continues if the named set contains the loaded value.
 func In(name string) []expr.Any { return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name}} }
 
-// NotIn goes on if what was loaded is not in the named set.
+// NotIn continues if the named set lacks the loaded value.
 func NotIn(name string) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: name, Invert: true}}
 }
 
-// TCP goes on if the packet is of TCP.
+// TCP continues if the packet is TCP.
 func TCP() []expr.Any { return Join(Meta(expr.MetaKeyL4PROTO), Equal(unix.IPPROTO_TCP)) }
 
-// SYN goes on if the segment begins a connection: it has SYN without FIN, RST and ACK (RFC 9293, section 3.1).
+// SYN continues if the segment opens a connection: SYN without FIN, RST and ACK (RFC 9293, section 3.1).
 func SYN() []expr.Any {
 	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
 	flags := []expr.Any{&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}}}
 	return Join(Load(Transport, 13, 1), flags, Equal(syn))
 }
 
-// To goes on if the packet is for addr.
+// To continues if the packet's destination is addr.
 func To(addr netip.Addr) []expr.Any {
 	if addr.Is4() {
 		return Join(Meta(expr.MetaKeyNFPROTO), Equal(unix.NFPROTO_IPV4), Load(Network, 16, 4), Equal(addr.AsSlice()...))
@@ -59,30 +59,30 @@ func To(addr netip.Addr) []expr.Any {
 	return Join(Meta(expr.MetaKeyNFPROTO), Equal(unix.NFPROTO_IPV6), Load(Network, 24, 16), Equal(addr.AsSlice()...))
 }
 
-// Local goes on if the packet is for an address of this host.
+// Local continues if the packet's destination is an address of this host.
 func Local() []expr.Any {
 	return Join([]expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
 		Equal(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)...))
 }
 
-// What the kernel translates of a connection (IPS_SRC_NAT and IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h).
+// Translated parts of a connection: IPS_SRC_NAT and IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
 const (
 	Source      = 1 << 4
 	Destination = 1 << 5
 )
 
-// Translated goes on if the packet is of a connection of which the kernel translates any of what.
-func Translated(what uint32) []expr.Any {
+// Translated continues if the kernel translates any of the given parts of the packet's connection.
+func Translated(parts uint32) []expr.Any {
 	return Join([]expr.Any{
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, what), Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, parts), Xor: make([]byte, 4)},
 	}, NotEqual(0, 0, 0, 0))
 }
 
-// Loopback is the type of the link lo, as [Meta] loads it.
+// Loopback returns the link type of lo as [Meta] loads it.
 func Loopback() []byte { return binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK) }
 
-// LinkName is the name of a link, as [Meta] loads it.
+// LinkName returns a link's name as [Meta] loads it.
 func LinkName(name string) []byte {
 	return append([]byte(name), make([]byte, unix.IFNAMSIZ)...)[:unix.IFNAMSIZ]
 }

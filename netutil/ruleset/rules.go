@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,54 +13,87 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The library cannot write or read an expression that looks at one direction of a
-// connection, so such rules use the socket directly.
+// The library supports no expressions about one direction of a connection: rules with [Ct] use the socket directly.
 
 // Rule is a rule of a chain.
 type Rule struct {
-	Chain   string
-	Comment string
-	Exprs   []expr.Any // not known of one that was read
-	Size    int        // how many expressions it has
-	Packets uint64     // what its first counter has counted
+	Chain   string     // set when read
+	Comment string     // identifies the rule within its chain
+	Exprs   []expr.Any // nil when read
+	Size    int        // number of expressions
+	Packets uint64     // value of its first counter, when read
 }
 
-// NewRule returns a rule with a comment that tells what it does.
+// Chain is a chain with its rules. With a hook it is a base chain of type filter, which accepts by default.
+type Chain struct {
+	Name     string
+	Hook     *nftables.ChainHook    // nil: packets come only by jumps
+	Priority nftables.ChainPriority // among the base chains of the hook
+	Rules    []Rule
+}
+
+// AddChains queues new chains of a table, then their rules, which may jump between them.
+func AddChains(c *nftables.Conn, in *nftables.Table, chains []Chain) {
+	for _, ch := range chains {
+		if ch.Hook != nil {
+			c.AddChain(BaseChain(in, ch.Name, nftables.ChainTypeFilter, ch.Hook, ch.Priority))
+		} else {
+			c.AddChain(&nftables.Chain{Table: in, Name: ch.Name})
+		}
+	}
+	for _, ch := range chains {
+		AddRules(c, &nftables.Chain{Table: in, Name: ch.Name}, ch.Rules)
+	}
+}
+
+// Match reports whether the rules read from a table equal the rules of the chains, as [Rule.Same] compares them.
+func Match(have []Rule, want []Chain) bool {
+	var rules []Rule
+	for _, ch := range want {
+		for _, r := range ch.Rules {
+			r.Chain = ch.Name
+			rules = append(rules, r)
+		}
+	}
+	return slices.EqualFunc(have, rules, func(a, b Rule) bool { return a.Chain == b.Chain && a.Same(b) })
+}
+
+// NewRule returns a rule with a comment that describes it.
 func NewRule(comment string, exprs ...[]expr.Any) Rule {
 	all := Join(exprs...)
 	return Rule{Comment: comment, Size: len(all), Exprs: all}
 }
 
-// Same reports whether two rules of a chain are the same as far as can be told: the kernel may write expressions in another way
-// than it was told them.
+// Same compares comments and sizes of two rules of a chain. The kernel may return other expressions than it was sent.
 func (r Rule) Same(other Rule) bool { return r.Comment == other.Comment && r.Size == other.Size }
 
-// AddRules adds to a batch that a chain has rules, behind those that it has.
+// AddRules queues rules at the end of a chain.
 func AddRules(c *nftables.Conn, in *nftables.Chain, rules []Rule) {
 	for _, r := range rules {
-		c.AddRule(&nftables.Rule{
-			Table: in.Table, Chain: in, Exprs: r.Exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.Comment),
-		})
+		add := &nftables.Rule{Table: in.Table, Chain: in, Exprs: r.Exprs}
+		if r.Comment != "" {
+			add.UserData = userdata.AppendString(nil, userdata.TypeComment, r.Comment)
+		}
+		c.AddRule(add)
 	}
 }
 
-// Ct loads a part of the addresses of a connection, in one of its directions. Only
-// [Socket.Fill] can write it.
+// Ct loads an address or port of the packet's connection in one direction. Only [Socket.Fill] can write it.
 type Ct struct {
 	expr.Ct      // Key and Register
-	Reply   bool // not as it was opened, but as it is answered
+	Reply   bool // in the direction of the answers
 }
 
-// Rules reads all rules of a table, in the order of each chain.
-func (s *Socket) Rules(of *nftables.Table) (rules []Rule, err error) {
+// Rules reads all rules of a table, in order within each chain.
+func (s *Socket) Rules(t *nftables.Table) (rules []Rule, err error) {
 	err = s.Do(func(*nftables.Conn) error {
 		attrs := netlink.NewAttributeEncoder()
-		attrs.String(unix.NFTA_RULE_TABLE, of.Name)
+		attrs.String(unix.NFTA_RULE_TABLE, t.Name)
 		data, err := attrs.Encode()
 		if err != nil {
 			return err
 		}
-		replies, err := s.socket.Execute(message(unix.NFT_MSG_GETRULE, netlink.Request|netlink.Dump, of.Family, data))
+		replies, err := s.socket.Execute(message(unix.NFT_MSG_GETRULE, netlink.Request|netlink.Dump, t.Family, data))
 		if err != nil {
 			return fmt.Errorf("read rules: %w", err)
 		}
@@ -75,7 +109,7 @@ func (s *Socket) Rules(of *nftables.Table) (rules []Rule, err error) {
 	return rules, err
 }
 
-// Fill replaces the rules of a chain, in a batch of its own.
+// Fill replaces the rules of a chain in its own batch.
 func (s *Socket) Fill(in *nftables.Table, chain string, rules []Rule) error {
 	return s.Do(func(*nftables.Conn) error {
 		attrs := netlink.NewAttributeEncoder()
@@ -98,7 +132,7 @@ func (s *Socket) Fill(in *nftables.Table, chain string, rules []Rule) error {
 	})
 }
 
-// sendBatch makes changes, all or none.
+// sendBatch applies all changes or none.
 func (s *Socket) sendBatch(changes ...netlink.Message) error {
 	all := append([]netlink.Message{batchMark(unix.NFNL_MSG_BATCH_BEGIN)}, append(changes, batchMark(unix.NFNL_MSG_BATCH_END))...)
 	if _, err := s.socket.SendMessages(all); err != nil {
@@ -113,7 +147,7 @@ func (s *Socket) sendBatch(changes ...netlink.Message) error {
 	return failed
 }
 
-// message makes one to nf_tables, with a struct nfgenmsg.
+// message returns a message to nf_tables, with a struct nfgenmsg.
 func message(typ int, flags netlink.HeaderFlags, family nftables.TableFamily, attrs []byte) netlink.Message {
 	return netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: flags},
@@ -121,7 +155,7 @@ func message(typ int, flags netlink.HeaderFlags, family nftables.TableFamily, at
 	}
 }
 
-// batchMark begins or ends a batch.
+// batchMark returns the message that begins or ends a batch.
 func batchMark(typ netlink.HeaderType) netlink.Message {
 	data := binary.BigEndian.AppendUint16([]byte{0, unix.NFNETLINK_V0}, unix.NFNL_SUBSYS_NFTABLES)
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request}, Data: data}
@@ -151,7 +185,7 @@ func encodeRule(in *nftables.Table, chain string, r Rule) ([]byte, error) {
 	return attrs.Encode()
 }
 
-// encode makes an expression with its name.
+// encode returns the expression's message, including its name.
 func (c *Ct) encode() ([]byte, error) {
 	var direction uint8 // IP_CT_DIR_ORIGINAL
 	if c.Reply {
@@ -169,15 +203,15 @@ func (c *Ct) encode() ([]byte, error) {
 	return attrs.Encode()
 }
 
-// decodeRule reads a message about a rule.
+// decodeRule decodes a message about a rule.
 func decodeRule(b []byte) (r Rule, err error) {
-	const header = 4 // of netfilter's, before the attributes
+	const header = 4 // size of netfilter's header before the attributes
 	if len(b) < header {
-		return Rule{}, errors.New("message about a rule is too short")
+		return Rule{}, errors.New("rule message is too short")
 	}
 	attrs, err := netlink.NewAttributeDecoder(b[header:])
 	if err != nil {
-		return Rule{}, fmt.Errorf("message about a rule: %w", err)
+		return Rule{}, fmt.Errorf("decode rule message: %w", err)
 	}
 	for attrs.Next() {
 		switch attrs.Type() {
@@ -198,7 +232,7 @@ func decodeRule(b []byte) (r Rule, err error) {
 	return r, attrs.Err()
 }
 
-// decode reads an expression, if it is the first counter.
+// decode reads the packets of the expression if it is the rule's first counter.
 func (r *Rule) decode(attrs *netlink.AttributeDecoder) error {
 	counter := false
 	for attrs.Next() {
@@ -223,8 +257,8 @@ func (r *Rule) decode(attrs *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// ReadComment finds the comment in the user data of a rule, which anybody may have written: each piece has a type,
-// a length, and a text that ends with a zero.
+// ReadComment returns the comment in a rule's user data, empty without one. Other programs may have written the data.
+// Each piece has a type, a length and a zero-terminated text.
 func ReadComment(pieces []byte) string {
 	for len(pieces) >= 2 {
 		typ, n := pieces[0], int(pieces[1])

@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// A rule reads as it was written, as far as it is read.
+// decodeRule returns what encodeRule wrote: chain, comment, size and first counter.
 func TestRule(t *testing.T) {
 	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", Rule{Comment: "what it does", Exprs: Join(
 		Meta(expr.MetaKeyL4PROTO), Equal(6), []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}, Reply: true}},
@@ -23,7 +23,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// Whatever the kernel may answer is read, or refused.
+// decodeRule decodes or rejects any answer of the kernel.
 func FuzzDecodeRule(f *testing.F) {
 	for _, rule := range []Rule{{}, {Comment: "x", Exprs: Join(Load(Network, 16, 4), In("s"), []expr.Any{&expr.Counter{Packets: 1}})}} {
 		b, err := encodeRule(&nftables.Table{Name: "t"}, "c", rule)

@@ -1,6 +1,5 @@
-// Package ruleset writes Herald's tables of nftables: it has a socket to the kernel, calls
-// that end even if the kernel does not answer, reports of changes, and expressions that
-// match packets.
+// Package ruleset reads and writes nftables tables. It provides a socket, calls that return even
+// if the kernel does not answer, reports of changes, and expressions that match packets.
 package ruleset
 
 import (
@@ -15,37 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AnswerTimeout is how long a call to the kernel may take: far more than thousands of
-// addresses need, and soon enough to report.
+// AnswerTimeout bounds a call to the kernel. Thousands of addresses take far less.
 const AnswerTimeout = time.Second
 
-// ErrStuck means that the kernel did not answer within a second, as while another
-// program's huge batch holds the lock of nftables, or that this process stood still
-// for so long.
+// ErrStuck means that the kernel did not answer in time: another program's huge batch may hold the
+// nftables lock, or this process was suspended.
 var ErrStuck = errors.New("nftables does not answer")
 
-// Calls makes calls to the kernel, at most one at a time.
+// Calls limits calls to the kernel to one at a time.
 type Calls struct {
 	timeout time.Duration
-	busy    chan struct{} // holds one for the call that is under way
+	busy    chan struct{} // holds a token during a call
 }
 
-// NewCalls returns Calls whose Do waits no longer than the timeout.
+// NewCalls returns Calls with a timeout for Do.
 func NewCalls(timeout time.Duration) Calls { return Calls{timeout, make(chan struct{}, 1)} }
 
-// Do calls do, which calls the kernel. After the timeout Do returns ErrStuck, and do goes
-// on.
-func (c Calls) Do(do func() error) error {
+// Do calls f, which calls the kernel. After the timeout Do returns ErrStuck while f continues. Do also returns
+// ErrStuck at once while an earlier call continues.
+func (c Calls) Do(f func() error) error {
 	select {
 	case c.busy <- struct{}{}:
-	default: // the last one is still stuck; do not wait for it again
+	default: // do not wait again for a call that is stuck
 		return ErrStuck
 	}
 	deadline := time.NewTimer(c.timeout)
 	defer deadline.Stop()
 	done := make(chan error, 1)
 	go func() {
-		err := do()
+		err := f()
 		<-c.busy
 		done <- err
 	}()
@@ -57,21 +54,21 @@ func (c Calls) Do(do func() error) error {
 	}
 }
 
-// Socket calls the kernel's nftables, for one caller at a time. It stays open from one
-// call to the next, because closing it waits for what was deleted to be out of use. Do
-// closes it after an error, so that a late answer is never taken for the next one's.
+// Socket calls the kernel's nftables, one caller at a time. It stays open between calls: closing
+// waits until deleted objects are unused. Do closes it after an error, so that a late answer is
+// never taken for the next call's.
 type Socket struct {
-	NetNS   int           // file descriptor of a network namespace; 0: the process's
-	Timeout time.Duration // of a call; 0: AnswerTimeout
+	NetNS   int           // file descriptor of a network namespace; 0: the calling thread's
+	Timeout time.Duration // of each call; 0: AnswerTimeout
 
 	conn   *nftables.Conn
-	socket *netlink.Conn // conn's
+	socket *netlink.Conn // used by conn
 }
 
-// buffer holds the largest batch, and the answers to it: gating 10,000 addresses takes some 3 MB.
+// buffer fits the largest batch and its answers: filtering 10,000 addresses takes some 3 MB.
 const buffer = 8 << 20
 
-// Do calls f with a connection.
+// Do calls f with an open connection.
 func (s *Socket) Do(f func(*nftables.Conn) error) error {
 	if s.conn == nil {
 		conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(s.NetNS), nftables.WithSockOptions(s.setUp))
@@ -92,12 +89,12 @@ func (s *Socket) Do(f func(*nftables.Conn) error) error {
 
 func (s *Socket) setUp(socket *netlink.Conn) error {
 	s.socket = socket
-	_ = socket.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request; harmless if they do
+	_ = socket.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request; older kernels do
 	_ = socket.SetReadBuffer(buffer)
 	return socket.SetWriteBuffer(buffer)
 }
 
-// Close frees what is held between calls; another call may follow.
+// Close closes the socket; the next call opens it again.
 func (s *Socket) Close() {
 	if s.conn != nil {
 		_ = s.conn.CloseLasting()
@@ -105,7 +102,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// Batch sends what queue adds to a batch: all of it takes effect, or none.
+// Batch sends the changes that queue adds to a batch: all take effect, or none.
 func (s *Socket) Batch(queue func(*nftables.Conn) error) error {
 	return s.Do(func(c *nftables.Conn) error {
 		if err := queue(c); err != nil {
@@ -125,31 +122,30 @@ func flush(c *nftables.Conn) error {
 	return err
 }
 
-// RemoveTables removes tables, if they are there.
+// RemoveTables removes the tables that exist.
 func (s *Socket) RemoveTables(tables ...*nftables.Table) error {
 	return s.Batch(func(c *nftables.Conn) error {
 		for _, t := range tables {
-			c.DelTable(c.AddTable(t)) // added so that deleting cannot fail
+			c.DelTable(c.AddTable(t)) // deleting a missing table would fail
 		}
 		return nil
 	})
 }
 
-// Replace adds to a batch that a table is there, empty.
+// Replace queues an empty table in place of any existing one.
 func Replace(c *nftables.Conn, t *nftables.Table) {
 	c.DelTable(c.AddTable(t))
 	c.AddTable(t)
 }
 
-// BaseChain is a chain that packets come to by themselves, and pass unless a rule says otherwise.
+// BaseChain returns a chain at a hook, with policy accept.
 func BaseChain(in *nftables.Table, name string, kind nftables.ChainType, at *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
 	accept := nftables.ChainPolicyAccept
 	return &nftables.Chain{Table: in, Name: name, Type: kind, Hooknum: at, Priority: &priority, Policy: &accept}
 }
 
-// FindTable reports whether a table is there, and whether its chains are in force, which those of a
-// dormant table are not.
-func FindTable(c *nftables.Conn, t *nftables.Table) (there, inForce bool, err error) {
+// FindTable reports whether a table exists, and whether it is in force. A dormant table is not.
+func FindTable(c *nftables.Conn, t *nftables.Table) (exists, inForce bool, err error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
 		return false, false, fmt.Errorf("list tables: %w", err)
@@ -162,9 +158,9 @@ func FindTable(c *nftables.Conn, t *nftables.Table) (there, inForce bool, err er
 	return false, false, nil
 }
 
-// Unsupported makes err wrap unsupported if it means that there can be no such tables here: lacks
-// is what the kernel's nftables then is without. Another error is one of what was to be done.
-func Unsupported(err, unsupported error, lacks, todo string) error {
+// Unsupported wraps unsupported around an error that says that this host cannot have such tables; lacks then names the
+// missing kernel features. It prefixes any other error with the task that failed.
+func Unsupported(err, unsupported error, lacks, task string) error {
 	var reason string
 	switch {
 	case errors.Is(err, ErrNotRoot):
@@ -176,15 +172,15 @@ func Unsupported(err, unsupported error, lacks, todo string) error {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT):
 		reason = "the kernel's nftables lacks " + lacks
 	default:
-		return fmt.Errorf("%s: %w", todo, err)
+		return fmt.Errorf("%s: %w", task, err)
 	}
 	return fmt.Errorf("%w: %s: %w", unsupported, reason, err)
 }
 
-// Fault is the text of an error that lasts, empty while there is none.
+// Fault is the text of a lasting error, empty without one.
 type Fault string
 
-// Log logs an error when it begins or changes, and its end.
+// Log logs err when it first occurs or changes, and its end: begun and over are the messages.
 func (f *Fault) Log(log *slog.Logger, err error, begun, over string) {
 	var now Fault
 	if err != nil {

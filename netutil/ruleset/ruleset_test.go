@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Trouble that lasts is told once, and so is its end.
+// Fault logs a lasting error once, and its end once.
 func TestFaultIsLoggedOnce(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))

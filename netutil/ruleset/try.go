@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRoot means that this process must not make a network namespace. The kernel's reason follows.
+// ErrNotRoot means that this process may not create a network namespace. The kernel's error follows in the text.
 var ErrNotRoot = errors.New("only root can try")
 
-// Try calls f in a new network namespace that ends with it, and so does not touch the host's. Goroutines
-// that f starts are not in it.
+// Try calls f in a new network namespace that ends when f returns. The host's namespace is not touched. Goroutines
+// that f starts run outside it.
 func Try(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlock: the thread, which is elsewhere now, ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread stays in the new namespace and ends with the goroutine
 		done <- try(f)
 	}()
 	return <-done
@@ -27,7 +27,7 @@ func try(f func() error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: %w", ErrNotRoot, err)
 	case err != nil:
-		return fmt.Errorf("make a network namespace to try in: %w", err)
+		return fmt.Errorf("create a network namespace: %w", err)
 	}
 	return f()
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Try calls f where there is nothing but lo, and returns its error.
+// Try calls f in a namespace with no link but lo, and returns its error.
 func TestTry(t *testing.T) {
 	failed := errors.New("failed")
 	err := Try(func() error {
@@ -19,28 +19,28 @@ func TestTry(t *testing.T) {
 		}
 		for _, link := range links {
 			if link.Flags&(net.FlagLoopback|net.FlagUp) != net.FlagLoopback {
-				t.Errorf("%s is there, with %s", link.Name, link.Flags)
+				t.Errorf("the namespace has link %s with flags %s", link.Name, link.Flags)
 			}
 		}
 		return failed
 	})
 	if err != failed {
-		t.Errorf("%v, want what the try led to", err)
+		t.Errorf("error %v, want %v", err, failed)
 	}
 }
 
 func TestTryWithoutRights(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlock: the thread has lost its capabilities
+		runtime.LockOSThread() // never unlocked: the thread has lost its capabilities
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
 			done <- err
 			return
 		}
-		done <- try(func() error { t.Error("tried"); return nil })
+		done <- try(func() error { t.Error("f was called"); return nil })
 	}()
 	if err := <-done; !errors.Is(err, ErrNotRoot) || !errors.Is(err, unix.EPERM) {
-		t.Errorf("without capabilities: %v, want ErrNotRoot", err)
+		t.Errorf("without capabilities: error %v, want ErrNotRoot", err)
 	}
 }

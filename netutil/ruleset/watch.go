@@ -12,8 +12,8 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Watch subscribes to changes of nftables, and sends to changed, without waiting, after
-// one that matters. stop waits for the goroutine. netns is as in [Socket].
+// Watch subscribes to nftables changes and wakes changed after each change that matters, or after the kernel
+// lost some. stop waits for the goroutine. For netns see [Socket].
 func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) bool) (stop func(), err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
 	if err != nil {
@@ -21,15 +21,15 @@ func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) boo
 	}
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables changes: %w", err)
 	}
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for {
 			messages, err := conn.Receive()
 			switch {
-			case errors.Is(err, unix.ENOBUFS): // some changes were lost, and one of them may matter
-			case err != nil: // it is closed
+			case errors.Is(err, unix.ENOBUFS): // the kernel lost changes, and a lost one may matter
+			case err != nil: // closed
 				return
 			case !slices.ContainsFunc(messages, matters):
 				continue
@@ -40,20 +40,20 @@ func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) boo
 	return func() { _ = conn.Close(); reader.Wait() }, nil
 }
 
-// Change says what has changed in which table.
+// Change names the changed part of a table.
 type Change struct {
 	Table string
-	Set   string // whose elements have changed; empty if it is about something else
+	Set   string // set with changed elements; empty for any other change
 }
 
-// Read reads a message that [Watch] was sent; ok is false if it is no such change.
+// Read decodes a message received by [Watch]. It reports false for messages of other subsystems.
 func Read(m netlink.Message) (c Change, ok bool) {
 	const (
 		nftables = unix.NFNL_SUBSYS_NFTABLES << 8
-		header   = 4 // of netfilter's, before the attributes
+		header   = 4 // size of netfilter's header before the attributes
 
-		// These are the first attributes of every message, except one that only counts changes.
-		ofTable, ofSet = unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET
+		// The first attributes of every message except NFT_MSG_NEWGEN.
+		tableAttr, setAttr = unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET
 	)
 	if m.Header.Type&^0xff != nftables || len(m.Data) < header {
 		return Change{}, false
@@ -65,9 +65,9 @@ func Read(m netlink.Message) (c Change, ok bool) {
 	elements := m.Header.Type == nftables|unix.NFT_MSG_NEWSETELEM || m.Header.Type == nftables|unix.NFT_MSG_DELSETELEM
 	for attributes.Next() {
 		switch attributes.Type() {
-		case ofTable:
+		case tableAttr:
 			c.Table = attributes.String()
-		case ofSet:
+		case setAttr:
 			if elements {
 				c.Set = attributes.String()
 			}

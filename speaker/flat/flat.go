@@ -400,7 +400,7 @@ func (f *Flat) guardServices() {
 	if f.Fence == nil || f.guarded.err == nil && maps.Equal(addrs, f.guarded.addrs) {
 		return
 	}
-	err := f.Fence.Serve(slices.Collect(maps.Keys(addrs))...)
+	err := f.Fence.FilterServices(slices.Collect(maps.Keys(addrs))...)
 	if err != nil && (f.guarded.err == nil || f.guarded.err.Error() != err.Error()) {
 		f.Log.Error("the fence does not know the addresses of Services", "err", err)
 	}

@@ -60,15 +60,15 @@ func (n nft) call(do func() error) error {
 	return n.process.call(do)
 }
 
-func (n nft) Gated() (addrs []netip.Addr, err error) {
+func (n nft) Filtered() (addrs []netip.Addr, err error) {
 	err = n.call(func() error { addrs = slices.Collect(maps.Keys(n.sets["vips"])); return nil })
 	return addrs, err
 }
 
-func (n nft) Rebuild(gated, _ []netip.Addr) error {
+func (n nft) Rebuild(filtered, _ []netip.Addr) error {
 	return n.call(func() error {
 		n.sets = map[string]map[netip.Addr]time.Time{"vips": {}, "answer": {}, "accept": {}, "until": {}}
-		for _, a := range gated {
+		for _, a := range filtered {
 			n.sets["vips"][a] = ever
 		}
 		n.mended()
@@ -87,9 +87,9 @@ func (n nft) mended() {
 	n.flushed = time.Time{}
 }
 
-func (n nft) Intact(gated, _ []netip.Addr) (ok bool, err error) {
+func (n nft) Intact(filtered, _ []netip.Addr) (ok bool, err error) {
 	err = n.call(func() error {
-		ok = n.sets != nil && len(n.sets["vips"]) == len(gated) && !slices.ContainsFunc(gated, func(a netip.Addr) bool { return !n.gates(a) })
+		ok = n.sets != nil && len(n.sets["vips"]) == len(filtered) && !slices.ContainsFunc(filtered, func(a netip.Addr) bool { return !n.gates(a) })
 		return nil
 	})
 	return ok, err

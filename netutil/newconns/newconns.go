@@ -1,8 +1,8 @@
-// Package arrivals counts the connections that others begin to addresses of this node. What a
-// router does with a route that it was sent shows in them, and in nothing else here. They are
-// counted by rules of nftables in a table of their own, which change no packet. Others are all
-// whose packets come by a link other than lo and [link.TunnelName]: pods of this node, too.
-package arrivals
+// Package newconns counts the new TCP connections to addresses of this node: the traffic that a
+// router sends for an advertised route. Rules in an nftables table of its own count them and
+// change no packet. They count connections that arrive on any link except lo and
+// [link.TunnelName], including connections of pods on this node.
+package newconns
 
 import (
 	"context"
@@ -17,30 +17,30 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// interval is how often the kernel's counters are read.
+// interval is the time between two readings of the kernel's counters.
 const interval = 10 * time.Second
 
-// Count is what came to an address.
+// Count holds the new connections to one address.
 type Count struct {
-	// Arrived is how many first packets of TCP connections came. One that was sent again counts again.
+	// Arrived counts the first packets of TCP connections, retransmissions included.
 	Arrived uint64
-	// Since is from when on they are counted without a gap; zero if they are not.
+	// Since is the start of counting without a gap; zero while nothing is counted.
 	Since time.Time
-	// Last is when one was last known to have come, ten seconds late at most; zero if none has.
+	// Last is the time of the last increase, up to ten seconds late; zero if there was none.
 	Last time.Time
 }
 
-// Counter counts for one process. Its methods may be called from any goroutine.
+// Counter counts new connections. Any goroutine may call its methods.
 type Counter struct {
 	log     *slog.Logger
 	changed chan struct{}
 
 	calls ruleset.Calls
-	fault ruleset.Fault // of the goroutine of Run
+	fault ruleset.Fault // used by Run's goroutine only
 
-	// Of the call that is under way.
+	// Used only by the current call to the kernel.
 	socket ruleset.Socket
-	made   bool // there may be a table, from an earlier process at first
+	made   bool // the table may exist; true at first, as an earlier process may have left it
 	seen   map[netip.Addr]uint64
 
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ type Counter struct {
 	counts map[netip.Addr]Count
 }
 
-// New returns a Counter for no addresses yet. netns is as in [ruleset.Socket].
+// New returns a Counter without addresses. For netns see [ruleset.Socket].
 func New(log *slog.Logger, netns int) *Counter {
 	return &Counter{
 		log: log, changed: make(chan struct{}, 1), calls: ruleset.NewCalls(ruleset.AnswerTimeout),
@@ -56,7 +56,7 @@ func New(log *slog.Logger, netns int) *Counter {
 	}
 }
 
-// Set makes these the addresses that are counted. What was counted for others is forgotten.
+// Set replaces the addresses to count for. It forgets the counts of all others.
 func (c *Counter) Set(addrs []netip.Addr) {
 	c.mu.Lock()
 	c.addrs = slices.Clone(addrs)
@@ -65,7 +65,8 @@ func (c *Counter) Set(addrs []netip.Addr) {
 	wake.Up(c.changed)
 }
 
-// Count is what came to addr. It is not known of an address that is not counted, nor while nftables fails.
+// Count returns the new connections to addr. It reports false for addresses that are not in Set, and while
+// nftables fails.
 func (c *Counter) Count(addr netip.Addr) (n Count, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,7 @@ func (c *Counter) Count(addr netip.Addr) (n Count, known bool) {
 	return n, !n.Since.IsZero()
 }
 
-// Run counts until ctx is done, and takes the table away. It tries again what fails, and logs that once.
+// Run counts until ctx is done, then removes the table. It retries after errors and logs each once.
 func (c *Counter) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -82,7 +83,7 @@ func (c *Counter) Run(ctx context.Context) {
 		if err != nil {
 			c.count(time.Time{})
 		}
-		c.fault.Log(c.log, err, "connections to VIPs are not counted", "connections to VIPs are counted again")
+		c.fault.Log(c.log, err, "cannot count connections to VIPs", "connections to VIPs are counted again")
 		select {
 		case <-ctx.Done():
 			_ = c.calls.Do(func() error { defer c.socket.Close(); return c.remove() }) // a table that is left changes no packet
@@ -93,7 +94,7 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// look reads what was counted, and makes the table if it does not count for the addresses.
+// look reads the counters. It makes the table anew if it does not count exactly for the addresses.
 func (c *Counter) look(now time.Time) error {
 	c.mu.Lock()
 	addrs := slices.Clone(c.addrs)
@@ -102,13 +103,13 @@ func (c *Counter) look(now time.Time) error {
 		_ = c.remove() // without VIPs it does not matter
 		return nil
 	}
-	want := rules(addrs)
+	want := chains(addrs)
 	if c.made {
 		have, err := c.read()
 		if err != nil {
 			return err
 		}
-		if slices.EqualFunc(have, want, func(a, b ruleset.Rule) bool { return a.Chain == b.Chain && a.Same(b) }) {
+		if ruleset.Match(have, want) {
 			c.note(have, now)
 			c.count(now)
 			return nil
@@ -123,7 +124,7 @@ func (c *Counter) look(now time.Time) error {
 	return nil
 }
 
-// count has those addresses counted from now on that are not counted yet; zero ends it for all.
+// count starts counting for addresses without a start. A zero time stops it for all.
 func (c *Counter) count(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +136,7 @@ func (c *Counter) count(now time.Time) {
 	}
 }
 
-// note adds what the rules have counted since they were last read.
+// note adds the increase of the rules' counters since the last reading.
 func (c *Counter) note(have []ruleset.Rule, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +146,7 @@ func (c *Counter) note(have []ruleset.Rule, now time.Time) {
 		if err != nil || !counted || r.Packets == c.seen[addr] {
 			continue
 		}
-		if r.Packets < c.seen[addr] { // somebody has set it back
+		if r.Packets < c.seen[addr] { // another program has reset the counter
 			c.seen[addr] = 0
 		}
 		n.Arrived, n.Last = n.Arrived+r.Packets-c.seen[addr], now

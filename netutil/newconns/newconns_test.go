@@ -1,4 +1,4 @@
-package arrivals
+package newconns
 
 import (
 	"context"
@@ -25,7 +25,7 @@ var (
 	vip6 = netip.MustParseAddr("fd00:99::10")
 )
 
-// site is a node with VIPs, and a client elsewhere.
+// site is a node with VIPs and a client on another host.
 type site struct{ node, client *nettest.Host }
 
 func newSite(t *testing.T) site {
@@ -47,13 +47,13 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// connect opens connections to a VIP from a host.
-func (s site) connect(t *testing.T, from *nettest.Host, to netip.Addr, n int) {
+// connect opens n connections from a host to an address.
+func (s site) connect(t *testing.T, from *nettest.Host, dst netip.Addr, n int) {
 	t.Helper()
 	var server net.Listener
 	s.node.In(func() {
 		var err error
-		if server, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String()); err != nil {
+		if server, err = net.Listen("tcp", netip.AddrPortFrom(dst, 0).String()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -82,66 +82,66 @@ func (s site) nft(t *testing.T, command string) string {
 	return string(out)
 }
 
-// Connections from elsewhere are counted by VIP, and through what others do to the table.
+// Count counts remote connections per VIP, and continues after other programs change the table.
 func TestCount(t *testing.T) {
 	s := newSite(t)
 	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
 	defer c.socket.Close()
-	expect := func(what string, want4, want6 uint64) {
+	expect := func(when string, want4, want6 uint64) {
 		t.Helper()
 		if err := c.look(time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		for addr, want := range map[netip.Addr]uint64{vip4: want4, vip6: want6} {
 			if n, known := c.Count(addr); !known || n.Arrived != want || n.Last.IsZero() != (want == 0) {
-				t.Errorf("%s: %s has %+v, known %v, want %d", what, addr, n, known, want)
+				t.Errorf("%s: count of %s is %+v, known %v, want %d", when, addr, n, known, want)
 			}
 		}
 	}
 	if _, known := c.Count(vip4); known {
-		t.Error("an address is known that nobody asked to count")
+		t.Error("Count knows an address before Set")
 	}
 	c.Set([]netip.Addr{vip4, vip6})
-	expect("before any", 0, 0)
+	expect("before any connection", 0, 0)
 	s.connect(t, s.client, vip4, 3)
-	expect("three", 3, 0)
+	expect("after three connections", 3, 0)
 	s.connect(t, s.client, vip6, 2)
-	s.connect(t, s.node, vip4, 5) // the node's own
+	s.connect(t, s.node, vip4, 5) // local: not counted
 	s.connect(t, s.client, netip.MustParseAddr("10.0.0.1"), 1)
-	expect("and two by IPv6", 3, 2)
+	expect("after two more by IPv6", 3, 2)
 	s.nft(t, "flush ruleset")
-	expect("the table was flushed", 3, 2)
+	expect("table flushed", 3, 2)
 	s.connect(t, s.client, vip4, 1)
-	expect("it is there again", 4, 2)
+	expect("table restored", 4, 2)
 	began, _ := c.Count(vip4)
 	s.nft(t, "add table inet herald_arrivals { flags dormant; }")
-	s.connect(t, s.client, vip4, 1) // nothing counts it
-	expect("the table was put to sleep", 4, 2)
+	s.connect(t, s.client, vip4, 1) // not counted while the table is dormant
+	expect("table dormant", 4, 2)
 	if n, _ := c.Count(vip4); !n.Since.After(began.Since) {
-		t.Errorf("counted without a gap since %v, as before", n.Since)
+		t.Errorf("Since is %v, as before the gap", n.Since)
 	}
 	other := netip.MustParseAddr("10.99.0.11")
 	c.Set([]netip.Addr{vip6, vip4, other})
-	expect("one more address", 4, 2)
+	expect("after adding an address", 4, 2)
 	s.connect(t, s.client, vip6, 1)
-	expect("and one more connection", 4, 3)
+	expect("after one more connection", 4, 3)
 	s.nft(t, "add rule inet herald_arrivals arrivals ip daddr 10.99.0.10 counter packets 1000 bytes 0 comment \"10.99.0.10\"")
-	expect("somebody else counts, too", 4, 3)
+	expect("foreign counting rule", 4, 3)
 	s.node.Remove("lo", vip4.String()+"/32")
-	s.client.In(func() { // what only passes through has not arrived
+	s.client.In(func() { // forwarded packets are not counted
 		if c, err := net.DialTimeout("tcp", vip4.String()+":80", 300*time.Millisecond); err == nil {
 			_ = c.Close()
 		}
 	})
-	expect("not an address of this node", 4, 3)
+	expect("address removed from the node", 4, 3)
 	c.Set([]netip.Addr{vip4})
 	if _, known := c.Count(vip6); known {
-		t.Error("an address is still counted")
+		t.Error("Count still knows an address after its removal")
 	}
 }
 
-// A counter that somebody has set back, as nft reset rules does, goes on from there.
-func TestSetBack(t *testing.T) {
+// A count continues after another program resets the kernel's counter, as `nft reset rules` does.
+func TestCounterReset(t *testing.T) {
 	c := New(slog.New(slog.DiscardHandler), 0)
 	c.Set([]netip.Addr{vip4})
 	c.count(time.Unix(1, 0))
@@ -153,18 +153,18 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
-// While nftables fails nothing is known, and what was counted before counts again after.
+// Counts are unknown while nftables fails, and continue afterwards.
 func TestFailing(t *testing.T) {
 	s := newSite(t)
 	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
 	c.Set([]netip.Addr{vip4})
 	c.counts[vip4] = Count{Arrived: 7, Since: time.Unix(1, 0), Last: time.Unix(5, 0)}
-	c.socket.Timeout = -time.Second // so that every call fails
+	c.socket.Timeout = -time.Second // makes every call fail
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	c.Run(ctx)
 	if _, known := c.Count(vip4); known {
-		t.Error("a count is known while it fails")
+		t.Error("count known while nftables fails")
 	}
 	c.socket.Timeout = 0
 	defer c.socket.Close()
@@ -172,11 +172,11 @@ func TestFailing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, known := c.Count(vip4); !known || n != (Count{Arrived: 7, Since: time.Unix(10, 0), Last: time.Unix(5, 0)}) {
-		t.Errorf("afterwards: %+v, known %v", n, known)
+		t.Errorf("after the failure: %+v, known %v", n, known)
 	}
 }
 
-// Run makes the table and takes it away.
+// Run makes the table and removes it at the end.
 func TestRun(t *testing.T) {
 	s := newSite(t)
 	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
@@ -184,10 +184,10 @@ func TestRun(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
 	c.Set([]netip.Addr{vip4})
-	wait.Until(t, "the table is there", func() bool { return strings.Contains(s.nft(t, "list ruleset"), "herald_arrivals") })
+	wait.Until(t, "the table exists", func() bool { return strings.Contains(s.nft(t, "list ruleset"), "herald_arrivals") })
 	stop()
 	running.Wait()
 	if out := s.nft(t, "list ruleset"); out != "" {
-		t.Errorf("left behind:\n%s", out)
+		t.Errorf("tables left behind:\n%s", out)
 	}
 }
