@@ -69,7 +69,7 @@ func fenceOff(args []string) error {
 	for _, arg := range args {
 		addrs = append(addrs, netip.MustParseAddr(arg))
 	}
-	if err := f.Guard(addrs...); err != nil {
+	if err := f.Filter(addrs...); err != nil {
 		return err
 	}
 	fmt.Println("ready")
