@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/netutil/link"
 )
 
-// A master whose VIP is balanced, and a place of its own.
+// balancedFile is that of a master with a balancer on its VIP and on another address.
 const balancedFile = `
 apiVersion: herald.dev/v1alpha1
 kind: Speaker
@@ -34,7 +34,7 @@ election:
   keyFile: /etc/herald/gossip.key
 `
 
-// A worker, with a proxy and of both families.
+// workerFile is that of a worker with a proxy and both address families.
 const workerFile = `
 apiVersion: herald.dev/v1alpha1
 kind: Speaker
@@ -55,7 +55,7 @@ election:
   keyFile: /etc/herald/gossip.key
 `
 
-// listening has a server listen on TCP.
+// listening adds a TCP server to the facts.
 func listening(at, program string) func(*config.Config, *facts.Facts) {
 	return func(_ *config.Config, f *facts.Facts) {
 		f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort(at), PID: 7, Program: program}}
@@ -67,12 +67,12 @@ func balancerFaults() []fault {
 		{"no nftables", func(_ *config.Config, f *facts.Facts) {
 			f.BalancingError = fmt.Errorf("%w: the kernel has none", nft.ErrUnsupported)
 		}, Blocker, "node", "balancing: no balancing in the kernel: the kernel has none"},
-		{"untried", func(_ *config.Config, f *facts.Facts) { f.BalancingError = errors.New("no thread") }, Warning, "node", "balancing: cannot be tried: no thread"},
+		{"untried", func(_ *config.Config, f *facts.Facts) { f.BalancingError = errors.New("no thread") }, Warning, "node", "balancing: cannot be tested: no thread"},
 		{"connections without end", func(_ *config.Config, f *facts.Facts) { f.Settings["net/netfilter/nf_conntrack_count"] = "200000" },
-			Warning, "node", "net.netfilter.nf_conntrack_max: 262144, and 200000 connections"},
+			Warning, "node", "net.netfilter.nf_conntrack_max: 262144, with 200000 connections"},
 		{"strict reverse path", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/conf/all/rp_filter"] = "1" }, Warning, "node", "strict on eth0 and eth1, of 2 links"},
-		{"HAProxy at 127.0.0.1", listening("127.0.0.1:9443", "haproxy"), Warning, "balancer", "kubernetes 127.0.0.1:9443: a server listens there, too: haproxy, process 7"},
-		{"nginx at the node's address", listening("10.0.1.1:9443", "nginx"), Warning, "balancer", "kubernetes 10.0.1.1:9443: a server listens there, too: nginx"},
+		{"HAProxy at 127.0.0.1", listening("127.0.0.1:9443", "haproxy"), Warning, "balancer", "kubernetes 127.0.0.1:9443: another server listens there: haproxy, process 7"},
+		{"nginx at the node's address", listening("10.0.1.1:9443", "nginx"), Warning, "balancer", "kubernetes 10.0.1.1:9443: another server listens there: nginx"},
 		{"address elsewhere", func(c *config.Config, _ *facts.Facts) {
 			c.Balancers[0].Listen[2].Address = netip.MustParseAddrPort("10.0.1.9:9443")
 		}, Warning, "balancer", "kubernetes 10.0.1.9:9443: no link of this node has 10.0.1.9"},
@@ -105,7 +105,7 @@ func workerFaults() []fault {
 		{"no low port", func(_ *config.Config, f *facts.Facts) { f.Capabilities &^= 1 << unix.CAP_NET_BIND_SERVICE }, Blocker, "process", "CAP_NET_BIND_SERVICE"},
 		{"proxy's port taken", func(_ *config.Config, f *facts.Facts) {
 			f.Ports[facts.Port{Use: "balancer", Network: "tcp", Local: netip.MustParseAddrPort("[::1]:500")}] = syscall.EADDRINUSE
-		}, Blocker, "port", "balancer [::1]:500/tcp: in use by a program that cannot be seen"},
+		}, Blocker, "port", "balancer [::1]:500/tcp: in use by a program that is not visible"},
 		{"no forwarding, in a container", func(_ *config.Config, f *facts.Facts) {
 			f.Settings["net/ipv6/conf/all/forwarding"], f.ReadOnlySettings = "0", true
 		}, Warning, "node", "net.ipv6.conf.all.forwarding: 0, and /proc/sys cannot be written"},
@@ -118,12 +118,12 @@ func workerFaults() []fault {
 	}
 }
 
-// A worker that reaches no member learns of nobody, and one that runs without a backend refuses.
-func TestNobodyServes(t *testing.T) {
+// Without a reachable member a worker learns no backend; a running Herald without a backend refuses connections.
+func TestNoBackendServes(t *testing.T) {
 	c := parsed(t, workerFile)
 	f := well(c)
 	f.Members["m1"], f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}, facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
-	if got := finding(t, examine(c, f), "member", "m1"); got.Severity != Blocker || !strings.Contains(got.Why, "told by nobody") {
+	if got := finding(t, examine(c, f), "member", "m1"); got.Severity != Blocker || !strings.Contains(got.Why, "learns no member's state") {
 		t.Errorf("%+v", got)
 	}
 	f = well(c)
@@ -139,13 +139,13 @@ func TestNobodyServes(t *testing.T) {
 	}
 }
 
-// What looks like a fault of a balancer is none.
+// These are not faults of a balancer.
 func TestNoFalseAlarmOfBalancers(t *testing.T) {
 	for name, change := range map[string]func(*config.Config, *facts.Facts){
-		"the apiserver behind the VIP":  listening("0.0.0.0:6443", "kube-apiserver"),
-		"forwarding that Herald sets":   func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/ip_forward"] = "0" },
-		"a table that is not there yet": func(_ *config.Config, f *facts.Facts) { delete(f.Settings, "net/netfilter/nf_conntrack_max") },
-		"left to another balancer": func(c *config.Config, f *facts.Facts) {
+		"apiserver listens on the VIP": listening("0.0.0.0:6443", "kube-apiserver"),
+		"Herald enables forwarding":    func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/ip_forward"] = "0" },
+		"conntrack not loaded yet":     func(_ *config.Config, f *facts.Facts) { delete(f.Settings, "net/netfilter/nf_conntrack_max") },
+		"external load balancer": func(c *config.Config, f *facts.Facts) {
 			c.LoadBalancer.Type = config.External
 			f.BalancingError = nft.ErrUnsupported
 			listening("127.0.0.1:9443", "haproxy")(c, f)
@@ -162,7 +162,7 @@ func TestNoFalseAlarmOfBalancers(t *testing.T) {
 	}
 }
 
-// The certificate of what is behind a balancer is to be for the address that clients use.
+// The certificate of a balancer's backend must have the listen address, which clients use.
 func TestCertificateBehindBalancer(t *testing.T) {
 	file := strings.Replace(balancedFile, `tcp: {address: "127.0.0.1:6443"}`, `http: {url: "https://127.0.0.1:6443/readyz", serverName: kubernetes}`, 1)
 	c := parsed(t, file)

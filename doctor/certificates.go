@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// examineCertificates looks at the certificates of https checks: their servers' as
-// clients of the VIPs see them, and the checks' own.
+// examineCertificates examines the server and client certificates of https checks. Clients of the
+// VIPs see the same server certificates.
 func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 	for _, k := range c.Checks {
 		if k.HTTP == nil {
@@ -35,29 +35,29 @@ func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// soon is when a certificate should have been renewed: 30 days before its end, or in the
-// last third of a short life.
+// soon returns how long before its end a certificate should be renewed: 30 days, or a third of its
+// lifetime if that is shorter.
 func soon(cert *x509.Certificate) time.Duration {
 	return min(30*24*time.Hour, cert.NotAfter.Sub(cert.NotBefore)/3)
 }
 
 func examineValidity(subject string, cert *x509.Certificate, now time.Time, out *findings) {
-	const renew = "renew it, for kubeadm: kubeadm certs renew all, and restart the control plane's pods"
+	const renew = "renew it; with kubeadm: kubeadm certs renew all, and restart the control plane's pods"
 	date := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 	switch left := cert.NotAfter.Sub(now); {
 	case now.Before(cert.NotBefore):
 		out.blocker(subject, fmt.Sprintf("valid only from %s", cert.NotBefore.UTC().Format(time.RFC3339)),
-			fmt.Sprintf("It is %s here: this node's clock is behind, or that of who issued it ahead.", now.UTC().Format(time.RFC3339)), "timedatectl, on both")
+			fmt.Sprintf("It is %s here: this node's clock is behind, or the issuer's clock is ahead.", now.UTC().Format(time.RFC3339)), "timedatectl on both hosts")
 	case left <= 0:
-		out.blocker(subject, "expired on "+date(cert.NotAfter), "Nobody who checks it connects.", renew)
+		out.blocker(subject, "expired on "+date(cert.NotAfter), "Clients that verify it cannot connect.", renew)
 	case left < soon(cert):
-		out.warning(subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "From then on nobody who checks it connects.", renew)
+		out.warning(subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "After that, clients that verify it cannot connect.", renew)
 	default:
 		out.fine(subject, "valid until "+date(cert.NotAfter))
 	}
 }
 
-// remaining is a time in days, or in hours if that is little.
+// remaining formats d in days, or below two days in hours.
 func remaining(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -68,8 +68,8 @@ func remaining(d time.Duration) string {
 	return "within the hour"
 }
 
-// examineChain looks at who signed a certificate, and whether it is for the name that the check asks
-// for; whatever the time, which examineValidity examines.
+// examineChain examines the issuer of a certificate and whether it has the server name of the check.
+// It ignores the time, which examineValidity examines.
 func examineChain(subject, caFile string, e facts.Endpoint, now time.Time, out *findings) {
 	leaf := e.Chain[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
@@ -85,34 +85,34 @@ func examineChain(subject, caFile string, e facts.Endpoint, now time.Time, out *
 	}
 	const why = "The check fails, and the VIP is not announced."
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: e.Roots, Intermediates: intermediates, CurrentTime: now}); err != nil {
-		out.blocker(subject, fmt.Sprintf("not signed by %s: %v", authority, err), why, "caFile: the certificate of who signed it, for kubeadm /etc/kubernetes/pki/ca.crt")
+		out.blocker(subject, fmt.Sprintf("not signed by %s: %v", authority, err), why, "set caFile to the certificate of the issuer; for kubeadm /etc/kubernetes/pki/ca.crt")
 	} else if err := leaf.VerifyHostname(e.ServerName); err != nil {
-		out.blocker(subject, fmt.Sprintf("not for %s but for %s", e.ServerName, list(names(leaf))), why, "serverName: one of these")
+		out.blocker(subject, fmt.Sprintf("not for %s but for %s", e.ServerName, list(names(leaf))), why, "set serverName to one of these")
 	} else {
 		out.fine(subject, "signed by "+authority+", for "+e.ServerName)
 	}
 }
 
-// examineNames looks for the VIPs, and where balancers listen, among those whom a certificate
-// is for, be it by a DNS name that resolves to them.
+// examineNames checks that the certificate has the addresses of the VIPs and balancers, or DNS names
+// that resolve to them.
 func examineNames(c *config.Config, k health.Check, subject string, e facts.Endpoint, out *findings) {
 	for _, front := range facts.Fronts(c, k) {
-		var by, missing []string
+		var found, missing []string
 		for _, addr := range front.Addresses {
 			switch name := e.NameOf(addr); {
 			case name != "":
-				if !slices.Contains(by, name) {
-					by = append(by, name)
+				if !slices.Contains(found, name) {
+					found = append(found, name)
 				}
 			case !slices.Contains(missing, addr.String()):
 				missing = append(missing, addr.String())
 			}
 		}
 		if len(missing) == 0 {
-			out.fine(subject, "clients of the "+front.Kind+" "+front.Name+" may ask for "+list(by))
+			out.fine(subject, "clients of the "+front.Kind+" "+front.Name+" can connect to "+list(found))
 			continue
 		}
-		severity, cure := Warning, "a certificate with "+list(missing)+" among its subject alternative names"
+		severity, cure := Warning, "issue a certificate with the subject alternative names "+list(missing)
 		if apiserver(k) {
 			severity = Blocker
 			cure = fmt.Sprintf("for kubeadm: apiServer: {certSANs: [%s]} in its ClusterConfiguration, remove pki/apiserver.crt and .key, kubeadm init phase certs apiserver --config FILE, restart kube-apiserver",
@@ -123,7 +123,7 @@ func examineNames(c *config.Config, k health.Check, subject string, e facts.Endp
 	}
 }
 
-// apiserver says whether a check looks at a kube-apiserver: by the paths of its health endpoints.
+// apiserver reports whether the URL of k is a health endpoint of a kube-apiserver.
 func apiserver(k health.Check) bool {
 	u, err := url.Parse(k.HTTP.URL)
 	if err != nil {
@@ -133,14 +133,14 @@ func apiserver(k health.Check) bool {
 	return u.Scheme == "https" && slices.Contains([]string{"readyz", "livez", "healthz"}, first)
 }
 
-// names are those whom a certificate is for.
+// names returns the subject alternative names of cert, or "no name".
 func names(cert *x509.Certificate) []string {
 	out := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
 		out = append(out, ip.String())
 	}
 	if len(out) == 0 {
-		out = []string{"nobody"}
+		out = []string{"no name"}
 	}
 	return out
 }

@@ -30,7 +30,7 @@ func newAuthority(t testing.TB) authority {
 	return a
 }
 
-// sign completes a certificate, valid for a year, and signs it; itself if there is no authority yet.
+// sign completes a certificate, valid for a year, and signs it with a; self-signed if a is empty.
 func (a authority) sign(t testing.TB, c *x509.Certificate) (*x509.Certificate, crypto.Signer) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -75,7 +75,7 @@ func TestCertificates(t *testing.T) {
 		issue    func(*x509.Certificate)
 		serve    func(*config.Config, *facts.Endpoint)
 		severity Severity
-		want     string // of what is not OK, all other findings being so
+		want     string // part of the only finding that is not OK
 	}{
 		{name: "good", want: ""},
 		{name: "expired", issue: lasts(-365*day, -day), severity: Blocker, want: "expired on 2026-11-20"},
@@ -86,7 +86,7 @@ func TestCertificates(t *testing.T) {
 		{name: "last hour", issue: lasts(-20*time.Hour, time.Minute), severity: Warning, want: "within the hour"},
 		{name: "not yet valid", issue: lasts(time.Hour, 365*day), severity: Blocker, want: "valid only from 2026-11-21T13:00:00Z"},
 		{name: "of another authority", serve: func(_ *config.Config, e *facts.Endpoint) { e.Roots = x509.NewCertPool() }, severity: Blocker, want: "not signed by caFile /etc/kubernetes/pki/ca.crt"},
-		{name: "nobody cares who signed it", serve: func(c *config.Config, e *facts.Endpoint) {
+		{name: "insecureSkipVerify", serve: func(c *config.Config, e *facts.Endpoint) {
 			c.Checks[0].HTTP.InsecureSkipVerify, e.Roots = true, x509.NewCertPool()
 		}},
 		{name: "another name", serve: func(_ *config.Config, e *facts.Endpoint) { e.ServerName = "apiserver" }, severity: Blocker, want: "not for apiserver but for kubernetes, api.example.net, 127.0.0.1"},

@@ -1,10 +1,10 @@
-// Package doctor examines a node against its configuration, before Herald is started
-// there and while it runs: whether the links, ports, rights, neighbours, routers,
-// servers and certificates are such that its VIPs can be announced and used.
+// Package doctor examines a node against its configuration, before Herald starts and while it runs.
+// It finds problems of links, ports, capabilities, neighbours, routers, servers and certificates that
+// keep VIPs from being announced or used.
 //
-// [facts.Gather] looks and asks, within ten seconds and changing nothing; what it saw are
-// facts. examine is a pure function of them, so that each finding can be read and
-// tested by itself. A [Report] has the findings for people or programs.
+// [facts.Gather] collects facts within ten seconds, without changing anything. examine is a pure
+// function of them, so each finding can be tested by itself. A [Report] holds the findings, as text
+// or JSON.
 package doctor
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// Severity is what a finding means for the VIPs.
+// Severity grades the consequence of a finding for the VIPs.
 type Severity string
 
 // The severities, the gravest first.
 const (
 	// Blocker: a VIP cannot be announced, or clients cannot use it.
 	Blocker Severity = "blocker"
-	// Warning: it works less well than it could, or not in every fault, or cannot be told.
+	// Warning: it works less well than it could, or fails with a further fault, or is unknown.
 	Warning Severity = "warning"
-	// OK: as it should be.
+	// OK: nothing to do.
 	OK Severity = "ok"
 )
 
-// Finding is one thing that was examined.
+// Finding is the result of one examination.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	// Topic is the kind of thing: herald, configuration, process, node, software, vip,
@@ -37,16 +37,15 @@ type Finding struct {
 	Topic string `json:"topic"`
 	// Subject is the thing itself, such as an address.
 	Subject string `json:"subject"`
-	// Seen is how it is.
+	// Seen is its state.
 	Seen string `json:"seen"`
-	// Why says what follows from that; empty if it is OK.
+	// Why is the consequence; empty if OK.
 	Why string `json:"why,omitempty"`
-	// Cure says what to do: a command, a line to write, or where to look; empty if it is OK.
+	// Cure is a command, a line to write, or a place to look; empty if OK.
 	Cure string `json:"cure,omitempty"`
 }
 
-// Report is what an examination found. Its JSON form is what `herald doctor -o json`
-// prints.
+// Report is the result of an examination. `herald doctor -o json` prints its JSON form.
 type Report struct {
 	Version string    `json:"version"`
 	Node    string    `json:"node"`
@@ -60,29 +59,28 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Examine looks at the node of c, which was read from file, with the given version of Herald.
+// Examine examines this node against c, which was read from file. The report names version, Herald's own.
 func Examine(ctx context.Context, version string, c *config.Config, file string) Report {
 	c, f := facts.Gather(ctx, c, file)
 	return newReport(version, file, c, f.Now, examine(c, f))
 }
 
-// newReport orders and counts findings about the node of c, seen at a time.
+// newReport orders and counts the findings about the node of c at the time at.
 func newReport(version, file string, c *config.Config, at time.Time, findings []Finding) Report {
 	r := Report{Version: version, Node: c.NodeName, Config: file, At: at.UTC().Truncate(time.Second), Findings: []Finding{}}
 	for _, s := range []Severity{Blocker, Warning, OK} {
-		r.Findings = append(r.Findings, of(s, findings)...)
+		r.Findings = append(r.Findings, withSeverity(s, findings)...)
 	}
-	r.Blockers, r.Warnings, r.Fine = len(of(Blocker, findings)), len(of(Warning, findings)), len(of(OK, findings))
+	r.Blockers, r.Warnings, r.Fine = len(withSeverity(Blocker, findings)), len(withSeverity(Warning, findings)), len(withSeverity(OK, findings))
 	return r
 }
 
-// of are the findings of a severity.
-func of(s Severity, findings []Finding) []Finding {
+// withSeverity returns the findings of severity s.
+func withSeverity(s Severity, findings []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity != s })
 }
 
-// examine examines what was gathered about the node of c. What could not be gathered
-// is a warning at most.
+// examine derives the findings from the facts about the node of c. A missing fact is at most a warning.
 func examine(c *config.Config, f *facts.Facts) []Finding {
 	var out findings
 	for _, section := range []struct {
@@ -121,7 +119,7 @@ func examine(c *config.Config, f *facts.Facts) []Finding {
 	return out.all
 }
 
-// findings are all so far; those to come are of a topic.
+// findings collects findings; new ones get the topic.
 type findings struct {
 	all   []Finding
 	topic string

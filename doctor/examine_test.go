@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// Where no peer takes a session, or no majority can be reached, nobody has the VIP.
+// Without a session to any peer, or without a majority, the finding is a blocker.
 func TestAllOthersGone(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
@@ -28,12 +28,12 @@ func TestAllOthersGone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if got := finding(t, all, "peer", "10.0.1.254"); !strings.Contains(got.Why, "cannot be told") || !strings.Contains(got.Cure, "neighbor 10.0.1.1 remote-as 64512 with the password") {
+	if got := finding(t, all, "peer", "10.0.1.254"); !strings.Contains(got.Why, "as silent as a filter") || !strings.Contains(got.Cure, "neighbor 10.0.1.1 remote-as 64512 with the password") {
 		t.Errorf("a peer with a password: %+v", got)
 	}
-	f.Peers["10.0.2.254"] = "10.0.2.254 is unreachable: no route, or nobody answers ARP or NDP for it"
+	f.Peers["10.0.2.254"] = "10.0.2.254 is unreachable: no route, or no answer to ARP or NDP"
 	if got := finding(t, examine(c, f), "peer", "10.0.2.254"); !strings.HasPrefix(got.Cure, "ip route get 10.0.2.254;") {
-		t.Errorf("a peer that cannot be reached: %+v", got)
+		t.Errorf("unreachable peer: %+v", got)
 	}
 
 	c = parsed(t, flatFile)
@@ -47,7 +47,7 @@ func TestAllOthersGone(t *testing.T) {
 	f.Wire[vip] = facts.Use{MAC: m2}
 	f.Members["m2"] = facts.Reach{TCP: facts.Refused, UDP: facts.Refused}
 	if got := finding(t, examine(c, f), "vip", "api"); got.Severity != Blocker || !strings.Contains(got.Seen, "in use by m2 at 02:00:00:00:00:02, where Herald does not run") {
-		t.Errorf("a member that has the VIP without Herald: %+v", got)
+		t.Errorf("a member has the VIP but does not run Herald: %+v", got)
 	}
 	f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
 	c.Election.Quorum = electorate.None
@@ -56,7 +56,7 @@ func TestAllOthersGone(t *testing.T) {
 	}
 }
 
-// A file that is missing though its server runs is not made when that starts.
+// If the server runs, a missing file of its check will not appear later: a blocker.
 func TestFileMissingBesideItsServer(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
@@ -68,7 +68,7 @@ func TestFileMissingBesideItsServer(t *testing.T) {
 	}
 }
 
-// What looks like a fault is none.
+// These are not faults.
 func TestNoFalseAlarm(t *testing.T) {
 	gossip := facts.Port{Use: "gossip", Network: "udp", Local: netip.MustParseAddrPort("10.0.1.1:7946")}
 	for _, test := range []struct {
@@ -93,37 +93,37 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"one link, strict", routedFile, func(_ *config.Config, f *facts.Facts) {
 			delete(f.Host.Links, "eth1")
 			f.Settings["net/ipv4/conf/all/rp_filter"] = "1"
-		}, "node", "rp_filter", "strict, with which one link gets along"},
+		}, "node", "rp_filter", "strict, and there is only one link"},
 		{"loose", routedFile, func(_ *config.Config, f *facts.Facts) {
 			f.Settings["net/ipv4/conf/all/rp_filter"], f.Settings["net/ipv4/conf/eth0/rp_filter"] = "2", "1"
 		}, "node", "rp_filter", "not strict"},
 		{"the router runs here", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address = netip.MustParseAddr("127.0.0.1")
 			f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
-		}, "software", "this node", "nothing else"},
+		}, "software", "this node", "no other program"},
 		{"strictARP", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"}
 			f.Settings["net/ipv4/conf/all/arp_ignore"] = "1"
 		}, "node", "kube-ipvs0", "has strictARP"},
-		{"a fence that was left", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
-		{"votes are heard", flatFile, func(_ *config.Config, f *facts.Facts) {
+		{"fence of an earlier Herald", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
+		{"votes arrive", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.Election.Members = []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
-		}, "member", "m2", "its votes are heard"},
+		}, "member", "m2", "its votes arrive"},
 		{"established", routedFile, func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
-		{"no connection comes", routedFile, func(_ *config.Config, f *facts.Facts) {
+		{"no new connections", routedFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.VIPs = []admin.VIP{{
 				Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: f.Now.Add(-time.Hour)}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)},
 			}}
-		}, "vip", "control-plane", "no new TCP connection has come here for 2m0s: if other nodes get some, a router does not use"},
-		{"no connection comes on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
+		}, "vip", "control-plane", "no new TCP connection for 2m0s: if other nodes get some, a router does not use"},
+		{"no new connections on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.VIPs = []admin.VIP{{Status: speaker.Status{Name: "held", Announce: speaker.ByARP}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
 		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
 		{"passed on", passingFile(), passing(&admin.Passing{Members: []string{"m2", "m3"}}), "member", "second chance", "are passed on to m2 and m3"},
-		{"nobody passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member says"},
-		{"the tunnel's own port", passingFile(), tunnelLink("vxlan", true), "port", "second chance 0.0.0.0:7947/udp", "the link herald-tunnel has it"},
+		{"no member passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member passes packets on"},
+		{"the tunnel's own port", passingFile(), tunnelLink("vxlan", true), "port", "second chance 0.0.0.0:7947/udp", "own link herald-tunnel has it"},
 		{"unnumbered", routedFile, func(c *config.Config, f *facts.Facts) {
 			c.BGP.Peers[1].Address, c.BGP.Peers[1].Interface = netip.Addr{}, "eth1"
 		}, "peer", "eth1", "the link is up"},
@@ -145,7 +145,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// What a VIP needs whose route is in a table of the kernel.
+// A VIP in a kernel routing table needs the tun device, and IPv6 servers need ip_nonlocal_bind.
 func TestRoutesInTheKernel(t *testing.T) {
 	const file = `apiVersion: herald.dev/v1alpha1
 kind: Speaker
@@ -159,7 +159,7 @@ checks: [{name: apiserver, tcp: {address: "127.0.0.1:53"}}]
 		severity      Severity
 		seen          string
 	}{
-		{"well", "dns 10.99.0.53", func(*facts.Facts) {}, OK, "has to announce it from table 201"},
+		{"well", "dns 10.99.0.53", func(*facts.Facts) {}, OK, "must announce it from table 201"},
 		{"no device", "dns 10.99.0.53", func(f *facts.Facts) { f.TunError = syscall.ENOENT }, Blocker, "/dev/net/tun cannot be opened: no such file"},
 		{"servers cannot bind it", "dns fd00:99::53", func(f *facts.Facts) { f.Settings[nonlocalBind] = "0" }, Warning, "net.ipv6.ip_nonlocal_bind is 0"},
 		{"on a link", "dns 10.99.0.53", func(f *facts.Facts) {

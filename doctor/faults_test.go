@@ -31,7 +31,7 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// fault is what is wrong with a node, and what is to be said of it and nothing else.
+// fault is a change of a node without faults, with the only finding that is then not OK.
 type fault struct {
 	name     string
 	spoil    func(c *config.Config, f *facts.Facts)
@@ -69,11 +69,11 @@ func TestFaults(t *testing.T) {
 			{"VIP in a subnet", func(c *config.Config, f *facts.Facts) {
 				f.Host.Links["eth2"] = link.Link{Name: "eth2", Index: 9, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}}
 			},
-				Warning, "node", "arp_ignore: 0 on eth2, whose subnet has the VIP 10.99.0.10"},
+				Warning, "node", "arp_ignore: 0 on eth2, and its subnet has the VIP 10.99.0.10"},
 			{"no such link", func(c *config.Config, f *facts.Facts) {
 				c.VIPs[0].Addresses, c.VIPs[0].Interface = c.VIPs[0].Addresses[:1], "dummy0"
 			}, Blocker, "vip", "there is no link dummy0"},
-			{"somebody's address", func(_ *config.Config, f *facts.Facts) {
+			{"another program's address", func(_ *config.Config, f *facts.Facts) {
 				f.Host.Addresses = append(f.Host.Addresses, link.Address{Link: "lo", Prefix: netip.MustParsePrefix("10.99.0.10/32")})
 			}, Blocker, "vip", "10.99.0.10/32 is on lo already, and Herald did not put it there"},
 			{"BFD's port taken", func(_ *config.Config, f *facts.Facts) {
@@ -89,18 +89,18 @@ func TestFaults(t *testing.T) {
 			}, Warning, "peer", "default-ipv6 AS external: no default route"},
 			{"another speaker", func(_ *config.Config, f *facts.Facts) {
 				f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
-			}, Warning, "software", "bird, process 7: speaks BGP from this node"},
+			}, Warning, "software", "bird, process 7: also speaks BGP from this node"},
 			{"failing check", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, Reason: "500"}
 			}, Warning, "check", "apiserver: 500"},
-			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Name: "apiserver"} }, Warning, "check", "has not answered"},
+			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Name: "apiserver"} }, Warning, "check", "no answer during"},
 			{"busy server", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Name: "apiserver", Warning: "overloaded: 429"}
 			}, Warning, "check", "overloaded"},
 			{"check's own fault", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
 			}, Blocker, "check", "no PEM certificates"},
-			{"file that is still to be made", func(_ *config.Config, f *facts.Facts) {
+			{"file not created yet", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
 				f.Absent = map[string]bool{"apiserver": true}
 			}, Warning, "check", "ca.crt: no such file or directory"},
@@ -113,13 +113,13 @@ func TestFaults(t *testing.T) {
 			{"not root", func(_ *config.Config, f *facts.Facts) {
 				f.RunningError = fmt.Errorf("connect: %w", syscall.EACCES)
 				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
-			}, Warning, "herald", "only root may ask it"},
+			}, Warning, "herald", "only root may use it"},
 			{"a frozen Herald", func(_ *config.Config, f *facts.Facts) {
 				f.RunningError = fmt.Errorf("status: %w", context.DeadlineExceeded)
 				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
 				f.Ports[bfd] = syscall.EADDRINUSE
 				f.Sockets = []facts.Socket{{Network: "udp", Local: bfd.Local, PID: 7, Program: "herald"}}
-			}, Blocker, "herald", "does not answer: it is frozen, or starved"},
+			}, Blocker, "herald", "does not answer: it is frozen or starved"},
 			{"a Herald that does not answer", func(_ *config.Config, f *facts.Facts) {
 				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run", "--config", "x"}}}
 			},
@@ -128,7 +128,7 @@ func TestFaults(t *testing.T) {
 		flatFile: {
 			{"no right to packets", drop(unix.CAP_NET_RAW), Blocker, "process", "CAP_NET_RAW"},
 			{"key for all", func(_ *config.Config, f *facts.Facts) { f.Modes["/etc/herald/gossip.key"] = 0o640 }, Warning, "configuration", "gossip.key: mode 0640"},
-			{"in the clear", func(c *config.Config, _ *facts.Facts) { c.Election.Insecure = true }, Warning, "configuration", "votes are in the clear"},
+			{"in the clear", func(c *config.Config, _ *facts.Facts) { c.Election.Insecure = true }, Warning, "configuration", "votes are not encrypted"},
 			{"wrong subnet", func(c *config.Config, _ *facts.Facts) { c.VIPs[0].Addresses[0] = netip.MustParseAddr("10.0.9.100") }, Blocker, "vip", "no link has an address in its subnet"},
 			{"wrong interface", func(c *config.Config, _ *facts.Facts) { c.VIPs[0].Interface = "eth1" }, Warning, "vip", "no address of eth1 is in its subnet"},
 			{"link down", func(_ *config.Config, f *facts.Facts) { changeLink(f, "eth0", func(l *link.Link) { l.Up = false }) }, Blocker, "vip", "link eth0 is down"},
@@ -137,16 +137,16 @@ func TestFaults(t *testing.T) {
 			{"perhaps a member", func(c *config.Config, f *facts.Facts) {
 				c.Election.Members["m3"] = netip.MustParseAddrPort("192.168.0.3:7946")
 				f.Wire[vip] = facts.Use{MAC: stranger, Stranger: stranger}
-			}, Warning, "vip", "in use by 02:00:00:00:00:09: whether that is m3 cannot be told"},
+			}, Warning, "vip", "in use by 02:00:00:00:00:09, which may or may not be m3"},
 			{"mute", func(_ *config.Config, f *facts.Facts) {
 				f.Wire[vip] = facts.Use{Err: errors.New("this process cannot send packets on eth0")}
-			}, Warning, "vip", "cannot be asked: this process cannot send"},
+			}, Warning, "vip", "other machines that use it: this process cannot send"},
 			{"unknown links", func(_ *config.Config, f *facts.Facts) { f.HostError = errors.New("no netlink") }, Warning, "vip", "cannot be read: no netlink"},
 			{"no fence", func(_ *config.Config, f *facts.Facts) { f.FenceError = fence.ErrUnsupported }, Warning, "node", "fence: no kernel fence"},
 			{"no fence, and required", func(c *config.Config, f *facts.Facts) {
 				c.ARP.Fence, f.FenceError = config.FenceRequired, fence.ErrUnsupported
 			}, Blocker, "node", "fence"},
-			{"fence unknown", func(_ *config.Config, f *facts.Facts) { f.FenceError = errors.New("no thread") }, Warning, "node", "cannot be tried: no thread"},
+			{"fence unknown", func(_ *config.Config, f *facts.Facts) { f.FenceError = errors.New("no thread") }, Warning, "node", "cannot be tested: no thread"},
 			{"fence off", func(c *config.Config, _ *facts.Facts) { c.ARP.Fence = config.FenceOff }, Warning, "node", "arp.fence is off"},
 			{"Herald without fence", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
@@ -154,7 +154,7 @@ func TestFaults(t *testing.T) {
 			}, Warning, "node", "runs without: no nf_tables"},
 			{"IPVS", func(_ *config.Config, f *facts.Facts) { f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"} }, Warning, "node", "without strictARP"},
 			{"neighbour table", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/neigh/default/gc_thresh3"] = "4" }, Warning, "node", "gc_thresh3: 4, and 3 neighbours and VIPs"},
-			{"gossip's port taken", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that cannot be seen"},
+			{"gossip's port taken", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that is not visible"},
 			{"gossip's port forbidden", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EACCES }, Blocker, "port", "may not open it"},
 			{"gossip's address elsewhere", func(c *config.Config, f *facts.Facts) {
 				f.Ports = nil
@@ -193,10 +193,10 @@ func TestFaults(t *testing.T) {
 				f.Running = running1(f.File)
 				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Reason: "its messages cannot be decrypted"}}
 			}, Warning, "member", "its messages cannot be decrypted"},
-			{"not heard", func(_ *config.Config, f *facts.Facts) {
+			{"no votes", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
 				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}
-			}, Warning, "member", "m2 10.0.1.2:7946: not heard"},
+			}, Warning, "member", "m2 10.0.1.2:7946: no votes arrive"},
 		},
 	} {
 		for _, test := range faults {
@@ -218,7 +218,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("got %s of %s, %q; want %s of %s, %q", got.Severity, got.Topic, text, test.severity, test.topic, test.want)
 				}
 				if got.Why == "" || got.Cure == "" {
-					t.Errorf("%+v says not why, or not what to do", got)
+					t.Errorf("%+v has no reason or no cure", got)
 				}
 			})
 		}

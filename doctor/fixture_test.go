@@ -66,7 +66,7 @@ func host() link.Survey {
 	}
 }
 
-// certificate is the apiserver's; nobody has signed it.
+// certificate returns that of the apiserver, unsigned.
 func certificate() *x509.Certificate {
 	return &x509.Certificate{
 		NotBefore: now.AddDate(0, -1, 0), NotAfter: now.AddDate(0, 11, 0),
@@ -75,7 +75,7 @@ func certificate() *x509.Certificate {
 	}
 }
 
-// well are the facts of a node without a fault.
+// well returns the facts of a node without a fault.
 func well(c *config.Config) *facts.Facts {
 	f := &facts.Facts{
 		Now: now, File: "/etc/herald/herald.yaml",
@@ -121,12 +121,12 @@ func well(c *config.Config) *facts.Facts {
 	return f
 }
 
-// running1 is a Herald that runs with a file.
+// running1 returns the status of a Herald that runs with a file.
 func running1(file string) *admin.Status {
 	return &admin.Status{Version: "v1", Config: admin.Config{File: file, Generation: 1}, Election: &admin.Election{Fence: admin.FenceOn}}
 }
 
-// finding returns the one of a topic whose subject begins like this.
+// finding returns the first finding of a topic with this prefix of its subject.
 func finding(t *testing.T, all []Finding, topic, subject string) Finding {
 	t.Helper()
 	for _, f := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// examineFilters looks for filters that drop what nobody has told them to accept, as Docker's does. Their
-// rules are not examined.
+// examineFilters looks for filters of forwarded packets with the policy drop, such as Docker's. It does
+// not examine their rules.
 func examineFilters(c *config.Config, f *facts.Facts, out *findings) {
 	for _, chain := range f.ForwardDrops {
 		var addrs, cures []string
@@ -22,19 +22,19 @@ func examineFilters(c *config.Config, f *facts.Facts, out *findings) {
 		}
 		if len(addrs) > 0 {
 			out.warning("forwarding", "the policy of chain "+chain.String()+" is drop",
-				"Connections of others to "+strings.Join(addrs, ", ")+" that Herald passes on to another node may be dropped, unless a rule accepts them; those of this node's own clients are not.",
+				"Connections to "+strings.Join(addrs, ", ")+" that Herald passes on from other hosts to another node may be dropped, unless a rule accepts them.",
 				"nft list chain "+chain.String()+"; if no rule accepts them: "+strings.Join(cures, "; "))
 		}
 	}
 }
 
-// accept is the command that has a chain accept what was opened to addr, and the answers.
+// accept returns the command that makes a chain accept connections to addr and their answers.
 func accept(chain ruleset.ChainID, addr netip.Addr) string {
 	family, iptables := "ip", "iptables"
 	if addr.Is6() {
 		family, iptables = "ip6", "ip6tables"
 	}
-	if chain == (ruleset.ChainID{Family: family, Table: "filter", Name: "FORWARD"}) { // which could not show rules of nft
+	if chain == (ruleset.ChainID{Family: family, Table: "filter", Name: "FORWARD"}) { // iptables cannot list a chain that has rules of nft
 		return fmt.Sprintf("%s -I FORWARD -m conntrack --ctorigdst %s -j ACCEPT", iptables, addr)
 	}
 	return fmt.Sprintf("nft insert rule %s ct original %s daddr %s accept", chain, family, addr)

@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// A filter is told of if it may drop what Herald passes on, and how it is to be told.
+// A filter that may drop forwarded packets is a finding, with the commands that let them through.
 func TestFilters(t *testing.T) {
 	docker := ruleset.ChainID{Family: "ip", Table: "filter", Name: "FORWARD"}
 	docker6 := ruleset.ChainID{Family: "ip6", Table: "filter", Name: "FORWARD"}
@@ -20,7 +20,7 @@ func TestFilters(t *testing.T) {
 		name, file string
 		change     func(*config.Config)
 		chain      ruleset.ChainID
-		why, cure  string // parts of them; empty if nothing is to be said
+		why, cure  string // parts of them; empty without a finding
 	}{
 		{"Docker's", balancedFile, nil, docker, "to 10.0.1.1, 10.0.1.100 that", "if no rule accepts them: iptables -I FORWARD -m conntrack --ctorigdst 10.0.1.1 -j ACCEPT; iptables -I FORWARD -m conntrack --ctorigdst 10.0.1.100 -j ACCEPT"},
 		{"of nft", balancedFile, nil, firewall, "may be dropped", "nft insert rule inet firewall forward ct original ip daddr 10.0.1.1 accept; "},
@@ -38,9 +38,9 @@ func TestFilters(t *testing.T) {
 		f := well(c)
 		f.ForwardDrops = []ruleset.ChainID{test.chain}
 		var found []Finding
-		for _, one := range examine(c, f) {
-			if one.Topic == "node" && one.Subject == "forwarding" {
-				found = append(found, one)
+		for _, got := range examine(c, f) {
+			if got.Topic == "node" && got.Subject == "forwarding" {
+				found = append(found, got)
 			}
 		}
 		switch {
@@ -53,7 +53,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// The kernel is asked, and does what it is told to cure it.
+// The findings come from the kernel's chains, and the kernel accepts the commands of the cure.
 func TestFiltersOfTheKernel(t *testing.T) {
 	ns, _ := netns.New(t)
 	err := netns.In(ns, func() error {
@@ -72,8 +72,8 @@ func TestFiltersOfTheKernel(t *testing.T) {
 		cures := 0
 		var found findings
 		examineFilters(c, f, &found)
-		for _, one := range found.all {
-			_, cure, _ := strings.Cut(one.Cure, "if no rule accepts them: ")
+		for _, got := range found.all {
+			_, cure, _ := strings.Cut(got.Cure, "if no rule accepts them: ")
 			for command := range strings.SplitSeq(cure, "; ") {
 				cures++
 				if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {

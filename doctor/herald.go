@@ -10,23 +10,23 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// examineHerald says whether one runs here, which the rest depends on.
+// examineHerald reports whether Herald runs here, and its file.
 func examineHerald(_ *config.Config, f *facts.Facts, out *findings) {
 	if f.Running == nil {
 		p, there := f.Herald()
 		switch subject := fmt.Sprintf("process %d", p.PID); {
 		case errors.Is(f.RunningError, fs.ErrPermission):
-			out.warning("admin socket", "only root may ask it", "What a Herald that runs here knows is missing from this report.", "run herald doctor as root")
+			out.warning("admin socket", "only root may use it", "This report lacks the status of a running Herald.", "run herald doctor as root")
 		case stuck(f):
-			out.blocker("admin socket", "a Herald holds it and does not answer: it is frozen, or starved",
-				"It neither announces nor withdraws anything; what it has announced ends by BFD, hold time or lease.",
+			out.blocker("admin socket", "a Herald has it open and does not answer: it is frozen or starved",
+				"It neither announces nor withdraws anything; its routes and addresses end by BFD, hold time or lease.",
 				"systemctl restart herald; in a pod, kill -9 its process: pgrep -x herald")
 		case there:
 			out.blocker(subject, "runs, but does not answer on this file's admin socket",
-				"Two Heralds on one node take each other's addresses for their own.",
-				"stop it, or name the file that it runs with")
+				"Two Heralds on one node mistake each other's addresses for their own.",
+				"stop it, or pass its file with --config")
 		default:
-			out.fine("this node", "none runs yet")
+			out.fine("this node", "Herald does not run yet")
 		}
 		return
 	}
@@ -34,11 +34,11 @@ func examineHerald(_ *config.Config, f *facts.Facts, out *findings) {
 	subject := "version " + s.Version
 	switch {
 	case s.Config.Error != "":
-		out.warning(subject, "runs, but the file as it is now is not in force: "+s.Config.Error,
-			"The last good configuration still runs; the rest of this report is about the file.", "herald status; journalctl -u herald")
+		out.warning(subject, "runs, but the current file is not in force: "+s.Config.Error,
+			"The last good configuration stays in force; the rest of this report examines the file.", "herald status; journalctl -u herald")
 	case s.Config.File != f.File:
 		out.warning(subject, "runs with "+s.Config.File,
-			"This report is about another file than the one in force.", "herald doctor --config "+s.Config.File)
+			"This report examines a file that is not in force.", "herald doctor --config "+s.Config.File)
 	case s.Draining != "":
 		out.warning(subject, "is drained: "+s.Draining, "It announces nothing.", "herald undrain")
 	default:
@@ -46,13 +46,12 @@ func examineHerald(_ *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// stuck says whether a Herald is there and does not get round to an answer.
+// stuck reports whether a Herald accepts connections to its admin socket but does not answer in time.
 func stuck(f *facts.Facts) bool {
 	return f.Running == nil && errors.Is(f.RunningError, context.DeadlineExceeded)
 }
 
-// examineFiles looks at who may read the secrets. That they are there and hold keys
-// and passwords is part of a valid configuration.
+// examineFiles examines the modes of files with secrets. Validation has already read them.
 func examineFiles(c *config.Config, f *facts.Facts, out *findings) {
 	valid := fmt.Sprintf("valid: %s, %s", count(len(c.VIPs), "VIP"), count(len(c.Checks), "check"))
 	if len(c.Balancers) > 0 {
@@ -64,14 +63,14 @@ func examineFiles(c *config.Config, f *facts.Facts, out *findings) {
 		switch {
 		case !known:
 		case mode.Perm()&0o077 != 0:
-			out.warning(path, fmt.Sprintf("mode %04o: others than its owner may read it", mode.Perm()),
-				"A reader of it can speak in this node's name.", "chmod 600 "+path)
+			out.warning(path, fmt.Sprintf("mode %04o: other users than its owner may read it", mode.Perm()),
+				"Its readers can impersonate this node.", "chmod 600 "+path)
 		default:
-			out.fine(path, fmt.Sprintf("can be used, mode %04o", mode.Perm()))
+			out.fine(path, fmt.Sprintf("mode %04o", mode.Perm()))
 		}
 	}
 	if c.Election != nil && c.Election.Insecure {
-		out.warning("election.insecure", "votes are in the clear",
-			"Anybody on the network can take the VIPs.", "herald keygen /etc/herald/gossip.key, and election.keyFile")
+		out.warning("election.insecure", "votes are not encrypted",
+			"Any host on the network can take over the VIPs.", "herald keygen /etc/herald/gossip.key, and set election.keyFile")
 	}
 }

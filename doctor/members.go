@@ -9,28 +9,28 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// examineMembers looks at whether votes get through.
+// examineMembers examines whether the other members can be reached, or are heard by a running Herald.
 func examineMembers(c *config.Config, f *facts.Facts, out *findings) {
 	if f.Running != nil && f.Running.Election != nil {
 		membersHeard(c, f.Running.Election, out)
 		return
 	}
-	others, there := facts.Others(c), 1 // this node
+	others, reachable := facts.Others(c), 1 // this node
 	for _, name := range others {
 		if tcp := f.Members[name].TCP; tcp == facts.Accepted || tcp == facts.Refused {
-			there++
+			reachable++
 		}
 	}
 	cutOff := Warning
 	why, refused := "Without it the VIP survives the loss of fewer nodes.", "It does not vote until Herald runs there."
-	if !c.Flat() { // nobody votes, and all tell each other what they serve
-		why, refused = "Each tells what it serves; of it nothing is heard here.", "It tells nothing of what it serves until Herald runs there."
-		if there == 1 && len(others) > 0 {
-			cutOff, why = Blocker, "This node is told by nobody who serves."
+	if !c.Flat() { // without votes: members only exchange advertisements
+		why, refused = "This node does not learn whether it serves.", "It advertises nothing until Herald runs there."
+		if reachable == 1 && len(others) > 0 {
+			cutOff, why = Blocker, "This node learns no member's state."
 		}
-	} else if members := len(others) + 1; c.Election != nil && !c.Election.Open() && c.Election.Quorum == electorate.Majority && there < members/2+1 {
+	} else if members := len(others) + 1; c.Election != nil && !c.Election.Open() && c.Election.Quorum == electorate.Majority && reachable < members/2+1 {
 		cutOff = Blocker
-		why = fmt.Sprintf("Of %d members %d can be reached, this one among them, and %d have to vote: nobody can hold the VIP.", members, there, members/2+1)
+		why = fmt.Sprintf("Of %d members %d can be reached, this one included, and %d must vote: no node can hold the VIP.", members, reachable, members/2+1)
 	}
 	for _, name := range others {
 		at := c.Election.Members[name]
@@ -39,25 +39,25 @@ func examineMembers(c *config.Config, f *facts.Facts, out *findings) {
 		case r.TCP == facts.Unasked:
 		case r.TCP == facts.Accepted && r.UDP == facts.Refused:
 			out.blocker(subject, "accepts TCP, but UDP is refused",
-				"Votes go by UDP.", fmt.Sprintf("let UDP port %d through on %s, and what lies between", at.Port(), name))
+				"Votes use UDP.", fmt.Sprintf("let UDP port %d through on %s and on the path", at.Port(), name))
 		case r.TCP == facts.Accepted && r.UDP == facts.Silent:
-			out.fine(subject, "accepts TCP; UDP is not refused, and whether it arrives herald status tells once Herald runs here")
+			out.fine(subject, "accepts TCP; UDP is not refused; once Herald runs here, herald status shows whether it arrives")
 		case r.TCP == facts.Accepted:
 			out.fine(subject, "accepts TCP; UDP was not tried")
 		case r.TCP == facts.Refused:
-			out.warning(subject, "the node is there, and nothing listens on the port",
+			out.warning(subject, "the node answers, but nothing listens on the port",
 				refused, "start Herald on "+name+"; if it runs, see its election.bind and the filter there")
 		case r.TCP == facts.Silent:
 			out.add(cutOff, subject, "does not answer: it is down, or a filter drops the packets",
 				why, fmt.Sprintf("ping %s; let TCP and UDP port %d through between the members", at.Addr(), at.Port()))
 		default:
-			out.add(cutOff, subject, "unreachable: no route, or nobody answers ARP or NDP for it",
-				why, fmt.Sprintf("ip route get %s; see that the address in election.members is right", at.Addr()))
+			out.add(cutOff, subject, "unreachable: no route, or no answer to ARP or NDP",
+				why, fmt.Sprintf("ip route get %s; check the address in election.members", at.Addr()))
 		}
 	}
 }
 
-// membersHeard is what a running Herald knows better.
+// membersHeard reports the members as a running Herald sees them.
 func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 	if e.Problem != "" {
 		out.blocker(c.NodeName, "takes no part in the election: "+e.Problem, "It neither votes nor holds a VIP.", "herald status; docs/troubleshooting.md")
@@ -67,16 +67,16 @@ func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 		switch {
 		case m.Self:
 		case m.Alive && m.Reason == "":
-			out.fine(subject, "its votes are heard")
+			out.fine(subject, "its votes arrive")
 		case m.Reason != "":
 			out.warning(subject, m.Reason, "Its vote does not count here.", "herald status on "+m.Name)
 		default:
-			out.warning(subject, "not heard", "It does not vote.", fmt.Sprintf("herald status on %s; let UDP port %d through", m.Name, m.Address.Port()))
+			out.warning(subject, "no votes arrive from it", "Its vote does not count here.", fmt.Sprintf("herald status on %s; let UDP port %d through", m.Name, m.Address.Port()))
 		}
 	}
 }
 
-// examinePassing looks at whether packets of others' connections are passed on, which only a running Herald knows.
+// examinePassing reports whether a running Herald forwards packets of connections that belong to other members.
 func examinePassing(_ *config.Config, f *facts.Facts, out *findings) {
 	if f.Running == nil || f.Running.Passing == nil {
 		return
@@ -84,10 +84,10 @@ func examinePassing(_ *config.Config, f *facts.Facts, out *findings) {
 	const subject = "second chance"
 	switch p := f.Running.Passing; {
 	case p.Error != "":
-		out.warning(subject, p.Error, "Packets of others' connections that are not passed on are answered with a reset.", "as it says; docs/connections.md has what it takes")
+		out.warning(subject, p.Error, "Herald answers packets of other members' connections with a reset if it cannot pass them on.", "follow the message; docs/connections.md lists the requirements")
 	case len(p.Members) == 0:
-		out.fine(subject, "no other member says that it passes packets on")
+		out.fine(subject, "no other member passes packets on")
 	default:
-		out.fine(subject, "packets of others' connections are passed on to "+list(p.Members))
+		out.fine(subject, "packets of other members' connections are passed on to "+list(p.Members))
 	}
 }

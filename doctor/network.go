@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// effective is a setting that is the greater of a link's own and that for all.
+// effective returns a setting of link, which is the greater of the link's own value and that of "all".
 func effective(f *facts.Facts, name, link string) int {
 	all, _ := strconv.Atoi(f.Settings["net/ipv4/conf/all/"+name])
 	own, _ := strconv.Atoi(f.Settings["net/ipv4/conf/"+link+"/"+name])
@@ -39,16 +39,16 @@ func examineIPv6(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// examineReversePath is about nodes with several links: what a router sends by one may
-// be answered by another, and a strict filter drops it.
+// examineReversePath examines rp_filter on nodes with several links. A strict filter drops a packet
+// unless the route back to its source uses the same link.
 func examineReversePath(c *config.Config, f *facts.Facts, out *findings) {
 	const name, strict = "rp_filter", 1
-	why := "A connection to the VIP that comes in by one link while the way back is by another is dropped without a word."
+	why := "Packets to the VIP that arrive on another link than the route back to the client are dropped silently."
 	if !slices.ContainsFunc(facts.Addresses(c, config.AnnounceBGP, config.AnnounceKernel), netip.Addr.Is4) {
 		if len(facts.Places(c, balancer.Kernel)) == 0 {
 			return
 		}
-		why = "Answers of a backend that come in by another link than the way to it are dropped without a word."
+		why = "Answers of a backend that arrive on another link than the route to it are dropped silently."
 	}
 	var uplinks, filtered []string
 	for _, l := range f.Links() {
@@ -64,14 +64,14 @@ func examineReversePath(c *config.Config, f *facts.Facts, out *findings) {
 	case len(filtered) == 0:
 		out.fine(name, "not strict")
 	case len(uplinks) == 1:
-		out.fine(name, "strict, with which one link gets along")
+		out.fine(name, "strict, and there is only one link")
 	default:
 		out.warning(name, fmt.Sprintf("strict on %s, of %s with addresses", list(filtered), count(len(uplinks), "link")),
 			why, "sysctl -w net.ipv4.conf.all.rp_filter=2")
 	}
 }
 
-// examineARPAnswers is about VIPs on lo that lie in the subnet of a link: every node
+// examineARPAnswers examines arp_ignore for VIPs on lo that are in the subnet of a link: every node
 // would answer ARP for them.
 func examineARPAnswers(c *config.Config, f *facts.Facts, out *findings) {
 	const name = "arp_ignore"
@@ -80,17 +80,17 @@ func examineARPAnswers(c *config.Config, f *facts.Facts, out *findings) {
 		switch {
 		case err != nil || !addr.Is4():
 		case effective(f, name, link) == 0:
-			out.warning(name, fmt.Sprintf("0 on %s, whose subnet has the VIP %s", link, addr),
-				"Every node that has the VIP answers ARP for it there: clients on that segment go to any one, and the routes do not count.",
+			out.warning(name, fmt.Sprintf("0 on %s, and its subnet has the VIP %s", link, addr),
+				"Every node that has the VIP answers ARP for it there: clients on that segment reach any of them, regardless of the routes.",
 				"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2, or a VIP outside of every subnet")
 		default:
-			out.fine(name, fmt.Sprintf("set on %s, whose subnet has the VIP %s", link, addr))
+			out.fine(name, fmt.Sprintf("set on %s, and its subnet has the VIP %s", link, addr))
 		}
 	}
 }
 
-// examineStrictARP is about kube-proxy in IPVS mode, which puts the addresses of all Services
-// on a link of its own.
+// examineStrictARP examines strictARP of kube-proxy in IPVS mode, which adds the addresses of all
+// Services to a link of its own.
 func examineStrictARP(c *config.Config, f *facts.Facts, out *findings) {
 	const link = "kube-ipvs0"
 	_, ipvs := f.Host.Links[link]
@@ -105,11 +105,11 @@ func examineStrictARP(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// examineNeighbourTable compares the room for neighbours with how many there are.
+// examineNeighbourTable compares the size of the neighbour table with its entries and the VIPs.
 func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 	for _, family := range []struct {
 		setting string
-		is      func(netip.Addr) bool
+		has     func(netip.Addr) bool
 	}{
 		{"net/ipv4/neigh/default/gc_thresh3", netip.Addr.Is4},
 		{"net/ipv6/neigh/default/gc_thresh3", netip.Addr.Is6},
@@ -117,28 +117,28 @@ func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 		room, err := strconv.Atoi(f.Settings[family.setting])
 		used := 0
 		for _, n := range f.Host.Neighbours {
-			if family.is(n.Addr) {
+			if family.has(n.Addr) {
 				used++
 			}
 		}
 		for _, vip := range facts.Addresses(c, config.AnnounceARP) {
-			if family.is(vip) {
+			if family.has(vip) {
 				used++
 			}
 		}
-		if err != nil || used < room*3/4 { // inside a network namespace there is no such setting
+		if err != nil || used < room*3/4 { // network namespaces have no such setting
 			continue
 		}
 		out.warning(dotted(family.setting), fmt.Sprintf("%d, and %d neighbours and VIPs", room, used),
-			"When the table is full the node cannot reach neighbours that it does not know yet.",
+			"When the table is full, the node cannot reach new neighbours.",
 			fmt.Sprintf("sysctl -w %s=%d, and likewise on the other nodes and routers of the segment", dotted(family.setting), 4*room))
 	}
 }
 
-// examineFence looks at what keeps a frozen holder from answering.
+// examineFence examines the fence, which stops a frozen holder from answering.
 func examineFence(c *config.Config, f *facts.Facts, out *findings) {
 	const subject = "fence"
-	const why = "Should Herald freeze, this node may answer for a VIP beside the next holder for up to 10 s."
+	const why = "If Herald freezes, this node and the next holder may both answer for a VIP for up to 10 s."
 	running := f.Running != nil && f.Running.Election != nil
 	switch err := f.FenceError; {
 	case !c.Flat():
@@ -149,11 +149,11 @@ func examineFence(c *config.Config, f *facts.Facts, out *findings) {
 	case running:
 		out.warning(subject, "Herald runs without: "+f.Running.Election.Fence, why, "modprobe nf_tables, or CAP_NET_ADMIN")
 	case err == nil && f.FenceLeft:
-		out.fine(subject, "closed by a Herald that has ended; the next one takes it over")
+		out.fine(subject, "left by an earlier Herald; the next one takes it over")
 	case err == nil:
-		out.fine(subject, "the kernel has all that it needs of nftables")
+		out.fine(subject, "the kernel supports all required features of nftables")
 	case !errors.Is(err, fence.ErrUnsupported):
-		out.warning(subject, "cannot be tried: "+err.Error(), why, "run herald doctor as root")
+		out.warning(subject, "cannot be tested: "+err.Error(), why, "run herald doctor as root")
 	case c.ARP.Fence == config.FenceRequired:
 		out.blocker(subject, err.Error(), "With arp.fence: required Herald does not start.", "modprobe nf_tables, and run as root")
 	default:

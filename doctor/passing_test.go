@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// passingFile is a master's that passes packets of others' connections on.
+// passingFile is the file of a master that passes packets of other members' connections on.
 func passingFile() string {
 	return routedFile + `
 election:
@@ -19,7 +19,7 @@ election:
 `
 }
 
-// passing has a Herald run that says how packets are passed on.
+// passing adds a running Herald with status p.
 func passing(p *admin.Passing) func(*config.Config, *facts.Facts) {
 	return func(_ *config.Config, f *facts.Facts) {
 		f.Running = running1(f.File)
@@ -27,18 +27,18 @@ func passing(p *admin.Passing) func(*config.Config, *facts.Facts) {
 	}
 }
 
-// tunnelPort has somebody use the tunnel's port.
+// tunnelPort makes the tunnel's port taken, by these sockets if given.
 func tunnelPort(by ...facts.Socket) func(*config.Config, *facts.Facts) {
 	return func(_ *config.Config, f *facts.Facts) {
 		p := facts.Port{Use: "second chance", Network: "udp", Local: netip.MustParseAddrPort("0.0.0.0:7947")}
-		if _, ok := f.Ports[p]; ok { // else it is not looked at
+		if _, ok := f.Ports[p]; ok { // else the port is not examined
 			f.Ports[p] = syscall.EADDRINUSE
 		}
 		f.Sockets = by
 	}
 }
 
-// tunnelLink is that with a link of that name and kind.
+// tunnelLink does the same and adds a link with the tunnel's name and this kind.
 func tunnelLink(kind string, up bool) func(*config.Config, *facts.Facts) {
 	return func(c *config.Config, f *facts.Facts) {
 		tunnelPort()(c, f)
@@ -53,7 +53,7 @@ func passingFaults() []fault {
 		{"not passed on", passing(&admin.Passing{Error: "no nftables"}), Warning, "member", "second chance: no nftables"},
 		{"not passed on to all", passing(&admin.Passing{Members: []string{"m3"}, Error: "no answer by the tunnel from m2"}), Warning, "member", "second chance: no answer by the tunnel from m2"},
 		{"the tunnel's port taken", tunnelPort(serf), Warning, "port", inUse + "serf, process 7"},
-		{"another's link", tunnelLink("bridge", true), Warning, "port", inUse + "a program that cannot be seen"},
-		{"a tunnel that could not be set up", tunnelLink("vxlan", false), Warning, "port", inUse + "a program that cannot be seen"},
+		{"another's link", tunnelLink("bridge", true), Warning, "port", inUse + "a program that is not visible"},
+		{"a tunnel that could not be set up", tunnelLink("vxlan", false), Warning, "port", inUse + "a program that is not visible"},
 	}
 }

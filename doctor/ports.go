@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/netutil/link"
 )
 
-// examinePorts looks at whether Herald can open its ports.
+// examinePorts examines whether Herald can open its ports.
 func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
 	tunnel := f.Host.Links[link.TunnelName]
 	for _, p := range facts.Ports(c) {
@@ -23,13 +23,13 @@ func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
 		case err == nil:
 			out.fine(subject, "free")
 		case p.Use == "second chance" && tunnel.Kind == "vxlan" && tunnel.Up:
-			out.fine(subject, "the link "+link.TunnelName+" has it, which is Herald's")
+			out.fine(subject, "Herald's own link "+link.TunnelName+" has it")
 		case errors.Is(err, syscall.EADDRINUSE) && (f.Running != nil || stuck(f)) && owner.Program == "herald":
 			out.fine(subject, fmt.Sprintf("Herald's own, process %d", owner.PID))
 		case errors.Is(err, syscall.EADDRINUSE) && f.Running != nil && owner.PID == 0:
-			out.fine(subject, "in use, and Herald runs; whose it is cannot be seen from here")
+			out.fine(subject, "in use, and Herald runs; its owner is not visible from here")
 		case errors.Is(err, syscall.EADDRINUSE) && p.Use == "second chance":
-			out.warning(subject, "in use by "+owner.String(), without(p.Use), "stop that program, as no other port will do: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
+			out.warning(subject, "in use by "+owner.String(), without(p.Use), "stop that program, as this port cannot be changed: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
 		case errors.Is(err, syscall.EADDRINUSE):
 			out.blocker(subject, "in use by "+owner.String(), without(p.Use),
 				"stop that program, or choose another port: ss -lnp 'sport = :"+strconv.Itoa(int(p.Local.Port()))+"'")
@@ -41,24 +41,24 @@ func examinePorts(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// without says what does not work without a port.
+// without returns the consequence of a port that cannot be opened.
 func without(use string) string {
 	switch use {
 	case "gossip":
 		return "Herald takes no part in the election, and holds no VIP."
 	case "BFD":
-		return "A dead router is noticed when the hold time has run out, not before."
+		return "A dead router is noticed only after the hold time."
 	case "metrics":
 		return "Herald does not start."
 	case "second chance":
-		return "Connections that routers bring to another master are reset there, not passed on."
+		return "Connections that routers move to another master are reset there, not passed on."
 	case "balancer":
 		return "The balancer takes no connections there."
 	}
 	return "Peers cannot open sessions to this node."
 }
 
-// examineOwnAddresses looks for addresses that the file says are this node's.
+// examineOwnAddresses checks that this node has its own addresses in the file.
 func examineOwnAddresses(c *config.Config, f *facts.Facts, out *findings) {
 	if f.HostError != nil {
 		return
@@ -70,7 +70,7 @@ func examineOwnAddresses(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	if c.Election != nil {
 		field := "election.bind"
-		if !c.Election.Open() && c.Election.Bind == c.Election.Members[c.NodeName] { // as it is by default
+		if !c.Election.Open() && c.Election.Bind == c.Election.Members[c.NodeName] { // the default
 			field = "election.members." + c.NodeName
 		}
 		missing(field, c.Election.Bind.Addr(), "The other members' votes do not arrive here.")
@@ -87,6 +87,6 @@ func examineOwnAddresses(c *config.Config, f *facts.Facts, out *findings) {
 		}
 	}
 	if f.RouterIDError != nil {
-		out.blocker("bgp.routerID", "this node has no global IPv4 address to take it from", "Herald does not start.", "bgp: {routerID: 192.0.2.1}, with a number that no other router has")
+		out.blocker("bgp.routerID", "this node has no global IPv4 address to take it from", "Herald does not start.", "set bgp.routerID to an IPv4 address that no other router uses")
 	}
 }

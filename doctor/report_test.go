@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// sample is the report that docs/troubleshooting.md shows: of a master before Herald is started there.
+// sample returns the report in docs/troubleshooting.md, of a master before Herald's first start.
 func sample(t testing.TB) Report {
 	t.Helper()
 	c := parsed(t, strings.Replace(flatFile, `tcp: {address: "127.0.0.1:6443"}`,
@@ -40,7 +40,7 @@ func rendered(t testing.TB, r Report) string {
 	return out.String()
 }
 
-// What names a finding may be a file that somebody else named: it cannot steer the terminal.
+// Control characters in a file name do not reach the terminal.
 func TestSubjectIsPrintable(t *testing.T) {
 	r := Report{Findings: []Finding{{Severity: Warning, Topic: "t", Subject: "a\x1b[2J"}, {Severity: OK, Topic: "t", Subject: "b\x1b[2J"}}}
 	if got := rendered(t, r); strings.Contains(got, "\x1b") {
@@ -48,7 +48,7 @@ func TestSubjectIsPrintable(t *testing.T) {
 	}
 }
 
-// The page shows what the command prints.
+// The report in docs/troubleshooting.md equals the output of the command.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/troubleshooting.md")
 	if err != nil {
@@ -115,7 +115,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What others wrote into a certificate neither breaks a line nor speaks to the terminal.
+// Names in a certificate cannot break lines or send control characters to the terminal.
 func TestTextIsPlain(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)

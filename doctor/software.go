@@ -10,8 +10,7 @@ import (
 	"github.com/herald-vip/herald/doctor/facts"
 )
 
-// examineSoftware looks for programs that do the same, or hold ports and addresses
-// that Herald needs.
+// examineSoftware looks for other programs that announce addresses or speak BGP.
 func examineSoftware(c *config.Config, f *facts.Facts, out *findings) {
 	before := len(out.all)
 	for _, p := range f.Programs {
@@ -21,15 +20,15 @@ func examineSoftware(c *config.Config, f *facts.Facts, out *findings) {
 		}
 	}
 	for _, m := range f.Manifests {
-		rival(m.File, "is a static pod of "+m.Image, m.Mentions, "take it out of "+path.Dir(m.File), out)
+		rival(m.File, "is a static pod of "+m.Image, m.Mentions, "remove it from "+path.Dir(m.File), out)
 	}
 	examineRouters(c, f, out)
 	if len(out.all) == before {
-		out.fine("this node", "nothing else that is known to announce addresses")
+		out.fine("this node", "no other program that announces addresses")
 	}
 }
 
-// title is what people know a program as.
+// title returns the common name of a program.
 func title(program string) string {
 	if program == "speaker" {
 		return "MetalLB's speaker"
@@ -37,18 +36,18 @@ func title(program string) string {
 	return program
 }
 
-// rival examines something that announces addresses, with Herald's or others.
+// rival reports another announcer of addresses: a blocker if its settings mention a VIP.
 func rival(subject, seen string, mentions []netip.Addr, cure string, out *findings) {
 	if len(mentions) > 0 {
 		out.blocker(subject, seen+", for the VIP "+join(mentions),
 			"Two programs that manage one address take it from each other, and two nodes answer for it.", cure)
 	} else {
-		out.warning(subject, seen, "No VIP of this file was found in its settings; see that it manages other addresses than Herald.", cure)
+		out.warning(subject, seen, "No VIP of this file was found in its settings; check that it manages other addresses than Herald.", cure)
 	}
 }
 
-// examineRouters is about another BGP speaker here: a router that knows this node as
-// one neighbour is confused by two.
+// examineRouters looks for another BGP speaker on this node: a router has one session with each
+// neighbour address.
 func examineRouters(c *config.Config, f *facts.Facts, out *findings) {
 	const bgp = 179
 	if c.BGP == nil || hasRouter(c, f) {
@@ -56,7 +55,7 @@ func examineRouters(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	for _, s := range f.Sockets {
 		if s.Network == "tcp" && s.Local.Port() == bgp && slices.Contains(facts.Routers(), s.Program) {
-			out.warning(fmt.Sprintf("%s, process %d", s.Program, s.PID), "speaks BGP from this node, too",
+			out.warning(fmt.Sprintf("%s, process %d", s.Program, s.PID), "also speaks BGP from this node",
 				"A router has one session with a neighbour: if this one has it, Herald has none.",
 				"peer from another localAddress, or have Herald peer with it: peers: [{address: 127.0.0.1, …}]")
 			return

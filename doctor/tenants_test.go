@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/tenant"
 )
 
-// acme is a tenant that is well.
+// acme returns a tenant without problems.
 func acme() v1alpha1.Tenant {
 	t := v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme", Generation: 3}}
 	t.Spec.Nodes.Probe = v1alpha1.TenantProbe{Protocol: "HTTP", Port: 10256, Path: "/healthz"}
@@ -22,7 +22,7 @@ func acme() v1alpha1.Tenant {
 	return t
 }
 
-// Each condition that does not hold is a finding, and so is each refusal, once. Nothing of a tenant blocks this node.
+// Each condition that is not true, and each refusal, is one warning. No problem of a tenant is a blocker.
 func TestTenants(t *testing.T) {
 	spoil := func(i int, status metav1.ConditionStatus, message string) func(*v1alpha1.Tenant) {
 		return func(t *v1alpha1.Tenant) {
@@ -35,11 +35,11 @@ func TestTenants(t *testing.T) {
 		want   []string
 	}{
 		{"well", nil, nil},
-		{"an agent that is silent", []func(*v1alpha1.Tenant){spoil(0, metav1.ConditionFalse, "not heard")}, []string{"not heard"}},
-		{"an agent that nobody knows of", []func(*v1alpha1.Tenant){spoil(0, metav1.ConditionUnknown, "who knows")}, []string{"who knows"}},
-		{"nodes that are silent", []func(*v1alpha1.Tenant){spoil(1, metav1.ConditionFalse, "no node answers")}, []string{"no node answers"}},
+		{"silent agent", []func(*v1alpha1.Tenant){spoil(0, metav1.ConditionFalse, "not heard")}, []string{"not heard"}},
+		{"agent not seen yet", []func(*v1alpha1.Tenant){spoil(0, metav1.ConditionUnknown, "who knows")}, []string{"who knows"}},
+		{"silent nodes", []func(*v1alpha1.Tenant){spoil(1, metav1.ConditionFalse, "no node answers")}, []string{"no node answers"}},
 		{"a conflict", []func(*v1alpha1.Tenant){spoil(2, metav1.ConditionFalse, "overlaps")}, []string{"overlaps"}},
-		{"two refusals, of which the condition says the first", []func(*v1alpha1.Tenant){
+		{"two refusals, the first also in the condition", []func(*v1alpha1.Tenant){
 			spoil(2, metav1.ConditionFalse, "default.web: no"),
 			func(t *v1alpha1.Tenant) { t.Status.Refused = []string{"default.web: no", "default.blog: no"} },
 		}, []string{"default.web: no", "default.blog: no"}},
@@ -49,8 +49,8 @@ func TestTenants(t *testing.T) {
 		{"all at once", []func(*v1alpha1.Tenant){
 			spoil(0, metav1.ConditionFalse, "not heard"), spoil(1, metav1.ConditionFalse, "no node answers"), spoil(2, metav1.ConditionFalse, "overlaps"),
 		}, []string{"not heard", "no node answers", "overlaps"}},
-		{"never looked at", []func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) { t.Status = v1alpha1.TenantStatus{} }}, []string{"no manager has acted on it as it is now"}},
-		{"changed since", []func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) { t.Generation++ }}, []string{"no manager has acted on it as it is now"}},
+		{"never looked at", []func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) { t.Status = v1alpha1.TenantStatus{} }}, []string{"no manager has acted on its current generation"}},
+		{"changed since", []func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) { t.Generation++ }}, []string{"no manager has acted on its current generation"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			spoiled := acme()
@@ -65,7 +65,7 @@ func TestTenants(t *testing.T) {
 				switch {
 				case finding.Topic != "tenant":
 				case finding.Subject != "acme":
-					t.Errorf("it is about %s: %+v", finding.Subject, finding)
+					t.Errorf("unexpected subject %s: %+v", finding.Subject, finding)
 				case finding.Severity == OK && finding.Seen != "9/10 nodes answer, 7/100 Services are served":
 					t.Errorf("%+v", finding)
 				case finding.Severity == Blocker, finding.Severity == Warning && (finding.Why == "" || finding.Cure == ""), finding.Severity == OK && len(test.want) > 0:
@@ -81,13 +81,13 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// An API server that does not tell of Tenants is a warning, and one without any is nothing.
+// If the API server does not list Tenants, that is a warning; without Tenants there is no finding.
 func TestTenantsUnknown(t *testing.T) {
 	c := parsed(t, routedFile)
 	f := well(c)
 	for _, f := range examine(c, f) {
 		if f.Topic == "tenant" {
-			t.Errorf("there are no tenants, and it says %+v", f)
+			t.Errorf("without tenants: %+v", f)
 		}
 	}
 	f.TenantsError = errors.New("list Tenants: no answer")

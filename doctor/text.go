@@ -9,9 +9,8 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// WriteText renders r for people: what needs a hand first, each with why and what to do,
-// then what is fine, and a line that counts. What others wrote, such as names in certificates,
-// neither breaks the layout nor speaks to the terminal.
+// WriteText writes r as text: blockers and warnings with reason and cure, then the fine findings, then
+// a line of counts. It replaces control characters in foreign text, such as names in certificates.
 func (r Report) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(tw, "herald %s examines %s with %s\n\n", r.Version, r.Node, r.Config)
@@ -39,7 +38,7 @@ func (r Report) WriteText(w io.Writer) error {
 	return tw.Flush()
 }
 
-// wrap breaks a text into lines under each other, for a terminal of 100 columns.
+// wrap breaks s into indented lines for a terminal of 100 columns.
 func wrap(s string) string {
 	const width, indent = 91, "\n         "
 	var out strings.Builder
@@ -61,7 +60,7 @@ func wrap(s string) string {
 	return out.String()
 }
 
-// count is a number of things.
+// count formats a number of things, in the plural unless n is 1.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

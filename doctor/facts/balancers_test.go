@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// What a running Herald says of its balancers is taken over.
+// told converts the balancers of a running Herald.
 func TestTold(t *testing.T) {
 	if got := told(admin.Balancer{Name: "kubernetes", Type: "internal", Error: "no nftables"}); got.Err == nil || got.Err.Error() != "no nftables" {
 		t.Errorf("a balancer in trouble: %+v", got)
@@ -32,7 +32,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// The kernel is asked for filters if it passes on connections of others.
+// Filters are read only if the kernel forwards connections.
 func TestLookAtFilters(t *testing.T) {
 	ns, _ := netns.New(t)
 	err := netns.In(ns, func() error {

@@ -20,7 +20,7 @@ func FuzzParseCertificate(f *testing.F) {
 	}
 	good := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	if parseCertificate(good) == nil {
-		f.Error("a certificate is not taken for one")
+		f.Error("a certificate is not recognised")
 	}
 	f.Add(good)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))

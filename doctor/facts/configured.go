@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/netutil/link"
 )
 
-// Places are where the balancers of a mode listen; none if connections are left to another balancer.
+// Places returns the listen addresses of the balancers of a mode; none with an external load balancer.
 func Places(c *config.Config, mode balancer.Mode) []config.Place {
 	var out []config.Place
 	for _, b := range c.Balancers {
@@ -26,8 +26,8 @@ func Places(c *config.Config, mode balancer.Mode) []config.Place {
 	return out
 }
 
-// Passed are the addresses whose connections the kernel passes on to other nodes: those of
-// balancers that others reach, and of VIPs with a bridge.
+// Passed returns the addresses with packets that the kernel may forward to other nodes: all addresses
+// of kernel balancers except loopback, and of VIPs with a bridge.
 func Passed(c *config.Config) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range Places(c, balancer.Kernel) {
@@ -44,7 +44,7 @@ func Passed(c *config.Config) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// Secrets are the files of keys and passwords, each once.
+// Secrets returns the files of keys and passwords, each once.
 func Secrets(c *config.Config) []string {
 	var out []string
 	add := func(path string) {
@@ -67,8 +67,8 @@ func Secrets(c *config.Config) []string {
 	return out
 }
 
-// withMembers is c with members where its file names none: the voters, as the Herald that runs says, or else the
-// places at which this node is to join some.
+// withMembers returns c with members if its file names none: the voters that a running Herald reports,
+// or else the addresses of election.join.
 func (f *Facts) withMembers(c *config.Config) *config.Config {
 	if c.Election == nil || len(c.Election.Members) > 0 {
 		return c
@@ -91,7 +91,7 @@ func (f *Facts) withMembers(c *config.Config) *config.Config {
 	return &copied
 }
 
-// Others are the members of the election besides this node, in order.
+// Others returns the names of the other members of the election, sorted.
 func Others(c *config.Config) []string {
 	if c.Election == nil {
 		return nil
@@ -99,7 +99,7 @@ func Others(c *config.Config) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Election.Members)), func(name string) bool { return name == c.NodeName })
 }
 
-// Addresses are those of the VIPs that are announced like this.
+// Addresses returns the addresses of the VIPs that are announced in one of these ways.
 func Addresses(c *config.Config, how ...config.Announce) []netip.Addr {
 	var out []netip.Addr
 	for _, v := range c.VIPs {
@@ -110,7 +110,7 @@ func Addresses(c *config.Config, how ...config.Announce) []netip.Addr {
 	return out
 }
 
-// Ports are those that Herald opens with c, each once.
+// Ports returns the ports that Herald opens with c, each once.
 func Ports(c *config.Config) []Port {
 	var out []Port
 	add := func(p Port) {
@@ -164,13 +164,13 @@ func unspecified(v4 bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// Front is a VIP or a balancer, by whose addresses clients reach a server.
+// Front is a VIP or a balancer: clients reach a server by its addresses.
 type Front struct {
 	Kind, Name string
 	Addresses  []netip.Addr
 }
 
-// Fronts are those of the server that a check asks.
+// Fronts returns the VIPs and balancers of the server that k probes.
 func Fronts(c *config.Config, k health.Check) []Front {
 	var out []Front
 	for _, v := range c.VIPs {

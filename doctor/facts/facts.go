@@ -1,5 +1,5 @@
-// Package facts gathers what is to be known of a node before it is examined: it looks and
-// asks, within ten seconds, and leaves everything as it was.
+// Package facts gathers the facts about a node that package doctor examines, within ten seconds and
+// without changing anything.
 package facts
 
 import (
@@ -16,75 +16,75 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// Facts are what was seen of a node and its neighbours. The zero value of each is for
-// what was not, or need not be, looked at.
+// Facts describe a node and its neighbours. The zero value of a field means that it was not gathered.
 type Facts struct {
-	// Now is when.
+	// Now is the time of the examination.
 	Now time.Time
 	// File is the configuration file.
 	File string
 	// Running is the status of the Herald that runs here; nil if none answers on the admin socket.
 	Running *admin.Status
-	// RunningError is why the admin socket tells nothing.
+	// RunningError is the reason why Running is nil.
 	RunningError error
 	// Modes are the modes of the files with secrets that the configuration names, by path.
 	Modes map[string]fs.FileMode
 
-	// Capabilities are the effective ones of the Herald that runs, or else of this process,
-	// as a bit set of unix.CAP_*; Holder says whose.
+	// Capabilities are the effective ones of the running Herald, or else of this process,
+	// as a bit set of unix.CAP_*; Holder names that process.
 	Capabilities uint64
 	Holder       string
-	// Descriptors is RLIMIT_NOFILE, how many files and sockets this process may have open.
+	// Descriptors is RLIMIT_NOFILE, the limit of open files and sockets of this process.
 	Descriptors uint64
-	// ClockSource is the kernel's.
+	// ClockSource is the kernel's current clock source.
 	ClockSource string
-	// Settings are the kernel's by their path below /proc/sys.
+	// Settings are kernel settings, by their path below /proc/sys.
 	Settings map[string]string
-	// ReadOnlySettings says that this process cannot change them.
+	// ReadOnlySettings reports that this process cannot change them.
 	ReadOnlySettings bool
 
-	// TunError is why no link can be made for routes in the kernel, if there are to be any.
+	// TunError is the reason why no tun link can be created, if a VIP is announced by the kernel.
 	TunError error
 
-	// Host is what the node has of links and addresses.
+	// Host has the links, addresses and neighbours of the node.
 	Host link.Survey
-	// HostError is why Host is unknown, RouterIDError why the node has no BGP identifier.
+	// HostError is the reason why Host is unknown, RouterIDError why the node has no BGP identifier.
 	HostError, RouterIDError error
 	routerID                 netip.Addr // if the file sets none
-	// FenceError is why the kernel has no fence, FenceLeft whether Herald's tables are there.
+	// FenceError is the reason why the kernel has no fence. FenceLeft reports that Herald's tables exist.
 	FenceError error
 	FenceLeft  bool
 
-	// BalancingError is why the kernel cannot balance.
+	// BalancingError is the reason why the kernel cannot balance.
 	BalancingError error
-	// ForwardDrops are chains that drop what is forwarded unless a rule of theirs accepts it.
+	// ForwardDrops are the chains that drop forwarded packets by policy.
 	ForwardDrops []ruleset.ChainID
-	// Backends are those of each balancer, by its name.
+	// Backends holds the backends of each balancer, by its name.
 	Backends map[string]Backends
 
-	// Programs are those that run in this network namespace and announce addresses or routes.
+	// Programs are the processes in this network namespace that announce addresses or routes.
 	Programs []Program
 	// Manifests are static pods of such programs.
 	Manifests []Manifest
-	// Sockets are the ports that are listened on.
+	// Sockets are the listening sockets on ports that matter.
 	Sockets []Socket
-	// Ports are what binding each port that Herald needs led to.
+	// Ports has the error of binding each port that Herald needs; nil if it is free.
 	Ports map[Port]error
 
-	// Wire is who answers for each VIP on a flat layer 2.
+	// Wire names the machines that answer for each VIP on a flat layer 2.
 	Wire map[netip.Addr]Use
 	// Members are how the other members of the election can be reached, by name.
 	Members map[string]Reach
-	// Peers say in a sentence what keeps a BGP session from coming up, by name; empty if nothing does.
+	// Peers has the obstacle to each BGP session as a sentence, by name; empty if there is none.
 	Peers map[string]string
 	// Checks are the verdicts of one probe of each health check.
 	Checks []health.Verdict
-	// Absent are the checks of which a file is not there.
+	// Absent are the checks with a missing file.
 	Absent map[string]bool
 	// Endpoints are the servers of https checks, by the check's name.
 	Endpoints map[string]Endpoint
 
-	// Tenants are those of the cluster whose Services this node announces, TenantsError why they are unknown.
+	// Tenants are listed by the cluster of the announced Services. TenantsError is the reason why they
+	// are unknown.
 	Tenants      []v1alpha1.Tenant
 	TenantsError error
 }
@@ -105,71 +105,71 @@ type Manifest struct {
 	Mentions []netip.Addr // VIPs that it names
 }
 
-// Socket is a TCP port that is listened on or a UDP port that is open to all.
+// Socket is a listening TCP socket or an unconnected UDP socket.
 type Socket struct {
 	Network string // tcp or udp
 	Local   netip.AddrPort
-	// PID and Program are its owner; zero if that cannot be seen.
+	// PID and Program are its owner; zero if the owner is not visible.
 	PID     int
 	Program string
-	inode   string // by which they are found
+	inode   string // finds the owner
 }
 
-// Port is one that Herald needs.
+// Port is a port that Herald needs.
 type Port struct {
 	Use     string // gossip, metrics, BGP, BFD, balancer or second chance
 	Network string // tcp or udp
 	Local   netip.AddrPort
 }
 
-// Backends are who may take the connections of a balancer.
+// Backends are the backends of a balancer.
 type Backends struct {
-	// Err is what keeps the balancer from knowing them, or from its work.
+	// Err is the reason why they are unknown, or why the balancer does not work.
 	Err      error
 	Backends []Backend
 }
 
-// Backend is a server, and how it answered.
+// Backend is a server and its answer.
 type Backend struct {
-	// Name is a member's, or the address if it is none.
+	// Name is the name of a member, or else the address.
 	Name    string
 	Address netip.AddrPort
-	// Serves is whether it would take connections, and Reason why.
+	// Serves reports whether it takes connections, and Reason why.
 	Serves bool
 	Reason string
 }
 
-// Use is who answers for an address on its link.
+// Use names the machines that answer for an address on its link.
 type Use struct {
-	// Err is why the link could not be asked.
+	// Err is the reason why the link could not be probed.
 	Err error
-	// MAC is the first that answered, nil if nobody did; Stranger the first that is no member's.
+	// MAC answered first; nil without an answer. Stranger is the first that belongs to no member.
 	MAC, Stranger net.HardwareAddr
 }
 
-// Answer is what came back from a port.
+// Answer is the answer of a port.
 type Answer int
 
 // The answers.
 const (
 	Unasked     Answer = iota
-	Accepted           // the connection was
+	Accepted           // by TCP
 	Refused            // by a reset or ICMP
-	Silent             // nothing came
-	Unreachable        // no route, or nobody answers ARP or NDP
+	Silent             // no answer in time
+	Unreachable        // no route, or no answer to ARP or NDP
 )
 
-// Reach is how a member's gossip port can be reached. A datagram that is not Refused
-// may have arrived or not: Silent says no more.
+// Reach has the answers of a member's gossip port. Silent for UDP does not tell whether the datagram
+// arrived.
 type Reach struct{ TCP, UDP Answer }
 
 // Endpoint is a server and its certificate.
 type Endpoint struct {
-	// Address is its host and port, ServerName what its certificate is to be for.
+	// Address is its host and port, ServerName the name that its certificate must have.
 	Address, ServerName string
-	// Chain is what it sent, its own certificate first; empty if it could not be asked.
+	// Chain is the chain that it sent, its own certificate first; empty if it did not answer.
 	Chain []*x509.Certificate
-	// Client is what the check shows to it; nil if nothing.
+	// Client is the client certificate of the check, if any.
 	Client *x509.Certificate
 	// Roots are the authorities of caFile; nil means the system's.
 	Roots *x509.CertPool

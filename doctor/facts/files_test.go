@@ -59,7 +59,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// To open a pipe would take as long as nobody writes to it.
+// Opening a pipe would block until a writer opens it.
 func TestReadsFilesOnly(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -83,11 +83,11 @@ func TestCapabilities(t *testing.T) {
 	for _, pid := range []int{0, os.Getpid()} {
 		got, err := capabilities(pid)
 		if err != nil || !strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", got)) {
-			t.Errorf("process %d has %x, %v; of this one the kernel says\n%s", pid, got, err, status)
+			t.Errorf("process %d has %x, %v; the kernel reports\n%s", pid, got, err, status)
 		}
 	}
 	if got, err := capabilities(1 << 30); err == nil {
-		t.Errorf("a process that is not there has %x", got)
+		t.Errorf("a missing process has %x", got)
 	}
 }
 

@@ -21,16 +21,16 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// How long the examination takes at most, and its parts.
+// Time limits of the examination and of its parts.
 const (
 	wholeTimeout   = 9 * time.Second
 	runningTimeout = 2 * time.Second
 	connectTimeout = 1500 * time.Millisecond
 )
 
-// Gather looks at the node of c, which was read from file, and asks its neighbours,
-// members, peers and servers. It takes less than ten seconds, even if nobody answers, and
-// leaves everything as it was. The configuration that it returns has the members, too, where c has none.
+// Gather gathers the facts about the node of c, which was read from file, and asks its neighbours,
+// members, peers and servers. It takes less than ten seconds even if none answers, and changes nothing.
+// The returned configuration is c, with the members filled in if c has none.
 func Gather(ctx context.Context, c *config.Config, file string) (*config.Config, *Facts) {
 	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
 	defer cancel()
@@ -53,7 +53,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 		}
 	}
 
-	// Each fills in fields of its own.
+	// Each part sets fields of its own.
 	var parts sync.WaitGroup
 	parts.Go(func() { f.tryKernel(c) })
 	parts.Go(func() { f.lookAtFilters(c) })
@@ -64,7 +64,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 	parts.Go(func() { f.Tenants, f.TenantsError = askTenants(ctx, c) })
 	parts.Go(func() {
 		f.Members = f.askMembers(ctx, c)
-		if again, err := link.ReadSurvey(); err == nil { // the kernel knows now where the members are
+		if again, err := link.ReadSurvey(); err == nil { // now with the members in the neighbour table
 			f.Host.Neighbours = again.Neighbours
 		}
 		f.Wire = f.askWire(ctx, c)
@@ -73,7 +73,7 @@ func Gather(ctx context.Context, c *config.Config, file string) (*config.Config,
 	return c, f
 }
 
-// together asks about all items at once, and returns the answers by the items' names.
+// together asks about all items concurrently and returns the answers by name.
 func together[T, R any](items []T, name func(T) string, ask func(T) R) map[string]R {
 	var (
 		mu  sync.Mutex
@@ -92,10 +92,10 @@ func together[T, R any](items []T, name func(T) string, ask func(T) R) map[strin
 	return out
 }
 
-// itself is the name of what is one.
+// itself returns name: it names items that are names.
 func itself(name string) string { return name }
 
-// running asks the Herald of this node, if there is one.
+// running asks the Herald of this node for its status.
 func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
 	defer cancel()
@@ -106,8 +106,8 @@ func running(ctx context.Context, c *config.Config) (*admin.Status, error) {
 	return &status, nil
 }
 
-// lookAtProcess sees what Herald, or this process in its place, may do, and who may read the
-// secrets. The programs are known.
+// lookAtProcess reads the capabilities of Herald, or else of this process, and the modes of the secrets.
+// It needs f.Programs.
 func (f *Facts) lookAtProcess(c *config.Config) {
 	f.Holder = "this process"
 	f.Capabilities, _ = capabilities(0)
@@ -133,14 +133,14 @@ func (f *Facts) lookAtProcess(c *config.Config) {
 	f.ReadOnlySettings = errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES)
 }
 
-// capabilities are the effective ones of a process; of this one for 0.
+// capabilities returns the effective capabilities of a process; 0 means this one.
 func capabilities(pid int) (uint64, error) {
 	var data [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0])
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
 }
 
-// tryKernel tries what the fence and balancers need, if no Herald runs that knows better.
+// tryKernel tries the kernel features of the fence and of balancers, unless a running Herald reports them.
 func (f *Facts) tryKernel(c *config.Config) {
 	if f.Running == nil && len(Places(c, balancer.Kernel)) > 0 {
 		f.BalancingError = nft.Probe()
@@ -151,8 +151,8 @@ func (f *Facts) tryKernel(c *config.Config) {
 	}
 }
 
-// from is addr if this node has it, to ask from; else the zero value, for the kernel's choice.
-func (f *Facts) from(addr netip.Addr) netip.Addr {
+// source returns addr if this node has it, else the zero value, so that the kernel chooses.
+func (f *Facts) source(addr netip.Addr) netip.Addr {
 	if _, ok := f.Host.Has(addr); ok {
 		return addr
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// lookAtFilters looks for filters that may keep the connections of others from passing this node. Who
-// may not look learns nothing: it has been told to be root.
+// lookAtFilters looks for filters that may drop forwarded connections. It ignores missing permissions,
+// which are a finding of their own.
 func (f *Facts) lookAtFilters(c *config.Config) {
 	if len(Passed(c)) > 0 {
 		f.ForwardDrops, _ = ruleset.ForwardDrops()
 	}
 }
 
-// askBackends asks the backends of each balancer once, or the Herald that runs.
+// askBackends probes the backends of each balancer once, or takes them from a running Herald.
 func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Backends {
 	if c.LoadBalancer.Type != config.Internal {
 		return nil
@@ -36,7 +36,7 @@ func (f *Facts) askBackends(ctx context.Context, c *config.Config) map[string]Ba
 	return together(c.Balancers, func(b balancer.Config) string { return b.Name }, func(b balancer.Config) Backends { return askEach(ctx, c, b) })
 }
 
-// told is what a running Herald says of a balancer.
+// told converts the backends that a running Herald reports.
 func told(b admin.Balancer) Backends {
 	var out Backends
 	if why := b.Why(); why != "" && len(b.Backends) == 0 || b.Error != "" {
@@ -48,7 +48,7 @@ func told(b admin.Balancer) Backends {
 	return out
 }
 
-// askEach probes each backend of b, with its check, or, as members tell by their own, by a connection.
+// askEach probes each backend of b with its check, or without one by a TCP connection.
 func askEach(ctx context.Context, c *config.Config, b balancer.Config) Backends {
 	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: balancer.BackendHost}}
 	if b.Check != nil {
@@ -62,7 +62,7 @@ func askEach(ctx context.Context, c *config.Config, b balancer.Config) Backends 
 		k := balancer.CheckAt(check, at, b.Backends.DNS)
 		k.Name = at.String()
 		checks = append(checks, k)
-		out.Backends = append(out.Backends, Backend{Name: name, Address: at, Reason: "has not answered within the time of this examination"})
+		out.Backends = append(out.Backends, Backend{Name: name, Address: at, Reason: "no answer during this examination"})
 	}
 	switch {
 	case b.Backends.Members != nil && c.Election != nil:

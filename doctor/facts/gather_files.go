@@ -13,11 +13,11 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// maxFile is how much is read of any file, in bytes.
+// maxFile limits the bytes that are read of any file.
 const maxFile = 1 << 20
 
-// read is the text of a file, or as much of it as matters; empty if it cannot be read.
-// Others choose some of the names: a pipe, which nobody may ever write to, is not opened.
+// read returns the first maxFile bytes of a regular file; empty if it cannot be read. It does not open
+// other kinds: reading a pipe could block for ever.
 func read(root fs.FS, name string) string {
 	if info, err := fs.Stat(root, name); err != nil || !info.Mode().IsRegular() {
 		return ""
@@ -27,11 +27,11 @@ func read(root fs.FS, name string) string {
 		return ""
 	}
 	defer file.Close()
-	data, _ := io.ReadAll(io.LimitReader(file, maxFile)) // what was read before an error counts
+	data, _ := io.ReadAll(io.LimitReader(file, maxFile)) // keep the bytes before an error
 	return string(data)
 }
 
-// lookAtKernel reads settings and the clock source.
+// lookAtKernel reads kernel settings and the clock source.
 func (f *Facts) lookAtKernel(root fs.FS) {
 	f.ClockSource = strings.TrimSpace(read(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"))
 	f.Settings = make(map[string]string)
@@ -42,7 +42,7 @@ func (f *Facts) lookAtKernel(root fs.FS) {
 	}
 }
 
-// lookAtSoftware finds programs, static pods, and who listens on the ports that matter.
+// lookAtSoftware finds programs, static pods, and the owners of the ports that matter.
 func (f *Facts) lookAtSoftware(root fs.FS, c *config.Config) {
 	f.Programs = programs(root, c, os.Getpid())
 	f.Manifests = manifests(root, c)
@@ -66,8 +66,8 @@ func (f *Facts) lookAtSoftware(root fs.FS, c *config.Config) {
 	f.findOwners(root)
 }
 
-// programs are the processes of this network namespace that announce addresses or routes, each
-// once however many processes it has.
+// programs returns the programs in this network namespace that announce addresses or routes, each once
+// even if it has several processes.
 func programs(root fs.FS, c *config.Config, self int) []Program {
 	names := append(append(Rivals(), Routers()...), "herald")
 	home, _ := fs.ReadLink(root, "proc/self/ns/net")
@@ -99,7 +99,7 @@ func programs(root fs.FS, c *config.Config, self int) []Program {
 	return out
 }
 
-// keepalivedFile is the path of keepalived's configuration, by its arguments.
+// keepalivedFile returns the path of keepalived's configuration from its arguments.
 func keepalivedFile(args []string) string {
 	const standard = "/etc/keepalived/keepalived.conf"
 	for i, arg := range args {
@@ -113,7 +113,7 @@ func keepalivedFile(args []string) string {
 	return standard
 }
 
-// pids are those of all processes that can be seen, in order.
+// pids returns the IDs of all visible processes, sorted.
 func pids(root fs.FS) []int {
 	entries, _ := fs.ReadDir(root, "proc")
 	var out []int
@@ -126,7 +126,7 @@ func pids(root fs.FS) []int {
 	return out
 }
 
-// manifests are the static pods of rivals.
+// manifests returns the static pods of rivals.
 func manifests(root fs.FS, c *config.Config) []Manifest {
 	const dir = "etc/kubernetes/manifests"
 	entries, _ := fs.ReadDir(root, dir)
@@ -143,10 +143,10 @@ func manifests(root fs.FS, c *config.Config) []Manifest {
 	return out
 }
 
-// findOwners names who listens, as far as the files of processes may be looked at.
+// findOwners sets the owners of the sockets, if the open files of their processes are visible.
 func (f *Facts) findOwners(root fs.FS) {
 	if len(f.Sockets) == 0 {
-		return // it takes a while
+		return // the search is slow
 	}
 	wanted := make(map[string]*Socket)
 	for i := range f.Sockets {
@@ -164,7 +164,7 @@ func (f *Facts) findOwners(root fs.FS) {
 	}
 }
 
-// settings are those of the kernel that matter, by their path below /proc/sys.
+// settings returns the kernel settings that matter, as paths below /proc/sys.
 func settings(links []string) []string {
 	out := []string{
 		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv6/ip_nonlocal_bind",

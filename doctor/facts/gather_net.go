@@ -24,7 +24,7 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 )
 
-// askPeers says what keeps sessions from coming up; a running Herald knows.
+// askPeers returns the obstacle to each session, by name of the peer. A running Herald knows it.
 func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]string {
 	out := make(map[string]string)
 	if c.BGP == nil {
@@ -36,7 +36,7 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 			switch {
 			case p.State != bgp.Established:
 				problem = cmp.Or(p.Reason, "the session is "+string(p.State))
-			case p.BFD != nil && p.BFD.State != bfd.Up: // of which the wait of its routes is only a consequence
+			case p.BFD != nil && p.BFD.State != bfd.Up: // p.Reason may only say that routes wait for BFD
 				problem = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
 			}
 			out[name] = cmp.Or(out[name], problem) // there may be several gateways
@@ -73,11 +73,11 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 	return out
 }
 
-// askAgain is how long a router may turn connections away between two attempts of its own.
+// askAgain is the pause before the second attempt to open a session.
 const askAgain = 1500 * time.Millisecond
 
-// askPeer asks a peer, and if it does not agree asks again: a router that has just been
-// started, or whose last session has just ended, hangs up for a second.
+// askPeer tries a session with p, twice if the first attempt fails: a router that has just started, or
+// just ended a session, refuses connections for a second.
 func askPeer(ctx context.Context, c bgp.Config, p v1alpha1.Peer) string {
 	problem := bgp.Examine(ctx, c, p)
 	if problem == "" || !wake.Pause(ctx, askAgain) {
@@ -86,7 +86,7 @@ func askPeer(ctx context.Context, c bgp.Config, p v1alpha1.Peer) string {
 	return bgp.Examine(ctx, c, p)
 }
 
-// askMembers tries the gossip ports of the other members, from this one's.
+// askMembers tries the gossip ports of the other members from this node's own port.
 func (f *Facts) askMembers(ctx context.Context, c *config.Config) map[string]Reach {
 	if f.Running != nil {
 		return nil
@@ -94,7 +94,7 @@ func (f *Facts) askMembers(ctx context.Context, c *config.Config) map[string]Rea
 	return together(Others(c), itself, func(name string) Reach { return f.reach(ctx, c.Election.Bind, c.Election.Members[name]) })
 }
 
-// reach tries one member by TCP and by UDP.
+// reach tries the gossip port of a member by TCP and by UDP.
 func (f *Facts) reach(ctx context.Context, own, member netip.AddrPort) Reach {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -102,8 +102,8 @@ func (f *Facts) reach(ctx context.Context, own, member netip.AddrPort) Reach {
 	var both sync.WaitGroup
 	both.Go(func() {
 		dialer := net.Dialer{}
-		if from := f.from(own.Addr()); from.IsValid() {
-			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		if src := f.source(own.Addr()); src.IsValid() {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
 		}
 		conn, err := dialer.DialContext(ctx, "tcp", member.String())
 		if err == nil {
@@ -116,15 +116,14 @@ func (f *Facts) reach(ctx context.Context, own, member netip.AddrPort) Reach {
 	return r
 }
 
-// datagram sends an empty one from this node's gossip port, the only one that members
-// take them from, and drop it as if nothing had come. If nothing listens, or a filter says so, a
-// refusal comes back.
+// datagram sends an empty datagram from this node's gossip port, the only source that members accept;
+// they ignore it. A closed port, or a filter that rejects, refuses it.
 func (f *Facts) datagram(ctx context.Context, own, member netip.AddrPort) Answer {
-	if !f.from(own.Addr()).IsValid() || f.Ports[Port{"gossip", "udp", own}] != nil {
+	if !f.source(own.Addr()).IsValid() || f.Ports[Port{"gossip", "udp", own}] != nil {
 		return Unasked
 	}
 	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(own), Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { // several at once
+		return raw.Control(func(fd uintptr) { // several sockets share the port
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		})
 	}}
@@ -136,13 +135,13 @@ func (f *Facts) datagram(ctx context.Context, own, member netip.AddrPort) Answer
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	_, err = conn.Write(nil)
-	for err == nil { // whatever else a member may have for this port
+	for err == nil { // skip other packets of the member
 		_, err = conn.Read(make([]byte, 1))
 	}
 	return answer(err)
 }
 
-// answer says what an error of a connection means.
+// answer classifies the error of a connection.
 func answer(err error) Answer {
 	var timeout net.Error
 	switch {
@@ -156,11 +155,11 @@ func answer(err error) Answer {
 	return Unreachable
 }
 
-// wireTimeout bounds each round of questions to a link, which take 400 ms.
+// wireTimeout bounds each round of probes on a link, which takes 400 ms.
 const wireTimeout = 2 * time.Second
 
-// askWire asks the links of VIPs on a flat layer 2 who uses their addresses: first
-// anybody, then for those that a member uses, whether anybody else does.
+// askWire probes the VIPs on a flat layer 2 for machines that use them. A second round probes the VIPs
+// that a member uses for further machines.
 func (f *Facts) askWire(ctx context.Context, c *config.Config) map[netip.Addr]Use {
 	out := make(map[netip.Addr]Use)
 	var first []arp.Watched
@@ -194,7 +193,7 @@ func (f *Facts) askWire(ctx context.Context, c *config.Config) map[netip.Addr]Us
 	return out
 }
 
-// askLinks asks once for each address, and says which hardware address besides known answered first.
+// askLinks probes each address once and returns the first MAC address that answered, apart from known.
 func askLinks(ctx context.Context, watched []arp.Watched, known []net.HardwareAddr) map[netip.Addr]Use {
 	out := make(map[netip.Addr]Use)
 	if len(watched) == 0 {
@@ -230,10 +229,10 @@ func askLinks(ctx context.Context, watched []arp.Watched, known []net.HardwareAd
 		case runErr != nil:
 			use.Err = runErr
 		case use.MAC != nil:
-		case failed: // to have heard nothing means nothing
+		case failed: // silence proves nothing
 			use.Err = errors.New("this process cannot send packets on " + w.Link)
 		case !answered:
-			use.Err = errors.New("the link did not carry a question in time")
+			use.Err = errors.New("the link did not send the probe in time")
 		}
 		out[w.Addr] = use
 	}

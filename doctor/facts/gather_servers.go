@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// checksTimeout is how long slow servers are waited for; checks may take up to a minute.
+	// checksTimeout limits the wait for slow servers; a check may take up to a minute.
 	checksTimeout = 8 * time.Second
-	// inspectTimeout bounds a TLS handshake, and a question to the API server; resolveTimeout those to DNS.
+	// inspectTimeout bounds a TLS handshake and a request to the API server; resolveTimeout bounds DNS.
 	inspectTimeout = 3 * time.Second
 	resolveTimeout = 2 * time.Second
-	// maxNames is how many names of a certificate are asked for.
+	// maxNames limits the names of a certificate that are looked up.
 	maxNames = 16
 )
 
@@ -64,7 +64,7 @@ func probeChecks(ctx context.Context, checks []health.Check) []health.Verdict {
 	}
 }
 
-// absentFiles are the checks of which a file is not there.
+// absentFiles returns the checks with a missing file.
 func absentFiles(c *config.Config) map[string]bool {
 	out := make(map[string]bool)
 	for _, k := range c.Checks {
@@ -77,20 +77,19 @@ func absentFiles(c *config.Config) map[string]bool {
 	return out
 }
 
-// inspect takes the certificates of https checks: of their servers, and those that
-// they show to them.
+// inspect reads the server and client certificates of https checks.
 func inspect(ctx context.Context, c *config.Config) map[string]Endpoint {
 	asking := slices.DeleteFunc(slices.Clone(c.Checks), func(k health.Check) bool { return k.HTTP == nil })
 	return together(asking, func(k health.Check) string { return k.Name }, func(k health.Check) Endpoint { return inspectServer(ctx, c, k) })
 }
 
-// inspectServer takes the certificate of a server by https, whether or not it can be trusted.
+// inspectServer reads the certificates of an https check, without verifying them.
 func inspectServer(ctx context.Context, c *config.Config, k health.Check) Endpoint {
 	u, err := url.Parse(k.HTTP.URL)
 	if err != nil || u.Scheme != "https" {
 		return Endpoint{}
 	}
-	shown, _ := os.ReadFile(k.HTTP.ClientCertFile) // the check says if it cannot
+	shown, _ := os.ReadFile(k.HTTP.ClientCertFile) // the check reports the error
 	e := Endpoint{
 		Address:    net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")),
 		ServerName: cmp.Or(k.HTTP.ServerName, u.Hostname()),
@@ -101,13 +100,13 @@ func inspectServer(ctx context.Context, c *config.Config, k health.Check) Endpoi
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{
 		ServerName:         e.ServerName,
-		InsecureSkipVerify: true, // it is examined afterwards, piece by piece
+		InsecureSkipVerify: true, // examineCertificates verifies it
 		VerifyConnection: func(s tls.ConnectionState) error {
 			e.Chain = s.PeerCertificates
 			return nil
 		},
 	}}
-	// A server that wants a client certificate may break off, but not before it has shown its own.
+	// A server that wants a client certificate may end the handshake, but sends its own certificate first.
 	if conn, err := dialer.DialContext(handshake, "tcp", e.Address); err == nil {
 		conn.Close()
 	}
@@ -117,7 +116,7 @@ func inspectServer(ctx context.Context, c *config.Config, k health.Check) Endpoi
 	return e
 }
 
-// missing says whether a certificate lacks an address of the VIPs that depend on the check.
+// missing reports whether the certificate lacks an address of a VIP or balancer that uses the check.
 func missing(c *config.Config, k health.Check, e Endpoint) bool {
 	return slices.ContainsFunc(Fronts(c, k), func(front Front) bool {
 		return slices.ContainsFunc(front.Addresses, func(addr netip.Addr) bool { return e.NameOf(addr) == "" })
@@ -130,7 +129,7 @@ func resolve(ctx context.Context, names []string) map[string][]netip.Addr {
 	defer cancel()
 	return together(names[:min(len(names), maxNames)], itself, func(name string) (found []netip.Addr) {
 		if !strings.Contains(name, ".") || strings.Contains(name, "*") || strings.HasPrefix(name, "kubernetes.") {
-			return nil // of use inside the cluster only, or no name at all
+			return nil // resolves inside the cluster only, or is no name
 		}
 		addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		for _, addr := range addrs {
@@ -140,8 +139,8 @@ func resolve(ctx context.Context, names []string) map[string][]netip.Addr {
 	})
 }
 
-// readRoots are the authorities of a file: none if it cannot be read, which the check
-// says, and nil, for the system's, without a file.
+// readRoots reads the authorities of a file. It returns nil, for the system's, without a file, and an
+// empty pool if the file cannot be read: the check reports that.
 func readRoots(file string) *x509.CertPool {
 	if file == "" {
 		return nil
@@ -153,7 +152,7 @@ func readRoots(file string) *x509.CertPool {
 	return pool
 }
 
-// parseCertificate is the first certificate of a PEM file; nil if there is none.
+// parseCertificate returns the first certificate of a PEM file; nil if there is none.
 func parseCertificate(data []byte) *x509.Certificate {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" {
@@ -164,8 +163,8 @@ func parseCertificate(data []byte) *x509.Certificate {
 	return nil
 }
 
-// askTenants lists the Tenants of the cluster whose Services this node announces. Outside of the pod whose account may ask
-// there are none.
+// askTenants lists the Tenants of the cluster of the announced Services; none without a kubeconfig or the
+// service account of a pod.
 func askTenants(ctx context.Context, c *config.Config) ([]v1alpha1.Tenant, error) {
 	if c.Services == nil {
 		return nil, nil

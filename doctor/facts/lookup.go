@@ -17,12 +17,12 @@ import (
 // String names the owner of the socket.
 func (s Socket) String() string {
 	if s.PID == 0 {
-		return "a program that cannot be seen from here"
+		return "a program that is not visible from here"
 	}
 	return fmt.Sprintf("%s, process %d", s.Program, s.PID)
 }
 
-// Owner is who listens on a port, as far as that can be seen.
+// Owner returns the socket that listens on p; the zero value if none is visible.
 func (f *Facts) Owner(p Port) Socket {
 	for _, s := range f.Sockets {
 		if s.Network == p.Network && s.Local.Port() == p.Local.Port() &&
@@ -33,7 +33,7 @@ func (f *Facts) Owner(p Port) Socket {
 	return Socket{}
 }
 
-// Herald is the process of a Herald that runs in this network namespace.
+// Herald returns the process of the Herald that runs in this network namespace.
 func (f *Facts) Herald() (Program, bool) {
 	i := slices.IndexFunc(f.Programs, func(p Program) bool { return p.Name == "herald" && slices.Contains(p.Args, "run") })
 	if i < 0 {
@@ -42,12 +42,12 @@ func (f *Facts) Herald() (Program, bool) {
 	return f.Programs[i], true
 }
 
-// Links are all links in order of their index.
+// Links returns all links in order of their index.
 func (f *Facts) Links() []link.Link {
 	return slices.SortedFunc(maps.Values(f.Host.Links), func(a, b link.Link) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// Carrier is the link that a VIP's address goes on, as the daemon chooses it.
+// Carrier returns the link for an address of v, as the daemon chooses it.
 func (f *Facts) Carrier(v config.VIP, addr netip.Addr) (string, error) {
 	switch {
 	case v.Announce == config.AnnounceKernel:
@@ -58,7 +58,7 @@ func (f *Facts) Carrier(v config.VIP, addr netip.Addr) (string, error) {
 	return f.Host.For(addr)
 }
 
-// Member is whose hardware address this is, as the neighbour table has it; empty if no member's.
+// Member returns the member with this MAC address in the neighbour table; empty if there is none.
 func (f *Facts) Member(c *config.Config, mac net.HardwareAddr) string {
 	for _, n := range f.Host.Neighbours {
 		if !bytes.Equal(n.MAC, mac) {
@@ -73,7 +73,7 @@ func (f *Facts) Member(c *config.Config, mac net.HardwareAddr) string {
 	return ""
 }
 
-// NameOf is by which of the certificate's names clients may reach addr; empty if by none.
+// NameOf returns a name in the certificate that stands for addr or resolves to it; empty if there is none.
 func (e Endpoint) NameOf(addr netip.Addr) string {
 	leaf := e.Chain[0]
 	if leaf.VerifyHostname(addr.String()) == nil {

@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of sockets in /proc/net, as TCP has them.
+// States of sockets in /proc/net.
 const (
 	stateListen = 0x0a
 	stateClose  = 0x07 // of a UDP socket that is not connected
 )
 
-// parseSockets reads a table of sockets and returns those that listen: tcp, tcp6, udp or
-// udp6 in /proc/net.
+// parseSockets returns the listening sockets of a table of /proc/net: tcp, tcp6, udp or udp6.
 func parseSockets(network, table string) []Socket {
 	want := uint64(stateListen)
 	if network == "udp" {
@@ -41,8 +40,8 @@ func parseSockets(network, table string) []Socket {
 	return out
 }
 
-// parseAddrPort reads an address as the kernel prints it in /proc/net: words of 32 bits as this
-// machine has them in memory, and after a colon the port.
+// parseAddrPort parses an address of /proc/net: 32-bit words in the byte order of this machine, a colon
+// and the port.
 func parseAddrPort(s string) (netip.AddrPort, bool) {
 	words, number, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(words)
@@ -57,8 +56,8 @@ func parseAddrPort(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), ok && err == nil
 }
 
-// tryPort binds a port as Herald does, for a moment, and listens on nothing: nil if that
-// is possible.
+// tryPort binds a port as Herald does and closes it at once, without listening. It returns nil if that
+// works.
 func tryPort(p Port) error {
 	err := bindOnce(p)
 	if errors.Is(err, unix.EAFNOSUPPORT) && p.Local.Addr() == netip.IPv6Unspecified() { // no IPv6 here
@@ -82,8 +81,8 @@ func bindOnce(p Port) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// An address that is not there yet is a finding of its own. A listener of another
-	// program is in the way of TCP's reuse all the same, connections that linger are not.
+	// A missing address is a finding of its own. With SO_REUSEADDR only a listener of another
+	// program prevents the bind, not lingering connections.
 	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_FREEBIND, 1)
 	if family == unix.AF_INET6 {
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)

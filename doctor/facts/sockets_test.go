@@ -62,7 +62,7 @@ func FuzzParseSockets(f *testing.F) {
 	})
 }
 
-// Who listens is found by the files of processes.
+// The owner of a socket is found by the open files of processes.
 func TestOwners(t *testing.T) {
 	root := tree(map[string]string{
 		"proc/thread-self/net/tcp": tcpTable,
@@ -75,12 +75,12 @@ func TestOwners(t *testing.T) {
 		t.Errorf("port 179 is %+v", got)
 	}
 	metrics := Port{"metrics", "tcp", netip.MustParseAddrPort("127.0.0.1:9474")}
-	if got := f.Owner(metrics).String(); got != "a program that cannot be seen from here" {
+	if got := f.Owner(metrics).String(); got != "a program that is not visible from here" {
 		t.Errorf("port 9474 is %s", got)
 	}
 }
 
-// A port is free, or taken by who listens there; to try does not take it.
+// tryPort reports a taken port, and does not keep a free one.
 func TestTryPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -114,11 +114,11 @@ func TestTryPort(t *testing.T) {
 		}
 	}
 	if err := tryPort(Port{"gossip", "udp", netip.MustParseAddrPort("192.0.2.1:0")}); err != nil {
-		t.Errorf("an address that is to come: %v", err)
+		t.Errorf("address of no link: %v", err)
 	}
 }
 
-// The ports of a configuration, and no others, are looked at.
+// Ports returns all ports of a configuration and no others.
 func TestPorts(t *testing.T) {
 	var got []string
 	for _, p := range append(Ports(parsed(t, routedFile)), Ports(parsed(t, flatFile))...) {
@@ -140,7 +140,7 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	c = parsed(t, flatFile)
-	for _, listen := range []string{"", "localhost:9474", "127.0.0.1:0"} { // off, only known to a resolver, any
+	for _, listen := range []string{"", "localhost:9474", "127.0.0.1:0"} { // off, a host name, any port
 		c.Metrics.Listen = listen
 		for _, p := range Ports(c) {
 			if p.Use == "metrics" {
@@ -150,34 +150,34 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// A member that listens, one that does not, and one that cannot be reached.
+// reach tells TCP and UDP of a member apart.
 func TestReach(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	there := netip.MustParseAddrPort(l.Addr().String())
+	member := netip.MustParseAddrPort(l.Addr().String())
 	own := netip.MustParseAddrPort("127.0.0.2:0")
 	f := &Facts{Host: host("127.0.0.2/8")}
-	if got := f.reach(t.Context(), own, there); got != (Reach{Accepted, Refused}) { // nobody has the UDP port
-		t.Errorf("who listens by TCP only: %+v", got)
+	if got := f.reach(t.Context(), own, member); got != (Reach{Accepted, Refused}) { // the UDP port is closed
+		t.Errorf("TCP only: %+v", got)
 	}
-	packets, err := net.ListenPacket("udp", there.String())
+	packets, err := net.ListenPacket("udp", member.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer packets.Close()
-	if got := f.reach(t.Context(), own, there); got != (Reach{Accepted, Silent}) {
-		t.Errorf("who listens: %+v", got)
+	if got := f.reach(t.Context(), own, member); got != (Reach{Accepted, Silent}) {
+		t.Errorf("TCP and UDP: %+v", got)
 	}
 	l.Close()
 	packets.Close()
-	if got := f.reach(t.Context(), own, there); got != (Reach{Refused, Refused}) {
-		t.Errorf("who does not: %+v", got)
+	if got := f.reach(t.Context(), own, member); got != (Reach{Refused, Refused}) {
+		t.Errorf("neither: %+v", got)
 	}
 	f.Host = host("10.0.1.1/24")
-	if got := f.reach(t.Context(), own, there); got.UDP != Unasked {
-		t.Errorf("without the own address: %+v", got)
+	if got := f.reach(t.Context(), own, member); got.UDP != Unasked {
+		t.Errorf("own address on no link: %+v", got)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// Rivals announce addresses themselves, by the names of their programs and images.
+// Rivals returns the program and image names of other announcers of addresses.
 func Rivals() []string {
 	return []string{"kube-vip", "keepalived", "ucarp", "vrrpd", "speaker", "metallb"}
 }
 
-// Routers are programs that speak BGP or BFD.
+// Routers returns the names of programs that speak BGP or BFD.
 func Routers() []string {
 	return []string{"bird", "bird6", "bgpd", "bfdd", "gobgpd", "exabgp"}
 }
 
-// Known is which of names the program is, by its name and the first of its arguments.
+// Known returns the one of names that is the name or the first argument of p; empty if none.
 func (p Program) Known(names []string) string {
 	if slices.Contains(names, p.Name) {
 		return p.Name
@@ -31,7 +31,7 @@ func (p Program) Known(names []string) string {
 	return ""
 }
 
-// mentions are the VIPs that a text names.
+// mentions returns the VIPs that a text names.
 func mentions(c *config.Config, text string) []netip.Addr {
 	words := map[netip.Addr]bool{}
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
@@ -56,7 +56,7 @@ func mentions(c *config.Config, text string) []netip.Addr {
 	return out
 }
 
-// image is the first image of a rival that a manifest names; empty if it names none.
+// image returns the first image of a rival in a manifest; empty if there is none.
 func image(manifest string) string {
 	for line := range strings.Lines(manifest) {
 		key, value, _ := strings.Cut(line, ":")

@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// Tenants are asked for where this node announces Services and has a way to the API server, and nowhere else.
+// Tenants are listed only with a services section and access to the API server.
 func TestAskTenants(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func TestAskTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KUBERNETES_SERVICE_HOST", "") // outside of a pod
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
 	for _, test := range []struct {
 		name     string
 		services *config.Services
@@ -38,7 +38,7 @@ func TestAskTenants(t *testing.T) {
 		{name: "no Services"},
 		{name: "no pod", services: &config.Services{}},
 		{name: "a kubeconfig", services: &config.Services{Kubeconfig: kubeconfig}, want: 1},
-		{name: "a kubeconfig that is not there", services: &config.Services{Kubeconfig: kubeconfig + "x"}, fails: true},
+		{name: "missing kubeconfig", services: &config.Services{Kubeconfig: kubeconfig + "x"}, fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			asked = 0

@@ -32,7 +32,7 @@ func TestDoctorOnBalancers(t *testing.T) {
 	m1 := l.m1
 	site.Serve(t, l.Node("m2-speaker"), ":6443", stub.APIServer("m2"))
 	usual := []symptom{
-		{doctor.OK, "node", "balancing: the kernel has all that it needs"},
+		{doctor.OK, "node", "balancing: the kernel supports all"},
 		{doctor.OK, "balancer", "kubernetes m2 10.4.0.2:6443"},
 		{doctor.OK, "balancer", "others [fd00:4::2]:6443"},
 	}
@@ -53,7 +53,7 @@ func TestDoctorOnBalancers(t *testing.T) {
 				site.Must(t, os.WriteFile(conf, []byte("defaults\n mode tcp\n timeout connect 1s\n timeout client 1s\n timeout server 1s\nlisten a\n bind 127.0.0.1:9443\n server m1 10.4.0.1:6443\n"), 0o600))
 				site.Daemonise(t, m1, "haproxy", "-db", "-f", "/etc/herald/haproxy.cfg")
 			},
-			want: []symptom{{doctor.Warning, "balancer", "kubernetes 127.0.0.1:9443: a server listens there, too: haproxy, process"}},
+			want: []symptom{{doctor.Warning, "balancer", "kubernetes 127.0.0.1:9443: another server listens there: haproxy, process"}},
 		},
 		{
 			name:  "a proxy's port taken",

@@ -39,7 +39,7 @@ func TestDoctorOnCertificates(t *testing.T) {
 		{"good", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: both, NotAfter: ages}, []symptom{
 			{doctor.OK, "certificate", "valid until"},
 			{doctor.OK, "certificate", "signed by caFile /etc/herald/ca.crt, for kubernetes"},
-			{doctor.OK, "certificate", "may ask for 10.99.0.10 and fd00:99::10"},
+			{doctor.OK, "certificate", "can connect to 10.99.0.10 and fd00:99::10"},
 		}},
 		{"about to expire", x509.Certificate{DNSNames: []string{"kubernetes"}, IPAddresses: both, NotAfter: time.Now().Add(time.Hour / 2)}, []symptom{
 			{doctor.Warning, "certificate", "expires on"},
@@ -93,7 +93,7 @@ func TestDoctorOnPeers(t *testing.T) {
 	listens(t, s.Router("r1"), "10.0.1.1")
 	listens(t, s.Router("r2"), "10.0.2.1")
 	for range 5 { // it leaves no state that would disturb a router
-		shows(t, examine(t, s.Node("s"), file), symptom{doctor.OK, "peer", "10.0.1.254 AS 64500: takes a session"}, symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: takes a session"})
+		shows(t, examine(t, s.Node("s"), file), symptom{doctor.OK, "peer", "10.0.1.254 AS 64500: accepts a session"}, symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: accepts a session"})
 	}
 	shows(t, examine(t, s.Node("s"), "/etc/herald/asn.yaml"),
 		symptom{doctor.Blocker, "peer", "10.0.1.254 AS 64500: the peer expects another ASN than 64513"},

@@ -115,13 +115,13 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 	}
 	site.Boot(t, f.Lab, "m1-apiserver")
 	first := []symptom{
-		{doctor.OK, "herald", "none runs yet"},
-		{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"},
-		{doctor.OK, "vip", "control-plane fd00:4::10: on eth1, and nobody else answers"},
+		{doctor.OK, "herald", "Herald does not run yet"},
+		{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and no other machine answers"},
+		{doctor.OK, "vip", "control-plane fd00:4::10: on eth1, and no other machine answers"},
 		{doctor.OK, "port", "gossip 10.4.0.1:7946/udp: free"},
-		{doctor.OK, "node", "fence: the kernel has all"},
+		{doctor.OK, "node", "fence: the kernel supports all"},
 		{doctor.OK, "check", "apiserver"},
-		{doctor.Warning, "member", "m2 10.4.0.2:7946: the node is there, and nothing listens"},
+		{doctor.Warning, "member", "m2 10.4.0.2:7946: the node answers, but nothing listens"},
 	}
 	shows(t, examineUntil(t, f.Node("m1-speaker"), file, nil, first...), first...)
 
@@ -135,13 +135,13 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		symptom{doctor.OK, "port", "gossip 10.4.0." + other[1:] + ":7946/udp: Herald's own"},
 		symptom{doctor.OK, "node", "fence: on"},
 		symptom{doctor.OK, "process", "capabilities: Herald, process"},
-		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: its votes are heard"})
+		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: its votes arrive"})
 	for _, found := range r.Findings {
 		if found.Severity == doctor.Warning && found.Subject != "clock source" { // the clock source is the machine's
 			t.Errorf("a warning about a healthy node: %+v", found)
 		}
 	}
-	shows(t, examine(t, f.Node(holder+"-speaker"), file), symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and nobody else answers"})
+	shows(t, examine(t, f.Node(holder+"-speaker"), file), symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, and no other machine answers"})
 
 	// Herald ends on one node and runs on the others: their answers count.
 	f.Planned(t, other, func() error {
@@ -150,7 +150,7 @@ func TestDoctorOnFlatNodes(t *testing.T) {
 		return f.Node(other + "-speaker").Daemons()[0].Stop(ctx)
 	})
 	shows(t, examine(t, f.Node(other+"-speaker"), file),
-		symptom{doctor.OK, "herald", "none runs yet"},
+		symptom{doctor.OK, "herald", "Herald does not run yet"},
 		symptom{doctor.OK, "vip", "control-plane 10.4.0.10: on eth1, held by " + holder},
 		symptom{doctor.OK, "member", holder + " 10.4.0." + holder[1:] + ":7946: accepts TCP; UDP is not refused"})
 }
@@ -230,7 +230,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{
 			name:  "gossip's port taken",
 			spoil: func(t *testing.T) { site.Serve(t, m1, "10.4.0.1:7946", stub.APIServer("m1")) },
-			want:  []symptom{{doctor.Blocker, "port", "gossip 10.4.0.1:7946/tcp: in use by a program that cannot be seen from here"}},
+			want:  []symptom{{doctor.Blocker, "port", "gossip 10.4.0.1:7946/tcp: in use by a program that is not visible from here"}},
 		},
 		{
 			name: "another Herald",
@@ -266,7 +266,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 				{doctor.Blocker, "process", "CAP_NET_ADMIN"},
 				{doctor.Blocker, "process", "CAP_NET_RAW"},
 				{doctor.Warning, "node", "fence: no kernel fence"},
-				{doctor.Warning, "vip", "control-plane 10.4.0.10: on eth1; whether somebody uses it already cannot be asked"},
+				{doctor.Warning, "vip", "control-plane 10.4.0.10: on eth1; cannot probe for other machines that use it"},
 			},
 		},
 		{
