@@ -102,15 +102,8 @@ type Probe struct {
 	// HTTP checks an HTTP or HTTPS endpoint, such as `https://backend/readyz`.
 	HTTP *health.HTTP `yaml:"http"`
 	// TCP checks that a port accepts connections. Default: the backend's own, unless there is `http`.
-	TCP *health.TCP `yaml:"tcp"`
-	// Interval is the time between the starts of two probes, 10ms to 1m. Default: 200ms.
-	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
-	// Timeout bounds one probe, body included, 10ms to 1m. Default: 300ms.
-	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
-	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
-	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
-	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
-	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
+	TCP         *health.TCP `yaml:"tcp"`
+	health.Pace `yaml:",inline"`
 }
 
 // HealthCheck returns p as a check without a name; nil if p is nil.
@@ -118,7 +111,7 @@ func (p *Probe) HealthCheck() *health.Check {
 	if p == nil {
 		return nil
 	}
-	return &health.Check{HTTP: p.HTTP, TCP: p.TCP, Interval: p.Interval, Timeout: p.Timeout, Rise: p.Rise, Fall: p.Fall}
+	return &health.Check{HTTP: p.HTTP, TCP: p.TCP, Pace: p.Pace}
 }
 
 // addresses returns the addresses of listeners. The VIPs of listeners have to be resolved to addresses before.
@@ -148,12 +141,16 @@ func (m Member) Serves(checks []string) bool {
 	return !m.TimedOut && !m.Draining && !slices.ContainsFunc(checks, func(name string) bool { return !m.Checks[name] })
 }
 
-// Status is the status of a balancer.
+// Status is the status of a balancer. Its JSON is part of the output of `herald status -o json`.
 type Status struct {
-	Name     string
-	Backends []BackendStatus
+	Name string `json:"name"`
+	// Listen are the addresses and ports of its listeners. With an external load balancer they are not in force.
+	Listen   []netip.AddrPort `json:"listen"`
+	Mode     Mode             `json:"mode"`
+	Method   Method           `json:"method"`
+	Backends []BackendStatus  `json:"backends"`
 	// Error is the error of the data plane or of the last look-up; empty without one.
-	Error string
+	Error string `json:"error,omitempty"`
 }
 
 // BackendStatus is the status of a backend.

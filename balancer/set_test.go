@@ -25,7 +25,7 @@ func ofList(name string, static ...string) Config {
 	return Config{
 		Name: name, Listen: listen("127.0.0.1:9443"), Mode: Kernel, Forget: 4 * time.Hour,
 		Backends: Backends{Static: &Static{Addresses: addrPorts(static...)}},
-		Check:    &Probe{TCP: &health.TCP{Address: "backend:6443"}, Interval: s, Timeout: s, Rise: 1, Fall: 1},
+		Check:    &Probe{TCP: &health.TCP{Address: "backend:6443"}, Pace: health.Pace{Interval: s, Timeout: s, Rise: 1, Fall: 1}},
 	}
 }
 
@@ -377,7 +377,7 @@ func TestStatus(t *testing.T) {
 		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2", fails)})
 		x.kernel.count(Count{Service: "api", Backend: addrPorts("10.0.0.1:6443")[0], Connections: 7, Open: 3})
 		want := []Status{{
-			Name: "api",
+			Name: "api", Mode: Kernel, Method: SourceHash,
 			Backends: []BackendStatus{{
 				Backend: Backend{Name: "m1", Addr: addrPorts("10.0.0.1:6443")[0], State: Serving, Reason: "healthy: apiserver"},
 				Since:   start, Connections: 7, Open: 3,

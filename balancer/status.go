@@ -33,7 +33,7 @@ func (s *Set) Status() []Status {
 	var list []Status
 	for _, r := range s.balancers {
 		c := r.config
-		status := Status{Name: c.Name}
+		status := Status{Name: c.Name, Mode: c.Mode, Method: c.Method}
 		for _, err := range []error{faultOf(c.Name, s.carriers[c.Mode].err), r.lookUp.err, errs[c.Mode]} {
 			if err != nil && status.Error == "" {
 				status.Error = err.Error()

@@ -49,7 +49,7 @@ func TestBalancerDefaults(t *testing.T) {
 	if c.LoadBalancer.Type != config.Internal || c.Election.Bind.IsValid() {
 		t.Errorf("type is %s and bind %s, want internal and none", c.LoadBalancer.Type, c.Election.Bind)
 	}
-	probe := &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}
+	probe := &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Pace: health.Pace{Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}}
 	for name, file := range map[string]string{
 		"no check":      static,
 		"check of pace": static + "  check: {interval: 200ms}\n",

@@ -59,12 +59,9 @@ func TestParseDefaults(t *testing.T) {
 			Priority: 100, OnConflict: config.Defend, Bridge: new(false),
 		}},
 		Checks: []health.Check{{
-			Name:     "apiserver",
-			HTTP:     &health.HTTP{URL: "https://127.0.0.1:6443/readyz", Status: []int{200}},
-			Interval: 200 * time.Millisecond,
-			Timeout:  300 * time.Millisecond,
-			Rise:     2,
-			Fall:     2,
+			Name: "apiserver",
+			HTTP: &health.HTTP{URL: "https://127.0.0.1:6443/readyz", Status: []int{200}},
+			Pace: health.Pace{Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2},
 		}},
 		BGP: &config.BGP{
 			ASN:          64512,

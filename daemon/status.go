@@ -149,12 +149,12 @@ func (d *Daemon) reported() v1alpha1.NodeState {
 	if len(services) > 0 {
 		holding = holders(d.flat.Election().Status().Lease.Leases)
 	}
-	return report.Of(d.reportedNode(s), d.services.addresses(services, holding, sessions))
+	return report.Of(d.reportedNode(s), s.Peers, d.services.addresses(services, holding, sessions))
 }
 
-// reportedNode returns the part of the report that is not about Services.
-func (d *Daemon) reportedNode(s admin.Status) report.Node {
-	out := report.Node{Version: d.version, Draining: s.Draining, Sessions: s.Peers}
+// reportedNode returns the part of the report about the node itself and its VIPs.
+func (d *Daemon) reportedNode(s admin.Status) v1alpha1.NodeState {
+	out := v1alpha1.NodeState{Version: d.version, Draining: s.Draining}
 	for _, v := range s.VIPs {
 		out.VIPs = append(out.VIPs, v1alpha1.NodeVIP{
 			Name: v.Name, Address: v.Address.String(), State: string(v.State), Since: metav1.NewTime(v.Since), Reason: cmp.Or(v.Error, v.Reason),
@@ -173,7 +173,7 @@ func (d *Daemon) fingerprint() any {
 			held = append(held, a.Address)
 		}
 	}
-	return []any{d.services.announcer.Changes(), held, report.Of(d.reportedNode(s), func(func(report.Address) bool) {})}
+	return []any{d.services.announcer.Changes(), held, report.Of(d.reportedNode(s), s.Peers, func(func(report.Address) bool) {})}
 }
 
 // fillPeersAndVIPs sets the peers, the VIPs and the drain of s. It returns the addresses of the node's own VIPs and of Services.

@@ -132,6 +132,6 @@ func TestDNSRefused(t *testing.T) {
 	packets := must.Get[net.PacketConn](t)(net.ListenPacket("udp", "127.0.0.1:0"))
 	server := packets.LocalAddr().String()
 	must.Do(t, packets.Close())
-	c := health.Check{Name: "dns", DNS: &health.DNS{Server: server, Name: "a", Type: "A"}, Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 100}
+	c := health.Check{Name: "dns", DNS: &health.DNS{Server: server, Name: "a", Type: "A"}, Pace: health.Pace{Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 100}}
 	next(t, realMonitor(t, c), health.Unhealthy, "A of a. at "+server+": connection refused")
 }

@@ -353,9 +353,9 @@ func pass(d time.Duration) {
 // check returns a plain check, changed by adjust.
 func check(adjust ...func(*health.Check)) health.Check {
 	c := health.Check{
-		Name:     "apiserver",
-		HTTP:     &health.HTTP{URL: "http://127.0.0.1:8080/readyz"},
-		Interval: 200 * time.Millisecond, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2,
+		Name: "apiserver",
+		HTTP: &health.HTTP{URL: "http://127.0.0.1:8080/readyz"},
+		Pace: health.Pace{Interval: 200 * time.Millisecond, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2},
 	}
 	for _, a := range adjust {
 		a(&c)

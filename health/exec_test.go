@@ -84,7 +84,7 @@ func TestExec(t *testing.T) {
 				if strings.HasPrefix(tt.reason, "did not end") {
 					timeout = time.Second
 				}
-				passes, reason := probeOnce(t, health.Check{Exec: &tt.check, Timeout: timeout, Not: inverted})
+				passes, reason := probeOnce(t, health.Check{Exec: &tt.check, Pace: health.Pace{Timeout: timeout}, Not: inverted})
 				if passes != want || !strings.Contains(reason, tt.reason) {
 					t.Errorf("not %v: %v %q, want %v …%q…", inverted, passes, reason, want, tt.reason)
 				}
@@ -123,7 +123,7 @@ func TestExecIsKilledWithItsChildren(t *testing.T) {
 				_ = other.Wait()
 			}()
 			path := script(t, family+tt.last)
-			probe, stop, err := health.Probe(health.Check{Exec: &health.Exec{Command: []string{path}, User: nobody}, Timeout: patience}, new(net.Dialer).DialContext)
+			probe, stop, err := health.Probe(health.Check{Exec: &health.Exec{Command: []string{path}, User: nobody}, Pace: health.Pace{Timeout: patience}}, new(net.Dialer).DialContext)
 			must.Do(t, err)
 			var watching sync.WaitGroup
 			defer watching.Wait()
@@ -168,7 +168,7 @@ func TestExecSideBySide(t *testing.T) {
 	for i := range 8 {
 		path := script(t, fmt.Sprintf("(sleep 1000 &); sleep 0.0%d; echo fine", i))
 		checks = append(checks, health.Check{Name: fmt.Sprint(i), Exec: &health.Exec{Command: []string{path}, User: nobody},
-			Interval: 10 * time.Millisecond, Timeout: patience, Rise: 10, Fall: 1})
+			Pace: health.Pace{Interval: 10 * time.Millisecond, Timeout: patience, Rise: 10, Fall: 1}})
 	}
 	told := realMonitor(t, checks...)
 	for range checks {

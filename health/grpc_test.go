@@ -97,7 +97,7 @@ func TestGRPC(t *testing.T) {
 					timeout = time.Second
 				}
 
-				passes, reason := probeOnce(t, health.Check{GRPC: &tt.check, Timeout: timeout, Not: inverted})
+				passes, reason := probeOnce(t, health.Check{GRPC: &tt.check, Pace: health.Pace{Timeout: timeout}, Not: inverted})
 				if passes != want || !strings.Contains(reason, tt.reason) {
 					t.Errorf("not %v: %v %q, want %v …%q…", inverted, passes, reason, want, tt.reason)
 				}
@@ -110,7 +110,7 @@ func TestGRPC(t *testing.T) {
 func TestGRPCServerDies(t *testing.T) {
 	address, server := grpcServer(t, nil, states)
 	told := realMonitor(t, health.Check{Name: "grpc", GRPC: &health.GRPC{Address: address, Plaintext: true},
-		Interval: 10 * time.Millisecond, Timeout: patience, Rise: 2, Fall: 100})
+		Pace: health.Pace{Interval: 10 * time.Millisecond, Timeout: patience, Rise: 2, Fall: 100}})
 	next(t, told, health.Healthy, "SERVING")
 	server.Stop()
 	next(t, told, health.Unhealthy, "connection refused")

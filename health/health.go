@@ -50,7 +50,12 @@ type Check struct {
 	// File checks that a file exists; with `not: true`, that it does not. Such a file can be a flag that takes the node out of service.
 	File *File `yaml:"file"`
 	// Not inverts the result: the check passes on a wrong answer or a refused connection, and fails when it would pass. It still fails on a timeout, a broken connection, and a fault of this node or of the check itself, as these prove nothing. Default: false.
-	Not bool `yaml:"not"`
+	Not  bool `yaml:"not"`
+	Pace `yaml:",inline"`
+}
+
+// Pace sets when a check probes, and how many results in a row change its verdict.
+type Pace struct {
 	// Interval is the time between the starts of two probes, 10ms to 1m. Probes never overlap: a slow one delays the next. Default: 200ms.
 	Interval time.Duration `yaml:"interval" default:"200ms" want:"10ms to 1m"`
 	// Timeout bounds one probe, from connecting to the end of the answer, 10ms to 1m. Default: 300ms.

@@ -109,7 +109,7 @@ func TestFile(t *testing.T) {
 func TestFlag(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "maintenance")
 	told := realMonitor(t, health.Check{Name: "in-service", File: &health.File{Path: flag}, Not: true,
-		Interval: 10 * time.Millisecond, Timeout: time.Second, Rise: 2, Fall: 2})
+		Pace: health.Pace{Interval: 10 * time.Millisecond, Timeout: time.Second, Rise: 2, Fall: 2}})
 	next(t, told, health.Healthy, "as wanted: "+flag+" is not there")
 	put(t, flag, nil)
 	next(t, told, health.Unhealthy, "not wanted: "+flag+" is there")

@@ -31,7 +31,7 @@ func TestSet(t *testing.T) {
 		Name: "api", Listen: []balancer.Listener{{Address: addr}}, Mode: balancer.Proxy, Forget: time.Hour,
 		Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{a.addr, b.addr}}},
 		Check: &balancer.Probe{
-			TCP: &health.TCP{Address: healthy.addr.String()}, Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
+			TCP: &health.TCP{Address: healthy.addr.String()}, Pace: health.Pace{Interval: 10 * time.Millisecond, Timeout: patience, Rise: 1, Fall: 1},
 		},
 	}
 	states := func() string {

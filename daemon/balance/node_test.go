@@ -83,14 +83,13 @@ func TestBalancers(t *testing.T) {
 			Name: "files", Listen: listen("10.0.1.1:80"), Mode: balancer.Kernel, Method: balancer.SourceHash, Transparent: true,
 			Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.0.2.1:80"), netip.MustParseAddrPort("10.0.2.2:80")}}}, Forget: 4 * time.Hour,
 			Check: &balancer.Probe{
-				HTTP: &health.HTTP{URL: "http://backend/ok", Status: []int{204}}, Rise: 3, Fall: 2,
-				Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond,
+				HTTP: &health.HTTP{URL: "http://backend/ok", Status: []int{204}}, Pace: health.Pace{Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 3, Fall: 2},
 			},
 		},
 		{
 			Name: "mirror", Listen: listen("127.0.0.1:443"), Mode: balancer.Proxy, Method: balancer.RoundRobin,
 			Backends: balancer.Backends{DNS: &balancer.DNS{Name: "mirror.example.org", Port: 443, Interval: time.Minute}}, Forget: time.Hour,
-			Check: &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Rise: 2, Fall: 2, Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond},
+			Check: &balancer.Probe{TCP: &health.TCP{Address: "backend"}, Pace: health.Pace{Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2}},
 		},
 	}
 	if diff := cmp.Diff(want, balancers(parseBalancing(t)), ports); diff != "" {
@@ -196,11 +195,14 @@ func membersReachTheDataPlane(t *testing.T) {
 	}
 	got := n.Status(c)
 	want := []admin.Balancer{{
-		Name: "api", Type: "internal", Mode: "kernel", Method: "round-robin", Listen: listeners(c, c.Balancers[0]), Checks: []string{"apiserver", "ready"},
-		Backends: []balancer.BackendStatus{
-			{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving"}, Connections: 10, Open: -1},
-			{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead"}, Connections: 11, Open: -1},
+		Status: balancer.Status{
+			Name: "api", Mode: "kernel", Method: "round-robin", Listen: listeners(c, c.Balancers[0]),
+			Backends: []balancer.BackendStatus{
+				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving"}, Connections: 10, Open: -1},
+				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead"}, Connections: 11, Open: -1},
+			},
 		},
+		Type: "internal", Checks: []string{"apiserver", "ready"},
 	}}
 	if diff := cmp.Diff(want, got, ports, cmpopts.IgnoreFields(balancer.BackendStatus{}, "Reason", "Since")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -20,11 +20,8 @@ func (n *Node) Status(c *config.Config) []admin.Balancer {
 		if !ok {
 			continue // the configuration is changing
 		}
-		b := admin.Balancer{
-			Name: st.Name, Type: string(c.LoadBalancer.Type), Listen: listeners(c, configured),
-			Mode: string(configured.Mode), Method: string(configured.Method), Checks: ownChecks(c, configured),
-			Backends: st.Backends, Error: st.Error,
-		}
+		b := admin.Balancer{Status: st, Type: string(c.LoadBalancer.Type), Checks: ownChecks(c, configured)}
+		b.Listen = listeners(c, configured)
 		if len(st.Backends) == 0 {
 			b.Backends, b.Unknown = []balancer.BackendStatus{}, unknown(configured.Backends)
 		}
@@ -40,7 +37,7 @@ func (n *Node) Health(c *config.Config, name string) []admin.Balancer {
 	if !ok {
 		return nil
 	}
-	b := admin.Balancer{Name: name, Checks: ownChecks(c, configured)}
+	b := admin.Balancer{Status: balancer.Status{Name: name}, Checks: ownChecks(c, configured)}
 	for _, k := range n.set.Backends(name) {
 		b.Backends = append(b.Backends, balancer.BackendStatus{Backend: k})
 	}

@@ -15,14 +15,14 @@ import (
 
 // told converts the balancers of a running Herald.
 func TestTold(t *testing.T) {
-	if got := told(admin.Balancer{Name: "kubernetes", Type: "internal", Error: "no nftables"}); got.Err == nil || got.Err.Error() != "no nftables" {
+	if got := told(admin.Balancer{Status: balancer.Status{Name: "kubernetes", Error: "no nftables"}, Type: "internal"}); got.Err == nil || got.Err.Error() != "no nftables" {
 		t.Errorf("a balancer in trouble: %+v", got)
 	}
 	m1, m2 := netip.MustParseAddrPort("10.0.1.1:6443"), netip.MustParseAddrPort("10.0.1.2:6443")
-	got := told(admin.Balancer{Name: "kubernetes", Type: "internal", Backends: []balancer.BackendStatus{
+	got := told(admin.Balancer{Type: "internal", Status: balancer.Status{Name: "kubernetes", Backends: []balancer.BackendStatus{
 		{Backend: balancer.Backend{Name: "m1", Addr: m1, State: "serving", Reason: "it says so"}},
 		{Backend: balancer.Backend{Name: "m2", Addr: m2, State: "draining", Reason: "it says so"}},
-	}})
+	}}})
 	want := Backends{Backends: []Backend{
 		{Name: "m1", Address: m1, Serves: true, Reason: "serving: it says so"},
 		{Name: "m2", Address: m2, Reason: "draining: it says so"},

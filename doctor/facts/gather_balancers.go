@@ -50,7 +50,7 @@ func told(b admin.Balancer) Backends {
 
 // askEach probes each backend of b with its check, or without one by a TCP connection.
 func askEach(ctx context.Context, c *config.Config, b balancer.Config) Backends {
-	check := health.Check{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1, TCP: &health.TCP{Address: balancer.BackendHost}}
+	check := health.Check{Pace: health.Pace{Interval: time.Minute, Timeout: connectTimeout, Rise: 1, Fall: 1}, TCP: &health.TCP{Address: balancer.BackendHost}}
 	if b.Check != nil {
 		check = *b.Check.HealthCheck()
 	}

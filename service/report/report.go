@@ -34,23 +34,15 @@ type Address struct {
 	Reason string
 }
 
-// Node is the state of a node, without the addresses of Services.
-type Node struct {
-	Version  string
-	Draining string // the reason; empty if it is not drained
-	Sessions []bgp.Session
-	VIPs     []v1alpha1.NodeVIP
-}
-
-// Of returns the report of a node, within the limits. The addresses of Services must be in order. No list is nil: for nil,
-// the server would keep the list of another client.
-func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
+// Of completes the report of a node: s has its version, drain and VIPs. The result is within the limits. The addresses of
+// Services must be in order. No list is nil: for nil, the server would keep the list of another client.
+func Of(s v1alpha1.NodeState, sessions []bgp.Session, addresses iter.Seq[Address]) v1alpha1.NodeState {
 	out := v1alpha1.NodeState{
 		Version: s.Version, Draining: text.Cut(s.Draining, longest), Sessions: []v1alpha1.NodeSession{}, VIPs: []v1alpha1.NodeVIP{},
 		Services: v1alpha1.NodeServices{Withdrawn: []v1alpha1.NodeWithdrawn{}},
 	}
 	up := 0
-	for _, p := range s.Sessions {
+	for _, p := range sessions {
 		session := v1alpha1.NodeSession{Peer: p.Name, ASN: p.AS(), State: "down", Since: at(p.Since), Reason: text.Cut(p.Reason, longest)}
 		if p.State == bgp.Established {
 			session.State = string(p.State)
@@ -61,7 +53,7 @@ func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 		}
 		out.Sessions = append(out.Sessions, session)
 	}
-	out.Established = fmt.Sprintf("%d/%d", up, len(s.Sessions))
+	out.Established = fmt.Sprintf("%d/%d", up, len(sessions))
 	up = 0
 	for _, v := range s.VIPs {
 		if v.State == string(gracefulshutdown.Announced) {
@@ -71,7 +63,7 @@ func Of(s Node, addresses iter.Seq[Address]) v1alpha1.NodeState {
 		out.VIPs = append(out.VIPs, v)
 	}
 	out.Up = fmt.Sprintf("%d/%d", up, len(s.VIPs))
-	out.Sessions, out.VIPs = out.Sessions[:min(len(s.Sessions), mostListed)], out.VIPs[:min(len(s.VIPs), mostListed)]
+	out.Sessions, out.VIPs = out.Sessions[:min(len(sessions), mostListed)], out.VIPs[:min(len(s.VIPs), mostListed)]
 
 	announced, held, room := ranges{room: new(mostRanges)}, ranges{room: new(mostRanges)}, new(mostRanges)
 	var withdrawn []*ranges

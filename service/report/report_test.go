@@ -31,16 +31,15 @@ func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 // TestOf builds the report of a node with all kinds of entries.
 func TestOf(t *testing.T) {
 	since := time.Date(2026, 11, 27, 12, 0, 0, 123, time.UTC)
-	got := Of(Node{
+	got := Of(v1alpha1.NodeState{
 		Version: "v1", Draining: "memory",
-		Sessions: []bgp.Session{
-			{Name: "10.0.1.254", ASN: 64500, State: bgp.Established, Since: since, Drops: 7, BFD: &bfd.Status{State: bfd.Up, In: 9}},
-			{Name: "eth1", State: "active", Reason: "connection refused"},
-		},
 		VIPs: []v1alpha1.NodeVIP{
 			{Name: "cp", Address: "10.99.0.10", State: "announced", Since: metav1.NewTime(since), Reason: "all checks pass"},
 			{Name: "cp", Address: "fd00::10", State: "blocked", Reason: "no such link"},
 		},
+	}, []bgp.Session{
+		{Name: "10.0.1.254", ASN: 64500, State: bgp.Established, Since: since, Drops: 7, BFD: &bfd.Status{State: bfd.Up, In: 9}},
+		{Name: "eth1", State: "active", Reason: "connection refused"},
 	}, slices.Values([]Address{
 		{Addr: ip("10.0.0.255"), Announced: true}, {Addr: ip("10.0.1.0"), Announced: true}, {Addr: ip("10.0.1.1"), Announced: true},
 		{Addr: ip("10.0.1.2"), Reason: "no endpoint"},
@@ -73,7 +72,7 @@ func TestOf(t *testing.T) {
 // Ten thousand consecutive addresses are one range. With gaps, or with a reason each, not all fit.
 func TestBounds(t *testing.T) {
 	tell := func(step, n int, edit func(i int, a *Address)) v1alpha1.NodeServices {
-		return Of(Node{}, func(yield func(Address) bool) {
+		return Of(v1alpha1.NodeState{}, nil, func(yield func(Address) bool) {
 			a := Address{Addr: ip("10.0.0.0")}
 			for i := range n {
 				edit(i, &a)
@@ -118,10 +117,11 @@ func TestFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("é", 10*longest)
-	s := Node{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
+	var sessions []bgp.Session
+	s := v1alpha1.NodeState{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
 	for range 2 * mostListed {
 		since := time.Now()
-		s.Sessions = append(s.Sessions, bgp.Session{
+		sessions = append(sessions, bgp.Session{
 			Name: "fe80:1111:2222:3333:4444:5555:6666:7777%interface-of-15", ASN: math.MaxUint32, State: bgp.Established, Since: since,
 			Reason: long, BFD: &bfd.Status{State: bfd.AdminDown},
 		})
@@ -129,7 +129,7 @@ func TestFits(t *testing.T) {
 			Name: long[:62], Address: "fd00:1111:2222:3333:4444:5555:6666:7777", Since: metav1.NewTime(since), State: "lingering", Reason: long,
 		})
 	}
-	state := Of(s, func(yield func(Address) bool) {
+	state := Of(s, sessions, func(yield func(Address) bool) {
 		a := Address{Addr: ip("fd00:1111:2222:3333:4444:5555:6666:7001")}
 		for i := range 12 * mostRanges {
 			a.Announced, a.Held, a.Reason = i%12 < 3, i%12 < 6, fmt.Sprint(min(i/12, mostReasons-1), long)
@@ -144,7 +144,7 @@ func TestFits(t *testing.T) {
 		t.Errorf("%d sessions, %d VIPs, ranges: %d announced, %d held, %d reasons, %d more: the report is not full",
 			len(state.Sessions), len(state.VIPs), len(r.Announced), len(r.Held), len(r.Withdrawn), r.More)
 	}
-	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(Node{}, func(func(Address) bool) {})} {
+	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(v1alpha1.NodeState{}, nil, func(func(Address) bool) {})} {
 		text, err := json.Marshal(state)
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,20 +12,13 @@ import (
 
 // Balancer spreads connections over backends.
 type Balancer struct {
-	Name string `json:"name"`
+	balancer.Status
 	// Type is internal, or external if the user's own load balancer takes the connections instead.
-	Type   string           `json:"type"`
-	Listen []netip.AddrPort `json:"listen"`
-	// Mode is kernel or proxy, Method round-robin or source-hash.
-	Mode   string `json:"mode"`
-	Method string `json:"method"`
+	Type string `json:"type"`
 	// Checks are the checks of this node that make it a backend itself; empty if it is not one.
-	Checks   []string                 `json:"checks,omitempty"`
-	Backends []balancer.BackendStatus `json:"backends"`
+	Checks []string `json:"checks,omitempty"`
 	// Unknown says why no backend is known; empty if one is.
 	Unknown string `json:"unknown,omitempty"`
-	// Error says why the balancer does not work; empty if it does.
-	Error string `json:"error,omitempty"`
 }
 
 // Offer is a member's advertisement of its state.
@@ -178,7 +170,7 @@ func (s Status) writeBalancers(t table) {
 		for _, at := range b.Listen {
 			listen = append(listen, at.String())
 		}
-		t.row(b.Name, strings.Join(listen, ", "), b.Mode, b.Method, fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
+		t.row(b.Name, strings.Join(listen, ", "), string(b.Mode), string(b.Method), fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
 	}
 	t.head("BACKEND", "OF", "ADDRESS", "STATE", "FOR", "CONNECTIONS", "OPEN", "WHY")
 	for _, b := range s.Balancers {

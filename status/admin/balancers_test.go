@@ -19,14 +19,14 @@ func worker() admin.Status {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return admin.Status{
 		Node: "w1", Version: "v1.2.3", Started: at, Config: admin.Config{File: "/etc/herald/herald.yaml", Generation: 1},
-		Balancers: []admin.Balancer{{
-			Name: "apiserver", Type: "internal", Mode: "kernel", Method: "round-robin",
+		Balancers: []admin.Balancer{{Type: "internal", Status: balancer.Status{
+			Name: "apiserver", Mode: "kernel", Method: "round-robin",
 			Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9443")},
 			Backends: []balancer.BackendStatus{
 				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Reason: "apiserver healthy"}, Since: at, Connections: 7, Open: 3},
 				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Reason: "silent\nfor 2s"}, Connections: 5, Open: -1},
 			},
-		}},
+		}}},
 		// The kernel has no fence, and nothing here needs one. That m2 is silent memberlist does not know yet.
 		Election: &admin.Election{Fence: "the kernel has no nftables", Members: []admin.Member{
 			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:7946"), Voter: true, Alive: true, Heard: at},
@@ -77,12 +77,12 @@ func TestWhyOfABalancer(t *testing.T) {
 		of   admin.Balancer
 		want string
 	}{
-		{admin.Balancer{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}, ""},
-		{admin.Balancer{Backends: []balancer.BackendStatus{m2}}, "no backend serves: m2: has not been heard"},
-		{admin.Balancer{Error: "no nf_tables"}, "no nf_tables"},
+		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}}, ""},
+		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{m2}}}, "no backend serves: m2: has not been heard"},
+		{admin.Balancer{Status: balancer.Status{Error: "no nf_tables"}}, "no nf_tables"},
 		{admin.Balancer{Unknown: "no known member has the check registry"}, "no backend is known: no known member has the check registry"},
 		{admin.Balancer{Type: "external", Unknown: "x"}, "loadBalancer.type is external: takes no connections"},
-		{admin.Balancer{Type: "external", Error: "lookup a.example: no such host"}, "loadBalancer.type is external: takes no connections; lookup a.example: no such host"},
+		{admin.Balancer{Type: "external", Status: balancer.Status{Error: "lookup a.example: no such host"}}, "loadBalancer.type is external: takes no connections; lookup a.example: no such host"},
 	} {
 		if got := c.of.Why(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
@@ -130,9 +130,11 @@ func TestHealthy(t *testing.T) {
 			{Name: "both", State: health.Unhealthy},
 		},
 		Balancers: []admin.Balancer{
-			{Name: "own", Checks: []string{"apiserver"}}, {Name: "partly", Checks: []string{"apiserver", "storage"}},
-			{Name: "dns", Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "dead"}}}}, {Name: "empty"},
-			{Name: "new", Checks: []string{"apiserver"}},
+			{Status: balancer.Status{Name: "own"}, Checks: []string{"apiserver"}},
+			{Status: balancer.Status{Name: "partly"}, Checks: []string{"apiserver", "storage"}},
+			{Status: balancer.Status{Name: "dns", Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "dead"}}}}},
+			{Status: balancer.Status{Name: "empty"}},
+			{Status: balancer.Status{Name: "new"}, Checks: []string{"apiserver"}},
 		},
 	}
 	drained := master

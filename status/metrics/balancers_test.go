@@ -18,11 +18,11 @@ func balancing() admin.Status {
 		VIPs:   []admin.VIP{{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10")}, Bridge: "forwards new connections to m2", BridgedTo: []string{"m2"}}},
 		Checks: []health.Verdict{{Name: "registry", State: health.Unhealthy, Reason: "refused"}},
 		Balancers: []admin.Balancer{
-			{Name: "api", Type: "internal", Error: "x", Backends: []balancer.BackendStatus{
+			{Type: "internal", Status: balancer.Status{Name: "api", Error: "x", Backends: []balancer.BackendStatus{
 				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving"}, Connections: 7, Open: 3},
 				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead"}, Connections: 5, Open: -1},
-			}},
-			{Name: "web", Type: "external"},
+			}}},
+			{Type: "external", Status: balancer.Status{Name: "web"}},
 		},
 		Election: &admin.Election{Offers: []admin.Offer{
 			{Member: "m1", Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false}}, {Member: "m2", Silent: true}, {Member: "m3", Left: true},

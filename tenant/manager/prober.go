@@ -88,7 +88,7 @@ func (p *prober) probe(name string, how v1alpha1.TenantProbe, nodes []tenant.Nod
 
 func checkOf(name string, how v1alpha1.TenantProbe, n tenant.Node) (health.Check, bool) {
 	target := netip.AddrPortFrom(n.Addrs[0], uint16(how.Port)).String()
-	c := health.Check{Name: name + "/" + n.Name, Interval: probeInterval, Timeout: probeTimeout, Rise: probeRise, Fall: probeFall}
+	c := health.Check{Name: name + "/" + n.Name, Pace: health.Pace{Interval: probeInterval, Timeout: probeTimeout, Rise: probeRise, Fall: probeFall}}
 	switch how.Protocol {
 	case "HTTP":
 		c.HTTP = &health.HTTP{URL: "http://" + target + how.Path}

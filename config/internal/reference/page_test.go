@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding"
 	"fmt"
+	"iter"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -163,7 +164,7 @@ func (p *page) section(s section) error {
 	text, _ := split(s.text)
 	fmt.Fprintf(p, "\n## %s\n\n%s\n\n| field | type | default | meaning |\n|---|---|---|---|\n", s.title, p.spell(text))
 	var inner []section
-	for f := range s.t.Fields() {
+	for f := range p.fields(s.t) {
 		name := fieldName(f, p.tag)
 		if name == "-" {
 			continue
@@ -272,6 +273,23 @@ func scalar(t reflect.Type) string {
 
 func plural(name string) string {
 	return name + map[string]string{"address": "es", "prefix": "es", "number": "s"}[name]
+}
+
+// fields returns the fields of a struct, with those of embedded structs in place of the structs that have no section of their own.
+func (p *page) fields(t reflect.Type) iter.Seq[reflect.StructField] {
+	return func(yield func(reflect.StructField) bool) {
+		for f := range t.Fields() {
+			inner := []reflect.StructField{f}
+			if _, shared := p.last[f.Type]; f.Anonymous && !shared && f.Type.Kind() == reflect.Struct && strings.HasSuffix(f.Tag.Get(p.tag), ",inline") {
+				inner = slices.Collect(f.Type.Fields())
+			}
+			for _, f := range inner {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // fieldName returns the name of a field in the file; the Go name for an inlined struct.

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"reflect"
 	"regexp"
 	"strings"
@@ -69,8 +70,12 @@ func schemaOf(t reflect.Type, comments map[string]string) *schema {
 		s.Properties = map[string]*schema{}
 		for f := range t.Fields() {
 			name := fieldName(f, "yaml")
-			s.Properties[name] = schemaOf(f.Type, comments)
-			s.Properties[name].Description = comments[t.String()+"."+f.Name]
+			field := schemaOf(f.Type, comments)
+			if field.Description = comments[t.String()+"."+f.Name]; f.Anonymous && field.Description == "" {
+				maps.Copy(s.Properties, field.Properties) // its fields are described one by one
+				continue
+			}
+			s.Properties[name] = field
 		}
 	}
 	return s

@@ -94,7 +94,7 @@ func (b *balanced) mode(t *testing.T, node, mode string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		l, err := b.balancer(t, node, "app")
-		if err == nil && l.Mode != mode {
+		if err == nil && string(l.Mode) != mode {
 			err = fmt.Errorf("the mode of %s is %s, want %s", node, l.Mode, mode)
 		}
 		return err
