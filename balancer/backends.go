@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// grace is how long a healthy backend keeps its connections after it timed out: less than clients wait for an answer,
-	// and more than a busy machine, or a restart of a killed Herald, takes. New connections go to other backends at once.
+	// grace is how long a healthy backend keeps its connections after it timed out. Clients wait longer for an answer; a
+	// busy machine or a killed Herald is back sooner. New connections go to other backends at once.
 	grace = 2 * time.Second
 	// farewell is how long a backend keeps its connections after it announced to leave, or lost its check results: an
 	// upgrade of Herald there takes seconds.

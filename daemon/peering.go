@@ -66,8 +66,8 @@ func routerLinks(peers []v1alpha1.Peer) []string {
 	return slices.Compact(out)
 }
 
-// announceBy configures the announcer of Services from c: with its attributes, to the present peers, and never for the
-// address of a VIP, even one that the speaker is still withdrawing.
+// announceBy configures the announcer of Services from c, with its attributes and the present peers. The announcer never
+// announces the address of a VIP, even while the speaker still withdraws the VIP.
 func (d *Daemon) announceBy(c *config.Config) error {
 	if d.services == nil {
 		return nil

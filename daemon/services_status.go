@@ -83,8 +83,8 @@ func usage(u *v1alpha1.Usage) *admin.Usage {
 	return &admin.Usage{Capacity: capacity, Used: u.Used}
 }
 
-// list returns every Service that is Herald's: its announcement, the speaker's status of its addresses on a flat layer 2
-// and their holders, and the peers that were sent its routes.
+// list returns every Service that is Herald's, with its announcement and the peers that were sent its routes. For addresses
+// on a flat layer 2 it adds the speaker's status and the holders.
 func (s *services) list(flat []speaker.Status, holders map[string]string, sessions []bgp.Session) []admin.Service {
 	out := []admin.Service{}
 	if s == nil {

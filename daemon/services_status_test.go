@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 )
 
-// The addresses of Services are separate from those of VIPs, even of a VIP named like an address.
+// The addresses of Services are separate from the addresses of VIPs, even of a VIP named like an address.
 func TestDivide(t *testing.T) {
 	own, services := divide([]speaker.Status{{Name: "cp"}, {Name: "10.4.0.12"}, {Name: "10.4.0.13", Service: true}})
 	if len(services) != 1 || services[0].Name != "10.4.0.13" || len(own) != 2 {

@@ -22,10 +22,10 @@ type Config struct {
 	Self string
 	// Observer makes this member request no vote, if there are no Members.
 	Observer bool
-	// Remember is a file in which an observer stores the addresses of advertising members, for joining at the next
+	// Remember is the file where an observer stores the addresses of advertising members, for joining at the next
 	// start. All configured Members may be gone by then. Empty: none.
 	Remember string
-	// State is the file in which the member stores its identity and the committed electorate. Empty: none, in tests.
+	// State is the file where the member stores its identity and the committed electorate. Empty: none, in tests.
 	State string
 
 	identity string // of this member, created at its first start; empty if Members name it

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BGPPeer is a router with which nodes have a BGP session, besides the peers of their own files. It has no status: each node reports its session in its NodeStatus, in `herald status` and in metrics.
+// BGPPeer is a router that nodes have a BGP session with, besides the peers of their own files. It has no status: each node reports its session in its NodeStatus, in `herald status` and in metrics.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald

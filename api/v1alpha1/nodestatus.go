@@ -28,7 +28,7 @@ type NodeState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version"`
-	// Draining is the reason of the drain, in which the node withdraws everything; empty without a drain.
+	// Draining is the reason of a drain, which withdraws everything; empty without a drain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Draining string `json:"draining"`
@@ -111,7 +111,7 @@ type NodeVIP struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// NodeServices are the addresses of Services on a node, as ranges: `198.51.100.1-198.51.100.40`. The lists omit addresses on a flat layer 2 for which the node is a candidate but not the holder. Each list has at most 4000 ranges, and so has `withdrawn` in total.
+// NodeServices are the addresses of Services on a node, as ranges: `198.51.100.1-198.51.100.40`. The lists omit addresses on a flat layer 2 that other nodes hold. Each list has at most 4000 ranges, and so has `withdrawn` in total.
 type NodeServices struct {
 	// Announced are the addresses with a route that a peer was sent.
 	// +optional

@@ -5,7 +5,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // LabelTenant is the label of all objects made for a [Tenant]; its value is the tenant's name.
 const LabelTenant = Group + "/tenant"
 
-// Tenant is another cluster that this cluster gives VIPs to. It bounds what the tenant's agent may request in the namespace `tenant-NAME`, which Herald creates.
+// Tenant is another cluster that this cluster gives VIPs to. It limits the requests of the tenant's agent in the namespace `tenant-NAME`, which Herald creates.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=herald
@@ -337,7 +337,7 @@ type TCPLoadBalancerSpec struct {
 	// Partial accepts an address of one of two families.
 	// +optional
 	Partial bool `json:"partial,omitempty"`
-	// SessionAffinity is the time in seconds for which connections of one client go to the same node. Default: no affinity.
+	// SessionAffinity is the time in seconds during which connections of one client go to the same node. Default: no affinity.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400

@@ -111,8 +111,8 @@ func bridgeRule(vip netip.Addr) ruleset.Rule {
 	})
 }
 
-// masterRules spread connections over the masters, keeping the port: the first rule takes one of n, the next one
-// one of n-1 of the rest, and the last one the rest.
+// masterRules spreads connections over the masters and keeps the port. The first rule takes one in n connections, the
+// next rule one in n-1 of the rest, and the last rule the remainder.
 func masterRules(masters []netip.Addr, halfOpen []expr.Any) []ruleset.Rule {
 	rules := make([]ruleset.Rule, 0, len(masters))
 	for i, master := range masters {

@@ -59,7 +59,7 @@ func section(t *testing.T, page string) string {
 // shared is the configuration that the guides start from.
 const shared = "../../docs/herald.yaml"
 
-// configurations returns the configurations of a page: whole ones, and blocks with some sections, which replace those of
+// configurations returns the configurations of a page: whole ones, and blocks with some sections, which replace the sections of
 // the shared configuration. A VIP on a flat layer 2 replaces bgp.
 func configurations(t *testing.T, page string) (out []string) {
 	t.Helper()

@@ -72,16 +72,16 @@ func (a *Advertiser) Heard(vip string, checks []string) (last time.Time) {
 	return last
 }
 
-// advertised filters checks for those in the last advertisement, which has none of this node's links.
+// advertised filters checks for those in the last advertisement, which lists no links of this node.
 func (a *Advertiser) advertised(checks []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(checks), func(name string) bool { _, ok := a.last.Checks[name]; return !ok })
 }
 
-// serves reports whether a member serves a VIP. If its advertisement does not name the VIP, because its file or its version has no
-// whenAllFail, the member serves it if it advertises all of the VIP's checks and they pass: with only some of them it may be a
-// worker without the VIP.
+// serves reports whether a member serves a VIP. An advertisement does not name the VIP if the member's file or version has
+// no whenAllFail. Then the member serves it if it advertises all of the VIP's checks and they pass. A member with only
+// some of them may be a worker without the VIP.
 func serves(ad election.Advertisement, vip string, checks []string) bool {
 	if ok, told := ad.Checks[config.AdvertisedVIP+vip]; told {
 		return ok

@@ -187,7 +187,7 @@ func TestAcceptsNothingBeforeItsVotesHaveEnded(t *testing.T) {
 	expect(t, "after", a.change("m1", asked(1, "m1")), message.Promised)
 }
 
-// TestChangeOfAnotherElectorate checks that a message about the next electorate refers to the one that it names, not to its
+// TestChangeOfAnotherElectorate checks that a message about the next electorate refers to the electorate that it names, not to its
 // sender's present one.
 func TestChangeOfAnotherElectorate(t *testing.T) {
 	three := voters("m1 m2 m3")
@@ -294,7 +294,7 @@ func TestLearnsNoOtherThan(t *testing.T) {
 	}
 }
 
-// TestWithoutElectorate checks that a member without a committed electorate adopts none that gives it an unconfigured vote,
+// TestWithoutElectorate checks that a member without a committed electorate adopts no electorate that gives it an unconfigured vote,
 // and begins none with members that have one. A member that lost its disk abstains until its earlier votes have ended,
 // which may take longer than its configured lease.
 func TestWithoutElectorate(t *testing.T) {

@@ -168,7 +168,7 @@ func TestDurationChanges(t *testing.T) {
 	}
 }
 
-// TestStartsWithinAnotherElectorate checks that a starting member adopts the others' electorate, whatever its configuration, and
+// TestStartsWithinAnotherElectorate checks that a starting member adopts the others' electorate despite its own configuration, and
 // has a vote if it is in it.
 func TestStartsWithinAnotherElectorate(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
@@ -471,8 +471,8 @@ func TestWithdrawnChangeThenAnother(t *testing.T) {
 	}
 }
 
-// TestRemovalWithShorterLeases removes the holder m1 and shortens the Duration in one step, of which m1 learns
-// nothing. m2, whose vote made m1 the holder, restarts afterwards and remembers how long its vote may count.
+// TestRemovalWithShorterLeases removes the holder m1 and shortens the Duration in one step, and m1 does not learn of
+// it. m2, with the vote that made m1 the holder, restarts afterwards and remembers how long its vote may count.
 func TestRemovalWithShorterLeases(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.run(2 * duration)

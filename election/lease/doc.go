@@ -33,8 +33,8 @@
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
 //
 // The configuration files state the desired electorate. Rules 7 and 8 do not depend on them: the files may differ, be
-// old and change at any time. Files can do harm in one way: members without a committed electorate
-// begin a cluster of their own if they are a majority of their common list and receive no electorate within a Duration.
+// old and change at any time. Files can do harm in one way. Members without a committed electorate
+// begin a cluster of their own if they are a majority of their list and receive no electorate within a Duration.
 //
 // In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
 // so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any

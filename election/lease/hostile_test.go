@@ -327,8 +327,8 @@ func TestMistakenIdentities(t *testing.T) {
 
 func first(out []message.Outgoing, _ []lease.Event) []message.Outgoing { return out }
 
-// FuzzReceive checks that no message causes a panic, that messages of unknown members or for another process have no
-// effect, and that no single message grants a lease: that takes two promises.
+// FuzzReceive checks that no message causes a panic, and that messages of unknown members or for another process have no
+// effect. No single message grants a lease: that takes two promises.
 func FuzzReceive(f *testing.F) {
 	list := voters("m1 m2 m3")
 	b, err := message.Message{From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Active: 7, Desired: 8,

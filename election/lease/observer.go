@@ -64,7 +64,7 @@ func (m *Machine) makeRoom() bool {
 	return true
 }
 
-// forgetObservers removes observers. It keeps the greatest sequence number, so that messages to one that returns are
+// forgetObservers removes observers. It keeps the greatest sequence number, so that messages to an observer that returns are
 // newer than all earlier ones.
 func (m *Machine) forgetObservers(which func(*peer) bool) {
 	m.peers = slices.DeleteFunc(m.peers, func(p *peer) bool {

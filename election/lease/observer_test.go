@@ -180,8 +180,8 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 	}
 }
 
-// TestObserverMissesShorterLeases: the voters change to shorter leases, of which the holder w1 learns
-// nothing. They stop voting for it in time, so that m1 and m2, restarted with the shorter Duration, do not grant the
+// TestObserverMissesShorterLeases: the voters change to shorter leases, and the holder w1 does not
+// learn of it. They stop voting for it in time, so that m1 and m2, restarted with the shorter Duration, do not grant the
 // lease to another member too early.
 func TestObserverMissesShorterLeases(t *testing.T) {
 	c := newMixed(t, "w1")

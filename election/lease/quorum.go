@@ -22,7 +22,7 @@ func (m *Machine) participants() []string {
 }
 
 // reachableVoters lists the voters that might vote for this member, itself included if it has a vote. A voter with an
-// older electorate counts, as it is about to receive this one.
+// older electorate counts, since it is about to receive this electorate.
 func (m *Machine) reachableVoters() []string {
 	if !m.inForce() {
 		return nil

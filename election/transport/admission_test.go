@@ -14,7 +14,7 @@ import (
 // book is a log that tests can read.
 type book struct{ bytes.Buffer }
 
-// count returns the number of occurrences of what.
+// count returns how often the text occurs.
 func (b *book) count(what string) int { return strings.Count(b.String(), what) }
 
 func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Outage is a period in which the target could not be reached.
+// Outage is a period without a connection to the target.
 type Outage struct {
 	// Start is when the first failed attempt began, since Result.Began.
 	Start time.Duration `json:"startNs"`

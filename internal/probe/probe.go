@@ -2,11 +2,11 @@
 // sees it: it opens a new connection to one address every few milliseconds and
 // turns the failed attempts into outages.
 //
-// A prober that shares a machine with its target is itself starved now
-// and then. It must never report that as an outage of the target, so it
-// watches its own schedule: ticks it could not keep are counted (Result.Late),
-// not made up for, each attempt carries its scheduling delay, and a timeout
-// during which the prober was not running is inconclusive (Stalled).
+// A prober that shares a machine with its target is itself starved at times.
+// It must never report that as an outage of the target, so it watches its own
+// schedule. It counts the ticks that it missed (Result.Late) and does not make
+// up for them. Each attempt carries its scheduling delay. A timeout while the
+// prober did not run is inconclusive (Stalled).
 package probe
 
 import (

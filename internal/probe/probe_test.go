@@ -30,8 +30,8 @@ func (tg target) dialer() func(context.Context, string, string) (net.Conn, error
 	began := time.Now()
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		latency, err := tg(time.Since(began))
-		// No timer for no latency: the race detector of Go 1.26 crashes when goroutines of one bubble
-		// receive at once from channel timers that are due already, as they share one race context.
+		// No timer without latency. The race detector of Go 1.26 crashes when goroutines of one bubble
+		// receive from due channel timers at once, since they share one race context.
 		if latency > 0 {
 			select {
 			case <-time.After(latency):

@@ -172,9 +172,9 @@ type Lease struct {
 	Stands bool `json:"stands"`
 }
 
-// Ready reports whether the speaker works as well as the node's health lets it, and if not, why: every check has a
-// result, at least one peer has been sent the routes, and each balancer in force has a backend. A speaker that withholds
-// the VIP of an unhealthy apiserver works.
+// Ready reports whether the speaker works, and if not, why. It works if every check has a result, at least one peer has
+// been sent the routes, and each balancer in force has a backend. A speaker that withholds the VIP of an unhealthy
+// apiserver works, too.
 func (s Status) Ready() (bool, string) {
 	if s.Draining != "" {
 		return false, "draining: " + s.Draining

@@ -218,7 +218,7 @@ func collectElection(s admin.Status, t teller) {
 	}
 	t.counts("election_packets_total", "Packets that did not count: from strangers, undecipherable, or ignored for their content.",
 		"kind", map[string]uint64{"stranger": e.Strangers, "undecipherable": e.Undecipherable, "ignored": e.Ignored})
-	t.flag("fence_on", "1 while the fence is installed, by which the kernel stops answers after the end of a lease.", e.Fence == admin.FenceOn)
+	t.flag("fence_on", "1 while the fence is installed. It stops the kernel's answers at the end of a lease.", e.Fence == admin.FenceOn)
 }
 
 func collectPassing(p *admin.Passing, t teller) {
@@ -230,8 +230,8 @@ func collectPassing(p *admin.Passing, t teller) {
 		"what", map[string]uint64{"passed": p.Passed, "answered": p.Answered, "refused": p.Refused})
 }
 
-// leases returns the lease of each VIP on a flat layer 2, an empty one if this node knows none yet: alerts must see a
-// VIP without a holder even if its checks have never passed on any node.
+// leases returns the lease of each VIP on a flat layer 2; an empty lease if this node knows none yet. Alerts must see a
+// VIP without a holder, even if its checks have never passed on any node.
 func leases(s admin.Status) []admin.Lease {
 	var out []admin.Lease
 	if s.Election != nil {

@@ -91,8 +91,8 @@ type kind struct {
 // resourcesPage makes the page of some kinds, with an example.
 func resourcesPage(introduction string, example []byte, kinds ...kind) ([]byte, error) {
 	p := page{tag: "json", spell: func(text string) string { return text }, attributes: "Path attributes", last: map[reflect.Type]section{
-		reflect.TypeFor[v1alpha1.Attributes]():    {title: "Path attributes", text: "A pool's and a peer's are laid over those of the node's own file: lists and `prepend` add up, the other numbers replace."},
-		reflect.TypeFor[v1alpha1.LabelSelector](): {title: "Label selectors", text: "A selector selects what has all of these labels and meets all of these requirements; an empty one selects everything."},
+		reflect.TypeFor[v1alpha1.Attributes]():    {title: "Path attributes", text: "The attributes of a pool and of a peer extend the attributes in the node's own file: lists and `prepend` add up, other numbers replace."},
+		reflect.TypeFor[v1alpha1.LabelSelector](): {title: "Label selectors", text: "A selector matches objects that have all of these labels and meet all of these requirements; an empty selector matches everything."},
 		reflect.TypeFor[v1alpha1.Usage]():         {title: "Usage", text: "The addresses of one family are counted."},
 	}}
 	p.WriteString(introduction)
@@ -275,7 +275,7 @@ func plural(name string) string {
 	return name + map[string]string{"address": "es", "prefix": "es", "number": "s"}[name]
 }
 
-// fields returns the fields of a struct, with those of embedded structs in place of the structs that have no section of their own.
+// fields returns the fields of a struct. The fields of an embedded struct without a section of its own take its place.
 func (p *page) fields(t reflect.Type) iter.Seq[reflect.StructField] {
 	return func(yield func(reflect.StructField) bool) {
 		for f := range t.Fields() {

@@ -32,7 +32,7 @@ const (
 	flagCampaigning = 1 << 1
 )
 
-// AppendBinary appends the message in wire format. It fails for a message of more than [MaxSize] bytes or one that
+// AppendBinary appends the message in wire format. It fails for a message of more than [MaxSize] bytes or a message that
 // cannot be expressed; the machine produces neither.
 func (m Message) AppendBinary(b []byte) ([]byte, error) {
 	if len(m.From) > 255 {
