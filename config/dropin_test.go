@@ -81,7 +81,7 @@ func TestDropInMistakes(t *testing.T) {
 		{"no list", map[string]string{"a.yaml": "vips: 5\n"}, "herald.yaml.d/a.yaml:1:7: vips: want a list, got the number 5"},
 		{"a value", map[string]string{"a.yaml": registry + "  rise: 0\n"}, "herald.yaml.d/a.yaml:9:9: checks[0].rise: want 1 to 100, got 0"},
 		{"an unread value", map[string]string{"a.yaml": registry + "  rise: x\n"}, `herald.yaml.d/a.yaml:9:9: checks[0].rise: want a whole number, got the text "x"`},
-		{"an absent value", map[string]string{"a.yaml": "checks:\n- name: x\n"}, "herald.yaml.d/a.yaml:2:3: checks[0]: give it one of http, tcp, exec, dns, grpc, icmp, file"},
+		{"an absent value", map[string]string{"a.yaml": "checks:\n- name: x\n  file: {}\n"}, "herald.yaml.d/a.yaml:3:9: checks[0].file.path: missing: give the absolute path of a file"},
 		{"a name of the file", map[string]string{"a.yaml": "checks: [{name: apiserver, file: {path: /f}}]"}, "herald.yaml.d/a.yaml:1:17: checks[0].name: apiserver is the name of checks[0] of herald.yaml already"},
 		{"a name of another", map[string]string{"a.yaml": registry, "b.yaml": strings.Replace(registry, "0.11", "0.12", 1)},
 			"herald.yaml.d/b.yaml:2:9: vips[0].name: registry is the name of vips[0] of herald.yaml.d/a.yaml already\n" +

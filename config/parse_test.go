@@ -173,7 +173,7 @@ checks:
 - name: a
   tcp: {address: 127.0.0.1, port: 80}
   rise: 0
-- name: a
+- {name: a, file: {}}
 bgp:
   asn: 0x10
   peers:
@@ -196,8 +196,8 @@ admin: *n
 		`11:18: checks[0].tcp.address: want host:port such as 127.0.0.1:5001, got "127.0.0.1"`,
 		`11:29: checks[0].tcp.port: unknown field, want address`,
 		`12:9: checks[0].rise: want 1 to 100, got 0`,
-		`13:3: checks[1]: give it one of http, tcp, exec, dns, grpc, icmp, file`,
-		`13:9: checks[1].name: a is the name of checks[0] already`,
+		`13:10: checks[1].name: a is the name of checks[0] already`,
+		`13:19: checks[1].file.path: missing: give the absolute path of a file`,
 		`15:8: bgp.asn: want a decimal number, got 0x10`,
 		`17:5: bgp.peers[0].address: missing: give the peer's address, its interface if unnumbered, or defaultGateway`,
 		`18:5: bgp.peers[1].asn: give a number from 1 to 4294967294`,
