@@ -2,13 +2,13 @@
 // No other package knows GoBGP: callers configure peers with [Server.Apply], announce routes with [Server.Announce] and
 // [Server.Withdraw], and read [Session] values.
 //
-// The package adds to GoBGP: it retries a lost session at once instead of after GoBGP's fixed idle time, gives up a
-// peer that stops reading (RFC 9687), examines a session that does not come up until it knows the reason, watches
+// The package adds to GoBGP: it retries a lost session at once instead of after GoBGP's fixed idle time, and gives up a
+// peer that stops reading (RFC 9687). It examines a session that does not come up until it knows the reason, watches
 // paths by BFD, and bounds the resources that a peer can use.
 //
-// Each file refers only to the files before it: types and pure functions (bgp, marks, encode, limits, event,
-// reasons, dial, examine, peer), then state.go with the state of the [Server] and its calls to GoBGP per peer, then a
-// file for each cause of a change (connect, path, unnumbered, routes, session), and server.go, which starts and stops all.
+// Each file refers only to earlier files. First come types and pure functions (bgp, marks, encode, limits, event,
+// reasons, dial, examine, peer), then state.go with the state of the [Server] and its calls to GoBGP per peer. Each cause
+// of a change has a file (connect, path, unnumbered, routes, session), and server.go starts and stops all.
 package bgp
 
 import (
@@ -48,7 +48,7 @@ func mismatch(p v1alpha1.Peer, own, received uint32) string {
 	case p.ASN != v1alpha1.External && received != uint32(p.ASN):
 		return fmt.Sprintf("the peer's ASN is %d, not %d as configured", received, uint32(p.ASN))
 	case p.ASN == v1alpha1.External && received == own:
-		return fmt.Sprintf("the peer's ASN is %d like this node's, and asn: external takes any other: give its number for iBGP", received)
+		return fmt.Sprintf("the peer's ASN is %d like this node's, but asn: external is for other ASNs: set asn to this number for iBGP", received)
 	case p.ASN == v1alpha1.External && err != nil:
 		return fmt.Sprintf("the peer's ASN is %d: %v", received, err)
 	}
@@ -73,19 +73,18 @@ func leastTTL(p v1alpha1.Peer) uint8 {
 type Route struct {
 	Prefix     netip.Prefix
 	Attributes v1alpha1.Attributes
-	// Draining marks the route with GRACEFUL_SHUTDOWN (RFC 8326) and the worst
-	// MED and local preference, so that peers move traffic away before it is
-	// withdrawn.
+	// Draining marks the route with GRACEFUL_SHUTDOWN (RFC 8326) and the worst MED and local preference, so that peers
+	// move traffic away before the withdrawal.
 	Draining bool
 	// Peers are the names of the peers that get the route; nil means all, including peers configured later.
 	Peers []string
-	// Leaving are further peers, which get the route as if it were Draining.
-	Leaving []string
+	// DrainingPeers are further peers, which get the route as if it were Draining.
+	DrainingPeers []string
 }
 
 // isFor reports whether a peer gets the route.
 func (r Route) isFor(peer string) bool {
-	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.Leaving, peer)
+	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.DrainingPeers, peer)
 }
 
 // State is a BGP session's state (RFC 4271 section 8.2.2).
@@ -117,8 +116,7 @@ type Session struct {
 	State State `json:"state"`
 	// Since is when the session came up or went down.
 	Since time.Time `json:"since,omitzero"`
-	// Reason says why the session is not established, or why a family or
-	// attribute cannot be carried; empty when all is well.
+	// Reason says why the session is not established, or why it does not carry some routes; empty if it carries all.
 	Reason string `json:"reason,omitempty"`
 	// Drops counts established sessions that were lost.
 	Drops uint64 `json:"drops"`

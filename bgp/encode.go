@@ -230,8 +230,8 @@ func encodePolicies(asn uint32, peers []receiver) *api.SetPoliciesRequest {
 			}
 		}
 		add("attributes", encodeActions(ownASN(n.Peer, asn), n.Attributes))
-		add("leaving", encodeActions(ownASN(n.Peer, asn), v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.GracefulShutdown}})).
-			LargeCommunitySet = marked("gone", api.MatchSet_TYPE_ANY, mark(markLeaving, n.number))
+		add("draining", encodeActions(ownASN(n.Peer, asn), v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.GracefulShutdown}})).
+			LargeCommunitySet = marked("draining", api.MatchSet_TYPE_ANY, mark(markDraining, n.number))
 	}
 
 	const draining = "draining"

@@ -28,7 +28,7 @@ func TestEncodePeerSetsEveryTimer(t *testing.T) {
 		t.Errorf("%d families, want both", n)
 	}
 	if got.GetEbgpMultihop() != nil || got.GetTtlSecurity() != nil || got.GetGracefulRestart() != nil {
-		t.Error("multihop, GTSM or graceful restart is on without being asked for")
+		t.Error("multihop, GTSM or graceful restart is on by default")
 	}
 }
 
@@ -103,8 +103,8 @@ func TestMergeAddsListsAndReplacesNumbers(t *testing.T) {
 	}
 }
 
-// The statement that makes a draining route the worst must come last, or a
-// peer's own MED would hide it.
+// The statement that makes a draining route the worst must come after the attributes: otherwise a peer's own MED
+// would override it.
 func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
 	peers := []receiver{
 		{Peer: v1alpha1.Peer{Address: addr("10.0.1.254"), Attributes: v1alpha1.Attributes{MED: number(5)}}, addr: addr("10.0.1.254")},
@@ -118,9 +118,9 @@ func TestEncodePoliciesPutsDrainingLast(t *testing.T) {
 		names = append(names, s.GetName())
 	}
 	want := []string{
-		"peer-10.0.1.254-others", "peer-10.0.1.254-attributes", "peer-10.0.1.254-leaving",
-		"peer-eth1-others", "peer-eth1-hold4", "peer-eth1-attributes", "peer-eth1-leaving",
-		"peer-10.0.2.254-others", "peer-10.0.2.254-hop6", "peer-10.0.2.254-attributes", "peer-10.0.2.254-leaving",
+		"peer-10.0.1.254-others", "peer-10.0.1.254-attributes", "peer-10.0.1.254-draining",
+		"peer-eth1-others", "peer-eth1-hold4", "peer-eth1-attributes", "peer-eth1-draining",
+		"peer-10.0.2.254-others", "peer-10.0.2.254-hop6", "peer-10.0.2.254-attributes", "peer-10.0.2.254-draining",
 		"draining", "marks",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {

@@ -54,9 +54,9 @@ func explainEnd(e apiutil.PeerState) string {
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED:
 		return "the peer closed the connection"
 	case api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
-		return "the peer does not take what is sent"
+		return "cannot write to the connection"
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
-		return "nothing was heard from the peer for the hold time"
+		return "hold timer expired: no message from the peer"
 	}
 	return nameCease(e.DisconnectMessage)
 }

@@ -22,11 +22,11 @@ func TestOffersOf(t *testing.T) {
 		says []packet.ParameterCapabilityInterface
 		want offers
 	}{
-		"nothing of families": {[]packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh()}, offers{ipv4: true}},
-		"IPv4":                {families(packet.RF_IPv4_UC), offers{ipv4: true}},
-		"IPv6 alone":          {families(packet.RF_IPv6_UC), offers{ipv6: true}},
-		"both":                {families(packet.RF_IPv4_UC, packet.RF_IPv6_UC), offers{ipv4: true, ipv6: true}},
-		"another":             {families(packet.RF_EVPN), offers{}},
+		"no families": {[]packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh()}, offers{ipv4: true}},
+		"IPv4":        {families(packet.RF_IPv4_UC), offers{ipv4: true}},
+		"IPv6 alone":  {families(packet.RF_IPv6_UC), offers{ipv6: true}},
+		"both":        {families(packet.RF_IPv4_UC, packet.RF_IPv6_UC), offers{ipv4: true, ipv6: true}},
+		"another":     {families(packet.RF_EVPN), offers{}},
 		"IPv4 over IPv6": {
 			append(families(packet.RF_IPv4_UC), packet.NewCapExtendedNexthop([]*packet.CapExtendedNexthopTuple{packet.NewCapExtendedNexthopTuple(packet.RF_IPv4_UC, packet.AFI_IP6)})),
 			offers{ipv4: true, extended4: true},
@@ -38,7 +38,7 @@ func TestOffersOf(t *testing.T) {
 	}
 }
 
-// GoBGP has words for the subcodes of RFC 4486 alone.
+// GoBGP names only the subcodes of RFC 4486.
 func TestExplainEndByCease(t *testing.T) {
 	for subcode, want := range map[uint8]string{8: "8(out of resources)", 9: "9(hard reset)", 10: "10(bfd down)", 11: "11(undefined)"} {
 		said := "notification-received " + packet.NewNotificationErrorCode(packet.BGP_ERROR_CEASE, subcode).String()

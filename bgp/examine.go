@@ -19,10 +19,10 @@ import (
 	"github.com/herald-vip/herald/internal/text"
 )
 
-// Examine opens a separate connection to the peer with the password, TTL rules and source address of a session
-// of c, exchanges OPENs, and explains in one sentence why a session cannot come up; empty if it can. It takes up
-// to three seconds. The peer must have an address. A peer refuses a second session: while a [Server] has one
-// with it, read [Session.Reason] instead.
+// Examine explains in one sentence why a session of c with the peer cannot come up; empty if it can. It opens a separate
+// connection with the session's password, TTL rules and source address, and exchanges OPENs, which takes up to three
+// seconds. The peer must have an address. A peer refuses a second session: while a [Server] has one with it, read
+// [Session.Reason] instead.
 func Examine(ctx context.Context, c Config, p v1alpha1.Peer) string {
 	return diagnose(ctx, c, p, p.Address, "")
 }
@@ -164,7 +164,7 @@ func explainDial(p v1alpha1.Peer, addr netip.Addr, err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("%s refuses TCP port %d: is BGP running there?", addr, p.Port)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return fmt.Sprintf("%s is unreachable: no route, or nobody answers ARP or NDP for it", addr)
+		return fmt.Sprintf("%s is unreachable: no route, or no answer to ARP or NDP", addr)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		password := "it expects a password"
 		if p.Password != "" {
@@ -191,7 +191,7 @@ func explainRead(p v1alpha1.Peer, addr netip.Addr, local string, err error, know
 	case known != "":
 		return known
 	}
-	return fmt.Sprintf("%s closes the connection from %s without a word: is this node a neighbor there?", addr, local)
+	return fmt.Sprintf("%s closes the connection from %s without a NOTIFICATION: is this node a neighbor there?", addr, local)
 }
 
 // explainNotification returns the peer's own reason (RFC 4271 section 4.5, RFC 9003).

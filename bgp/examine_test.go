@@ -50,7 +50,7 @@ func TestConverse(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer [][]byte
-		peer   *v1alpha1.Peer // p if it is nil
+		peer   *v1alpha1.Peer // nil means p
 		want   string
 		err    error
 	}{
@@ -60,12 +60,12 @@ func TestConverse(t *testing.T) {
 		{name: "open ASN", peer: open, answer: [][]byte{openFrom(t, 64501, "10.0.1.254"), keepalive}},
 		{name: "open ASN is the own", peer: open, answer: [][]byte{openFrom(t, 64512, "10.0.1.254")}, want: "the peer's ASN is 64512 like this node's"},
 		{name: "open ASN is none", peer: open, answer: [][]byte{openFrom(t, 0, "10.0.1.254")}, want: "the peer's ASN is 0: give a number from 1 to 4294967294"},
-		{name: "open ASN stands for another", peer: open, answer: [][]byte{openFrom(t, 23456, "10.0.1.254")}, want: "the peer's ASN is 23456: 23456 is reserved"},
+		{name: "open ASN is AS_TRANS", peer: open, answer: [][]byte{openFrom(t, 23456, "10.0.1.254")}, want: "the peer's ASN is 23456: 23456 is reserved"},
 		{name: "wrong ASN here", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.254"), notification(t, 2, 2, nil)}, want: "the peer expects another ASN than 64512"},
 		{name: "shut down there", answer: [][]byte{notification(t, 6, 2, shutdown)}, want: `the peer says "maintenance"`},
 		{name: "shut down with a lie about the length", answer: [][]byte{notification(t, 6, 2, []byte{200, 'x'})}, want: `the peer says "x"`},
-		{name: "cease without a word", answer: [][]byte{notification(t, 6, 5, nil)}, want: "the peer refuses: "},
-		{name: "cease since BFD is down", answer: [][]byte{notification(t, 6, 10, nil)}, want: "the peer refuses: code 6(cease) subcode 10(bfd down)"},
+		{name: "cease without a text", answer: [][]byte{notification(t, 6, 5, nil)}, want: "the peer refuses: "},
+		{name: "cease because BFD is down", answer: [][]byte{notification(t, 6, 10, nil)}, want: "the peer refuses: code 6(cease) subcode 10(bfd down)"},
 		{name: "silent", answer: [][]byte{openFrom(t, uint32(p.ASN), "10.0.1.254")}, err: io.EOF},
 		{name: "not BGP", answer: [][]byte{[]byte("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")}, err: errNotBGP},
 		{name: "length below the header's", answer: [][]byte{append(bytes.Repeat([]byte{0xff}, 16), 0, 1, 4)}, err: errNotBGP},
@@ -103,7 +103,7 @@ func FuzzConverse(f *testing.F) {
 	})
 }
 
-func TestDiagnoseTellsWhatTheSocketSays(t *testing.T) {
+func TestDiagnoseExplainsSocketErrors(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -141,8 +141,8 @@ func TestExplainDial(t *testing.T) {
 	}
 }
 
-// Whatever an UPDATE is, GoBGP reads it without a panic, and finds fault with
-// it in the one kind of error that its sessions handle: they panic on others.
+// FuzzUpdate checks that GoBGP reads any UPDATE without a panic. An error must be a MessageError, because GoBGP's
+// sessions panic on other errors.
 func FuzzUpdate(f *testing.F) {
 	hop, err := bgp.NewPathAttributeNextHop(addr("10.0.1.254"))
 	if err != nil {

@@ -2,11 +2,11 @@ package bgp
 
 import "time"
 
-// StuckAfter is how long GoBGP may try a peer.
+// StuckAfter limits GoBGP's attempts with one peer.
 const StuckAfter = stuckAfter
 
-// Retry ends the time for which a peer is left alone, and gives it to GoBGP
-// afresh if it has been idle for a moment, so that it need not be waited for.
+// Retry ends the delay of a peer's next session. If the peer has been idle for a moment, Retry also adds it to GoBGP
+// again, so that the test does not wait for GoBGP.
 func (s *Server) Retry(name string) {
 	const moment = 30 * time.Millisecond
 	s.mu.Lock()
@@ -20,8 +20,7 @@ func (s *Server) Retry(name string) {
 	}
 }
 
-// Handed tells when GoBGP was last handed a connection to a peer, and when it was given
-// the peer.
+// Handed returns when GoBGP last got a connection to a peer, and when it last got the peer.
 func (s *Server) Handed(name string) (connection, peer time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

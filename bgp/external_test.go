@@ -29,7 +29,7 @@ func TestOpenASN(t *testing.T) {
 	}
 }
 
-// A default gateway that is not there yet is waited for, and has a session when it is.
+// A peer that is a default gateway waits until there is one, and then has a session.
 func TestGatewayIsWaitedFor(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)
@@ -49,12 +49,12 @@ func TestGatewayIsWaitedFor(t *testing.T) {
 
 // A peer with an open ASN that sends this node's own gets no route, and the next session is delayed.
 func TestOpenASNIsNotTheOwn(t *testing.T) {
-	const reason = "the peer's ASN is 64512 like this node's, and asn: external takes any other: give its number for iBGP"
+	const reason = "the peer's ASN is 64512 like this node's, but asn: external is for other ASNs: set asn to this number for iBGP"
 	r := startRouter(t, "127.0.0.2", 64512, 64512)
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(uint32(v1alpha1.External)))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	wait.Until(t, "it is left alone", func() bool {
+	wait.Until(t, "its next session is delayed", func() bool {
 		return strings.HasPrefix(session(s, "127.0.0.2").Reason, reason+", tried again at ")
 	})
 	wait.Until(t, "its session has ended", func() bool {
@@ -63,6 +63,6 @@ func TestOpenASNIsNotTheOwn(t *testing.T) {
 		return state != api.PeerState_SESSION_STATE_ESTABLISHED
 	})
 	if updates, downs := r.history(); len(updates) != 0 || session(s, "127.0.0.2").Drops != 0 {
-		t.Errorf("it heard %q in %d sessions, and the speaker counts %d, want nothing", updates, downs, session(s, "127.0.0.2").Drops)
+		t.Errorf("the peer received %q in %d sessions, and the speaker counts %d drops, want nothing", updates, downs, session(s, "127.0.0.2").Drops)
 	}
 }

@@ -28,11 +28,10 @@ type battle struct {
 	server  *bgp.Server
 	healthy *router
 	hostile hostile.Peer
-	before  goleak.Option // what ran before the speaker did
+	before  goleak.Option // goroutines from before the speaker
 }
 
-// The hostile peer opens the sessions itself, so that the next attempt need not
-// wait for the speaker's.
+// The hostile peer opens the sessions itself, so that it does not wait for the speaker's attempts.
 const (
 	hostileAddress = "127.0.0.66"
 	listenPort     = 11791
@@ -64,7 +63,7 @@ func startBattle(t *testing.T, attributes v1alpha1.Attributes) *battle {
 	return b
 }
 
-// end closes the speaker and checks that nothing of it is left.
+// end closes the speaker and checks that it leaves no goroutine.
 func (b *battle) end(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -74,7 +73,7 @@ func (b *battle) end(t *testing.T) {
 	goleak.VerifyNone(t, b.before)
 }
 
-// attack runs an attack for as long as it takes, but no longer than the time given.
+// attack runs an attack until its end or the limit.
 func (b *battle) attack(t *testing.T, name string, limit time.Duration) (done <-chan struct{}) {
 	t.Helper()
 	a, err := hostile.Find(name)
@@ -94,8 +93,8 @@ func (b *battle) attack(t *testing.T, name string, limit time.Duration) (done <-
 	return ended
 }
 
-// flap withdraws and announces a route until done, twice at least, and waits
-// until the healthy router has seen every change.
+// flap announces and withdraws a route until done, at least twice, and waits until the healthy router has seen every
+// change.
 func (b *battle) flap(t *testing.T, done <-chan struct{}) {
 	t.Helper()
 	var worst time.Duration
@@ -128,7 +127,7 @@ func (b *battle) flap(t *testing.T, done <-chan struct{}) {
 	}
 }
 
-// peace lets the hostile peer behave until its session is up, and leaves.
+// peace makes the hostile peer behave until its session is up, and then ends it.
 func (b *battle) peace(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,12 +148,12 @@ func (b *battle) peace(t *testing.T) {
 	must(t, <-ended)
 }
 
-// Whatever a peer does, the speaker lives, the healthy router keeps its session
-// and gets every change, and the peer is taken back as soon as it behaves.
+// During every attack the speaker survives, and the healthy router keeps its session and gets every change. The peer
+// gets a session again as soon as it behaves.
 func TestHostilePeer(t *testing.T) {
 	b := startBattle(t, v1alpha1.Attributes{})
 	defer b.end(t)
-	reasons := map[string]string{ // of those that go too far
+	reasons := map[string]string{ // of attacks that exceed a limit
 		"refresh-flood":  "asked for all routes again",
 		"route-flood":    "sent more than 1000 routes",
 		"hold-time-zero": "hold time of 0",
@@ -179,7 +178,7 @@ func TestHostilePeer(t *testing.T) {
 			}
 			x := session(b.server, hostileAddress)
 			if i := strings.IndexFunc(x.Reason, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || len(x.Reason) > 512 {
-				t.Errorf("%s: a reason that does not suit a terminal: %q", x.State, x.Reason)
+				t.Errorf("%s: the reason is too long or not printable: %q", x.State, x.Reason)
 			}
 			t.Logf("%s, %d drops: %s", x.State, x.Drops, fmt.Sprint(x.Reason))
 			b.peace(t)
@@ -187,10 +186,10 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// A peer that does not read is given up after the hold time, whatever waits for
-// it then is forgotten, and the healthy router gets it all meanwhile.
+// The speaker gives up a peer that does not read after the hold time, and drops its queued messages. Meanwhile the
+// healthy router gets all routes.
 func TestPeerThatDoesNotRead(t *testing.T) {
-	// So that the buffers of the connection are soon full.
+	// Large routes fill the connection's buffers soon.
 	var bulk v1alpha1.Attributes
 	for i := range uint32(300) {
 		bulk.LargeCommunities = append(bulk.LargeCommunities, v1alpha1.LargeCommunity{Global: 64512, Local1: i})
@@ -206,7 +205,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	var prefixes []netip.Prefix
 	for i := range 1000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)
-		// With attributes of its own each route makes an UPDATE of its own.
+		// Different attributes force one UPDATE per route.
 		routes = append(routes, bgp.Route{Prefix: p, Attributes: v1alpha1.Attributes{Communities: []v1alpha1.Community{v1alpha1.Community(i)}}})
 		prefixes = append(prefixes, p)
 	}
@@ -214,9 +213,9 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	for session(b.server, hostileAddress).Drops == drops {
 		b.healthy.forget()
 		must(t, b.server.Announce(routes...))
-		wait.Until(t, "the healthy router sees all come", func() bool { got, _ := b.healthy.history(); return len(got) == len(routes) })
+		wait.Until(t, "the healthy router gets all routes", func() bool { got, _ := b.healthy.history(); return len(got) == len(routes) })
 		must(t, b.server.Withdraw(prefixes...))
-		wait.Until(t, "the healthy router sees all go", func() bool { got, _ := b.healthy.history(); return len(got) == 2*len(routes) })
+		wait.Until(t, "the healthy router gets all withdrawals", func() bool { got, _ := b.healthy.history(); return len(got) == 2*len(routes) })
 		rounds++
 	}
 	<-done
@@ -226,7 +225,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	if _, downs := b.healthy.history(); downs != 0 {
 		t.Errorf("the healthy router's session fell %d times", downs)
 	}
-	wait.Until(t, "memory is as it was", func() bool { return measure(t).heap <= before.heap+8<<20 })
+	wait.Until(t, "memory use is back to its initial level", func() bool { return measure(t).heap <= before.heap+8<<20 })
 	t.Logf("%d rounds; before %+v, after %+v", rounds, before, measure(t))
 }
 
@@ -237,18 +236,18 @@ func TestFlapsLeaveNothing(t *testing.T) {
 	flap := func() {
 		t.Helper()
 		drops := session(b.server, hostileAddress).Drops
-		<-b.attack(t, "flaps", 5*time.Minute)                              // it ends by itself
+		<-b.attack(t, "flaps", 5*time.Minute)                              // the attack ends by itself
 		if n := session(b.server, hostileAddress).Drops - drops; n < 190 { // some fall before they are counted
 			t.Fatalf("the session fell %d times, want 200", n)
 		}
 	}
 	const leeway, heapLeeway = 5, 2 << 20
-	flap() // what is kept for good is there after the first time
+	flap() // the first run allocates everything permanent
 	before := measure(t)
 	flap()
 	var now footprint
 	defer func() { t.Logf("before %+v, after %+v", before, now) }()
-	wait.Until(t, "everything is as it was", func() bool {
+	wait.Until(t, "resource use is back to its initial level", func() bool {
 		now = measure(t)
 		return now.goroutines <= before.goroutines+leeway && now.files <= before.files+2 && now.heap <= before.heap+heapLeeway
 	})

@@ -7,13 +7,13 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// This file bounds the resources that a peer can use. GoBGP has no bounds: it stores every route although
-// the import policy rejects them all, sends the whole table again for each ROUTE-REFRESH, and queues
+// This file bounds the resources that a peer can use. GoBGP has no bounds: it stores every route, although
+// the import policy rejects them all. It sends the whole table again for each ROUTE-REFRESH, and queues
 // messages for a peer that does not read. It has a prefix limit, but counts all prefixes again
 // at every UPDATE, which takes half a minute of CPU time.
 
 const (
-	// defaultMaxRoutes is far above the number of routes that a router sends to a node on purpose, and takes about 10 MB.
+	// defaultMaxRoutes is far above the number of routes that a router sends to a node on purpose. So many take about 10 MB.
 	defaultMaxRoutes = 10_000
 	// maxRefreshes limits the ROUTE-REFRESHs of a peer between two inspections. Operators cause
 	// one for each family at a time.
@@ -47,11 +47,11 @@ func newUsage(g *api.Peer) usage {
 func excess(before, now usage, holdTime time.Duration, maxRoutes uint32) string {
 	switch {
 	case now.routes > uint64(maxRoutes):
-		return fmt.Sprintf("the peer sent more than %d routes, which are of no use here: filter what it sends to this node", maxRoutes)
+		return fmt.Sprintf("the peer sent more than %d routes, which Herald does not use: filter the routes to this node there", maxRoutes)
 	case now.refreshes > before.refreshes+maxRefreshes:
 		return fmt.Sprintf("the peer asked for all routes again %d times in a second", now.refreshes-before.refreshes)
 	case holdTime == 0:
-		return "the peer proposes a hold time of 0, with which neither end would notice that the other is dead: set its timers"
+		return "the peer proposes a hold time of 0, which disables the detection of a dead peer: set its timers"
 	}
 	return ""
 }

@@ -18,7 +18,7 @@ func TestExcess(t *testing.T) {
 		{name: "just allowed", now: usage{routes: 1000, refreshes: 110}, hold: 3 * time.Second},
 		{name: "a route too many", now: usage{routes: 1001, refreshes: 100}, hold: 3 * time.Second, want: "more than 1000 routes"},
 		{name: "a refresh too many", now: usage{refreshes: 111}, hold: 3 * time.Second, want: "all routes again 11 times"},
-		{name: "counters begin anew with a new session", now: usage{}, hold: 3 * time.Second},
+		{name: "a new session resets the counters", now: usage{}, hold: 3 * time.Second},
 		{name: "no hold time", now: before, want: "hold time of 0"},
 	}
 	for _, tt := range tests {

@@ -7,8 +7,8 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// A session may have an own ASN of its own: to one router this speaker is in
-// another AS than to the others, and to a router of that AS it is a neighbour within.
+// A session may have a local ASN. One router then sees this speaker in another AS than the usual one, and a router of
+// that AS has an iBGP session with it.
 func TestLocalASN(t *testing.T) {
 	usual := startRouter(t, "127.0.0.2", 64500, 64512)
 	outer := startRouter(t, "127.0.0.3", 64500, 64999)
@@ -40,7 +40,7 @@ func TestLocalASN(t *testing.T) {
 	}
 }
 
-// A router that expects another ASN is named for it, as for the usual one.
+// The reason names a mismatch of the local ASN, as of the usual one.
 func TestWrongLocalASNIsNamed(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	peer := r.peer(64500)

@@ -6,14 +6,14 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Marks on a route tell the export policy which peers get it: large communities of a reserved
-// AS number (RFC 7300), which no configuration can set and which the policy removes before sending. So
+// Marks on a route tell the export policy which peers get it. They are large communities of a reserved
+// AS number (RFC 7300): no configuration can set them, and the policy removes them before sending. So
 // a change of the peers advertised to changes only the route, and a change of the peers only the policy.
 const (
-	markASN     = v1alpha1.ReservedGlobal
-	markFor     = 1 // sent to the peer
-	markLeaving = 2 // sent to the peer as draining
-	everyPeer   = 0 // numbers of peers start at 1
+	markASN      = v1alpha1.ReservedGlobal
+	markFor      = 1 // sent to the peer
+	markDraining = 2 // sent to the peer as draining
+	everyPeer    = 0 // numbers of peers start at 1
 )
 
 // anyMark is a regular expression that matches all marks.
@@ -39,7 +39,7 @@ func (n numbers) marks(r Route) ([]v1alpha1.LargeCommunity, error) {
 	for _, list := range []struct {
 		kind  uint32
 		names []string
-	}{{markFor, r.Peers}, {markFor, r.Leaving}, {markLeaving, r.Leaving}} {
+	}{{markFor, r.Peers}, {markFor, r.DrainingPeers}, {markDraining, r.DrainingPeers}} {
 		for _, name := range list.names {
 			number, ok := n[name]
 			if !ok {

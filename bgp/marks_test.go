@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// attributes are those of the router's path to p, as text; empty if it has none.
+// attributes returns the attributes of the router's path to p as text; empty without a path.
 func (r *router) attributes(t *testing.T, p netip.Prefix) string {
 	t.Helper()
 	var out []string
@@ -34,8 +34,8 @@ func (r *router) attributes(t *testing.T, p netip.Prefix) string {
 	return strings.Join(out, " ")
 }
 
-// A route goes to the peers it is for, moves from one to another with the old
-// one told first, and nobody ever sees a mark.
+// A route goes only to its peers. When it moves from one peer to another, the old peer first gets it as draining. No peer
+// ever sees a mark.
 func TestRouteIsForItsPeers(t *testing.T) {
 	const gracefulShutdown = "planned-shut"
 	one, two, three := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512), startRouter(t, "127.0.0.4", 64500, 64512)
@@ -54,21 +54,21 @@ func TestRouteIsForItsPeers(t *testing.T) {
 		return slices.Equal(a, []string{"+10.99.0.1/32", "+10.99.0.2/32"}) && slices.Equal(b, []string{"+10.99.0.2/32"})
 	})
 
-	must(t, s.Announce(bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.3"}, Leaving: []string{"127.0.0.2"}}))
-	wait.Until(t, "the new peer has the route and the old one is told that it goes", func() bool {
+	must(t, s.Announce(bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.3"}, DrainingPeers: []string{"127.0.0.2"}}))
+	wait.Until(t, "the new peer has the route and the old peer has it as draining", func() bool {
 		return two.attributes(t, prefix(1)) != "" && strings.Contains(one.attributes(t, prefix(1)), gracefulShutdown)
 	})
 	if got := one.attributes(t, prefix(1)); !strings.Contains(got, "Med: 4294967295") {
-		t.Errorf("the route that goes has no worst MED: %s", got)
+		t.Errorf("the draining route does not have the worst MED: %s", got)
 	}
 	if got := two.attributes(t, prefix(1)); strings.Contains(got, gracefulShutdown) || strings.Contains(got, "Med") {
-		t.Errorf("the new peer's route is marked as going: %s", got)
+		t.Errorf("the new peer's route is marked as draining: %s", got)
 	}
 
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.3"}}))
 	wait.Until(t, "the old peer has lost it", func() bool { return one.attributes(t, prefix(1)) == "" })
 
-	// A peer that comes later gets what is for all, and what is for it.
+	// A peer that is added later gets the routes for all peers, and its own routes.
 	must(t, s.Apply(t.Context(), config(one.peer(64500), two.peer(64500), three.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(4), Peers: []string{"127.0.0.4"}}))
 	wait.Until(t, "the third has its routes", func() bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// patience limits the time for which the routes of a new session wait for BFD. BFD comes up in three
+// patience limits the wait of a new session's routes for BFD. BFD comes up in three
 // packets, each within a second of the previous one (RFC 5880 section 6.8.3), and one of them may be lost.
 const patience = 5 * time.Second
 
@@ -41,8 +41,8 @@ func (w *wait) expire(now time.Time) bool {
 }
 
 // watchPaths configures BFD sessions for the peers with BFD in the states OpenConfirm and Established. BGP
-// comes first (RFC 5882 section 4.4): a router may recreate its BFD session when the BGP session shows which
-// addresses are used, and FRR treats the loss of the old one as a failure. OpenConfirm is early enough to
+// comes first (RFC 5882 section 4.4). A router may recreate its BFD session once the BGP session shows the
+// addresses, and FRR treats the loss of the old one as a failure. OpenConfirm is early enough to
 // receive the first packet of the new session; the next one comes a second later.
 func (s *Server) watchPaths() {
 	if s.closing {
@@ -80,7 +80,7 @@ func (s *Server) watchPaths() {
 // endWait sends the routes that have waited for BFD for too long.
 func (s *Server) endWait(p *peer, now time.Time) {
 	if p.wait.expire(now) {
-		s.log.Warn("routes go out without BFD", "peer", p.Name(), "reason", p.path(s.bfd.Statuses()[p.addr]).Reason)
+		s.log.Warn("routes are sent without BFD", "peer", p.Name(), "reason", p.path(s.bfd.Statuses()[p.addr]).Reason)
 		s.export()
 	}
 }

@@ -13,15 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// watchedServer is a server with peers that are established as far as it
-// knows, on addresses where nobody answers.
+// watchedServer returns a server that considers its peers established. No router has their addresses.
 func watchedServer(t *testing.T, peers ...v1alpha1.Peer) *Server {
 	t.Helper()
 	s := New(slog.New(slog.NewTextHandler(t.Output(), nil)), Options{})
 	t.Cleanup(func() {
 		s.mu.Lock()
 		for _, p := range s.peers {
-			p.state = Idle // GoBGP knows of none
+			p.state = Idle // GoBGP has no peers
 		}
 		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -60,7 +59,7 @@ func TestOnePathThatCannotBeWatched(t *testing.T) {
 	}
 }
 
-// TestWait has sessions and BFD come up and ticks pass, and looks whether routes wait after each.
+// TestWait checks after each event whether routes wait: a session or BFD comes up, or a tick passes.
 func TestWait(t *testing.T) {
 	type step struct {
 		name string
@@ -101,8 +100,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Routes that wait for BFD are held back, and status says so, until BFD is up, the wait is over
-// or BFD is no longer wanted.
+// Routes that wait for BFD are held back, and the status says so. The wait ends when BFD is up, when its time is over, or
+// when BFD is no longer configured.
 func TestRoutesWaitForBFD(t *testing.T) {
 	conf := watchedPeer("127.0.0.8", false)
 	for name, end := range map[string]func(*Server, *peer){
@@ -112,7 +111,7 @@ func TestRoutesWaitForBFD(t *testing.T) {
 			defer s.mu.Unlock()
 			s.endWait(p, time.Now().Add(patience))
 		},
-		"BFD is taken away": func(s *Server, _ *peer) {
+		"BFD is no longer configured": func(s *Server, _ *peer) {
 			unwatched := conf
 			unwatched.BFD = nil
 			if err := s.Apply(t.Context(), Config{ASN: 64512, RouterID: addr("10.0.0.1"), Peers: []v1alpha1.Peer{unwatched}}); err != nil {
@@ -129,18 +128,17 @@ func TestRoutesWaitForBFD(t *testing.T) {
 			s.routes[netip.MustParsePrefix("10.99.0.10/32")] = Route{}
 			s.mu.Unlock()
 			if got := session(s, "127.0.0.8"); len(got.Advertised) != 0 || !strings.Contains(got.Reason, "wait for BFD") {
-				t.Errorf("at first the peer has %v, because %q", got.Advertised, got.Reason)
+				t.Errorf("at first the peer has %v, reason %q", got.Advertised, got.Reason)
 			}
 			end(s, p)
 			if got := session(s, "127.0.0.8"); len(got.Advertised) != 1 || got.Reason != "" {
-				t.Errorf("in the end the peer has %v, because %q", got.Advertised, got.Reason)
+				t.Errorf("in the end the peer has %v, reason %q", got.Advertised, got.Reason)
 			}
 		})
 	}
 }
 
-// A peer that is set aside is not watched: otherwise its router could make BFD and BGP
-// sessions in the wrong order afterwards.
+// BFD does not watch an expelled peer: otherwise its router could create the next BFD session before the BGP session.
 func TestExpelledPeerIsNotWatched(t *testing.T) {
 	s := watchedServer(t, watchedPeer("127.0.0.8", false))
 	s.mu.Lock()
@@ -155,8 +153,8 @@ func TestExpelledPeerIsNotWatched(t *testing.T) {
 	}
 }
 
-// Two routers with one link-local address cannot be told apart by GoBGP's
-// policies: the second is left alone, and says so.
+// GoBGP's policies cannot distinguish two routers with the same link-local address: the second gets no session, and its
+// reason says so.
 func TestSameAddressOnTwoLinks(t *testing.T) {
 	s := watchedServer(t, v1alpha1.Peer{Interface: "eth1", ASN: 64500}, v1alpha1.Peer{Interface: "eth2", ASN: 64500})
 	s.mu.Lock()

@@ -12,8 +12,9 @@ import (
 	"github.com/herald-vip/herald/internal/seconds"
 )
 
-// A session is examined when it has been down for examineAfter, again after examineMin, and then with growing
-// pauses up to examineMax: examining a peer that has just recovered delays its session by some seconds.
+// A session is examined once it has been down for examineAfter, again after examineMin, and then with growing
+// pauses up to examineMax. The pauses grow because an examination delays the session of a peer that has just recovered
+// by some seconds.
 const (
 	examineAfter = 3 * time.Second
 	examineMin   = 10 * time.Second
@@ -23,11 +24,11 @@ const (
 // peer is a configured peer and its session. The server's mutex guards it.
 type peer struct {
 	v1alpha1.Peer
-	number  uint32     // in marks
-	addr    netip.Addr // configured or discovered
-	heard   uint32     // the ASN of the peer's last OPEN
-	present bool       // GoBGP knows it
-	added   time.Time  // when GoBGP last got it
+	number    uint32     // in marks
+	addr      netip.Addr // configured or discovered
+	remoteASN uint32     // the ASN of the peer's last OPEN
+	present   bool       // GoBGP knows it
+	added     time.Time  // when GoBGP last got it
 
 	state    State
 	since    time.Time
@@ -63,10 +64,10 @@ func newPeer(conf v1alpha1.Peer, number uint32) *peer {
 	p := &peer{Peer: conf, number: number, addr: conf.Address, state: Idle, since: time.Now(), reason: "no answer yet"}
 	if conf.Interface != "" {
 		p.state = Waiting
-		p.reason = fmt.Sprintf("no router advertisement heard on %s yet", conf.Interface)
+		p.reason = fmt.Sprintf("no router advertisement received on %s yet", conf.Interface)
 	} else if !conf.Address.IsValid() {
 		p.state = Waiting
-		p.reason = "no default route of the main routing table has a gateway: it is the one that comes"
+		p.reason = "no default route of the main routing table has a gateway: waiting for one"
 	}
 	p.examineSoon()
 	return p
@@ -75,7 +76,7 @@ func newPeer(conf v1alpha1.Peer, number uint32) *peer {
 func (p *peer) session(path *bfd.Status) Session {
 	asn := uint32(p.ASN)
 	if p.ASN == v1alpha1.External {
-		asn = p.heard
+		asn = p.remoteASN
 	}
 	s := Session{
 		Name: p.Name(), Address: p.addr, Gateway: gatewayName(p.Peer), ASN: asn, State: p.state, Since: p.since, Drops: p.drops,
@@ -135,7 +136,7 @@ func (p *peer) path(now *bfd.Status) *bfd.Status {
 	case p.BFD == nil:
 		return nil
 	case now == nil && p.state == Established:
-		now = &bfd.Status{Peer: p.addr, State: bfd.Down, Since: p.since, Reason: cmp.Or(p.pathTrouble, "not begun yet")}
+		now = &bfd.Status{Peer: p.addr, State: bfd.Down, Since: p.since, Reason: cmp.Or(p.pathTrouble, "not started yet")}
 	case now == nil:
 		now = &bfd.Status{Peer: p.addr, State: bfd.AdminDown, Since: p.since, Reason: "waits for the BGP session"}
 	}

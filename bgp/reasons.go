@@ -16,10 +16,9 @@ import (
 // longestText bounds the length of a quoted text from a peer.
 const longestText = 128
 
-// reasons remembers why sessions ended where GoBGP puts the reason only in its log, and not in a
-// type or an event: the peer's message when it closed the session (RFC 9003), the fault of a malformed message,
-// and a different ASN of the peer. So it is fed by a log handler. Herald logs sessions itself; the rest of
-// GoBGP's log appears at debug level.
+// reasons remembers why sessions ended, by the address of the peer. GoBGP puts some reasons only in its log, so a log
+// handler collects them. They are the peer's message when it closed the session (RFC 9003), the fault of a malformed
+// message, and a different ASN. Herald logs sessions itself; the rest of GoBGP's log appears at debug level.
 type reasons struct {
 	mu   sync.Mutex
 	said map[netip.Addr]string

@@ -14,8 +14,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// What GoBGP only logs is recognised in the lines that it really writes. (How a peer's own words
-// arrive, see TestLostSessionComesBack.)
+// The handler recognises the reasons in GoBGP's real log lines. (TestLostSessionComesBack covers the peer's own text.)
 func TestReasonsInTheLog(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -44,9 +43,9 @@ func TestReasonsInTheLog(t *testing.T) {
 			}
 			defer conn.Close()
 			_, _ = conn.Write(tt.answer)
-			_, _ = io.Copy(io.Discard, conn) // until GoBGP has had enough
-			if got := s.told.take(peer.Address); !strings.HasPrefix(got, tt.want) {
-				t.Errorf("%q is remembered, want %q", got, tt.want)
+			_, _ = io.Copy(io.Discard, conn) // until GoBGP closes the connection
+			if got := s.reasons.take(peer.Address); !strings.HasPrefix(got, tt.want) {
+				t.Errorf("the reason is %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -30,12 +30,12 @@ var ErrClosed = errors.New("bgp: closed")
 func New(log *slog.Logger, options Options) *Server {
 	options.MaxRoutes = cmp.Or(options.MaxRoutes, defaultMaxRoutes)
 	ctx, cancel := context.WithCancel(context.Background())
-	told := &reasons{said: make(map[netip.Addr]string)}
+	ended := &reasons{said: make(map[netip.Addr]string)}
 	s := &Server{
 		log:     log,
 		options: options,
-		gobgp:   gobgp.NewBgpServer(gobgp.LoggerOption(slog.New(reasonHandler{told, log.Handler(), netip.Addr{}}), nil)),
-		told:    told,
+		gobgp:   gobgp.NewBgpServer(gobgp.LoggerOption(slog.New(reasonHandler{ended, log.Handler(), netip.Addr{}}), nil)),
+		reasons: ended,
 		ctx:     ctx,
 		cancel:  cancel,
 		events:  make(chan apiutil.PeerState),

@@ -25,8 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// router is a BGP router on a loopback address of its own, which waits to be
-// connected to and records what it is sent.
+// router is a BGP router on a loopback address. It waits for connections and records received updates.
 type router struct {
 	addr   netip.Addr
 	port   uint16
@@ -89,7 +88,7 @@ func (r *router) announce(t *testing.T, p netip.Prefix) {
 	must(t, err)
 }
 
-// history returns what the router was sent, and how often its session fell.
+// history returns the received updates, and how often the session went down.
 func (r *router) history() (updates []string, downs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +145,8 @@ func prefix(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, 0, byte(i)}), 32)
 }
 
-// Adding, changing and removing peers and routes leaves the other sessions and
-// routes alone: the router that stays hears nothing but what concerns it.
+// Adding, changing and removing peers and routes does not affect other sessions and routes: a router that stays
+// receives only changes of its routes.
 func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	stays, comes := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512)
 	s := newServer(t)
@@ -169,7 +168,7 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	med := uint32(30)
 	changed.Attributes.MED = &med
 	must(t, s.Apply(t.Context(), config(stays.peer(64500), changed)))
-	wait.Until(t, "both routes come again to the changed peer", func() bool { got, _ := comes.history(); return len(got) == 4 })
+	wait.Until(t, "the changed peer gets both routes again", func() bool { got, _ := comes.history(); return len(got) == 4 })
 	must(t, s.Apply(t.Context(), config(stays.peer(64500))))
 	wait.Until(t, "the removed peer's session falls", func() bool { _, downs := comes.history(); return downs == 1 })
 	must(t, s.Withdraw(prefix(2), prefix(77)))
@@ -177,14 +176,14 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 
 	got, downs := stays.history()
 	if want := []string{"+10.99.0.1/32", "+10.99.0.2/32", "-10.99.0.2/32"}; !slices.Equal(got, want) || downs != 0 {
-		t.Errorf("the peer that stayed heard %q and fell %d times, want %q and 0", got, downs, want)
+		t.Errorf("the peer that stayed received %q and its session fell %d times, want %q and 0", got, downs, want)
 	}
 	if x := session(s, "127.0.0.2"); x.State != bgp.Established || !slices.Equal(x.Advertised, []netip.Prefix{prefix(1)}) {
 		t.Errorf("session: %+v", x)
 	}
 }
 
-func TestApplyRefusesWhatNeedsARestart(t *testing.T) {
+func TestApplyRefusesChangesThatNeedARestart(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config()))
 	other := config()
@@ -194,8 +193,7 @@ func TestApplyRefusesWhatNeedsARestart(t *testing.T) {
 	}
 }
 
-// A lost session comes back, and its routes with it, well before GoBGP's own
-// idle time and connect-retry have passed one after the other.
+// A lost session and its routes come back well before the sum of GoBGP's idle time and connect-retry time.
 func TestLostSessionComesBack(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	s := newServer(t)
@@ -219,7 +217,7 @@ func TestWrongASNIsNamed(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Apply(t.Context(), config(r.peer(64999))))
 	wait.Until(t, "the reason is known", func() bool {
-		// Which of the two depends on whether the router was listening to the examination.
+		// The reason depends on whether the router accepted the examination's connection.
 		return slices.Contains([]string{
 			"the peer's ASN is 64500, not 64999 as configured",
 			"the peer has another ASN than configured",
@@ -229,27 +227,26 @@ func TestWrongASNIsNamed(t *testing.T) {
 	wait.Until(t, "the right ASN comes up", func() bool { return session(s, "127.0.0.2").State == bgp.Established })
 }
 
-// Nothing a peer sends is taken in or passed on.
+// A route from a peer is neither accepted nor passed on.
 func TestAcceptsNothing(t *testing.T) {
-	from, to := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64501, 64512)
+	from, dst := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64501, 64512)
 	s := newServer(t)
-	must(t, s.Apply(t.Context(), config(from.peer(64500), to.peer(64501))))
+	must(t, s.Apply(t.Context(), config(from.peer(64500), dst.peer(64501))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
 	from.announce(t, netip.MustParsePrefix("192.0.2.0/24"))
 	wait.Until(t, "both sessions are up and the route has arrived", func() bool {
-		got, _ := to.history()
+		got, _ := dst.history()
 		return len(got) > 0 && session(s, "127.0.0.2").State == bgp.Established
 	})
 	// A second route behind the first shows that the first was not just slow.
 	must(t, s.Announce(bgp.Route{Prefix: prefix(2)}))
-	wait.Until(t, "the marker has arrived", func() bool { got, _ := to.history(); return slices.Contains(got, "+10.99.0.2/32") })
-	if got, _ := to.history(); slices.Contains(got, "+192.0.2.0/24") {
+	wait.Until(t, "the marker has arrived", func() bool { got, _ := dst.history(); return slices.Contains(got, "+10.99.0.2/32") })
+	if got, _ := dst.history(); slices.Contains(got, "+192.0.2.0/24") {
 		t.Errorf("a peer's route was passed on: %q", got)
 	}
 }
 
-// A peer that sends a flood of routes costs its own session, not the others,
-// nor the memory of the node.
+// A peer that sends a flood of routes loses its own session. The other sessions and the node's memory are not affected.
 func TestFloodOfRoutes(t *testing.T) {
 	floods, stays := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512)
 	for i := range 50 {
@@ -258,7 +255,7 @@ func TestFloodOfRoutes(t *testing.T) {
 	s := newServerWith(t, bgp.Options{MaxRoutes: 20})
 	must(t, s.Apply(t.Context(), config(floods.peer(64500), stays.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1)}))
-	wait.Until(t, "the flood is named", func() bool {
+	wait.Until(t, "the reason names the flood", func() bool {
 		return strings.Contains(session(s, "127.0.0.2").Reason, "the peer sent more than 20 routes")
 	})
 	wait.Until(t, "the other peer has the route", func() bool {
@@ -311,7 +308,7 @@ func TestWithdrawAmongManyRoutes(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
+func TestClose(t *testing.T) {
 	r := startRouter(t, "127.0.0.2", 64500, 64512)
 	before := goleak.IgnoreCurrent()
 	var log bytes.Buffer
@@ -324,7 +321,7 @@ func TestCloseLeavesNothingAndSaysGoodbye(t *testing.T) {
 	wait.Until(t, "the router sees the session fall", func() bool { _, downs := r.history(); return downs > 0 })
 	goleak.VerifyNone(t, before)
 	if err := s.Apply(t.Context(), config(r.peer(64500), v1alpha1.Peer{Interface: "lo", ASN: 64500, Port: 179, Families: []v1alpha1.Family{v1alpha1.IPv4}})); !errors.Is(err, bgp.ErrClosed) {
-		t.Errorf("peers were applied after the end: %v", err)
+		t.Errorf("peers were applied after Close: %v", err)
 	}
 	goleak.VerifyNone(t, before)
 	for _, want := range []string{"session established", "session closed"} {

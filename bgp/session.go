@@ -67,7 +67,7 @@ func (s *Server) handle(e apiutil.PeerState) {
 	p.epoch++
 	prev, state := p.state, stateOf(e.SessionState)
 	if state == Established {
-		p.state, p.heard = OpenConfirm, e.PeerASN
+		p.state, p.remoteASN = OpenConfirm, e.PeerASN
 		if reason := mismatch(p.Peer, ownASN(p.Peer, s.config.ASN), e.PeerASN); reason != "" { // GoBGP accepts any number for an open ASN
 			s.expel(p, reason)
 			return
@@ -86,7 +86,7 @@ func (s *Server) handle(e apiutil.PeerState) {
 	}
 	if prev == Established {
 		reason := explainEnd(e)
-		if said := s.told.take(p.addr); said != "" {
+		if said := s.reasons.take(p.addr); said != "" {
 			reason += ": " + said
 		}
 		s.lose(p, reason)
@@ -122,9 +122,9 @@ func (s *Server) confirmed(p *peer, epoch uint64, o offers) bool {
 	s.watchPaths()
 	p.wait.begin(s.bfd.Statuses()[p.addr], p.since)
 	s.findNextHop(p)
-	s.told.take(p.addr) // an older reason no longer applies
+	s.reasons.take(p.addr) // an older reason no longer applies
 	s.export()
-	s.log.Info("session established", "peer", p.Name(), "state", "established", "asn", p.heard)
+	s.log.Info("session established", "peer", p.Name(), "state", "established", "asn", p.remoteASN)
 	if p.wait.on() {
 		s.log.Info("routes wait for BFD", "peer", p.Name(), "limit", patience)
 	}
@@ -195,15 +195,15 @@ func (s *Server) expel(p *peer, reason string) {
 	s.watchPaths()
 }
 
-// watchSending resets the session of a peer that has stopped reading (RFC 9687): keepalives are due every third
-// of the hold time, so if none was sent for the whole hold time, the connection's buffers are full.
+// watchSending resets the session of a peer that has stopped reading (RFC 9687). Keepalives are due every third
+// of the hold time. If none was sent for the whole hold time, the connection's buffers are full.
 func (s *Server) watchSending(p *peer, now time.Time) {
 	if now.Sub(p.sentChange) <= p.holdTime+tick {
 		return
 	}
 	s.log.Warn("peer does not read: send hold timer expired", "peer", p.Name(), "after", p.holdTime)
 	p.sentChange = now
-	s.told.put(p.addr, fmt.Sprintf("the peer does not read what is sent: nothing went for %v", p.holdTime))
+	s.reasons.put(p.addr, fmt.Sprintf("the peer does not read: no message was sent for %v", p.holdTime))
 	if err := s.gobgp.ResetPeer(s.ctx, &api.ResetPeerRequest{Address: p.addr.String(), Communication: "send hold timer expired"}); err != nil {
 		s.log.Warn("cannot reset the session", "peer", p.Name(), "err", err)
 	}
@@ -227,7 +227,7 @@ func (s *Server) findNextHop(p *peer) {
 func (s *Server) examine(p *peer, now time.Time) {
 	p.examining, p.examineAt = true, now.Add(p.pause)
 	p.pause = min(2*p.pause, examineMax)
-	config, conf, addr, known := s.config, p.Peer, p.addr, s.told.take(p.addr)
+	config, conf, addr, known := s.config, p.Peer, p.addr, s.reasons.take(p.addr)
 	s.wg.Go(func() {
 		reason := diagnose(s.ctx, config, conf, addr, known)
 		s.mu.Lock()

@@ -25,7 +25,7 @@ type Server struct {
 	options Options
 	gobgp   *gobgp.BgpServer
 	bfd     *bfd.Server
-	told    *reasons
+	reasons *reasons
 	// accepted is GoBGP's channel of accepted connections; nil if this version has none.
 	accepted *chan net.Conn
 
@@ -70,7 +70,7 @@ func (s *Server) add(p *peer) {
 		return
 	}
 	if other := s.namesake(p); other != "" {
-		p.reason = fmt.Sprintf("peer %s has the same address on another link, and GoBGP cannot tell the two apart: give the routers' links addresses of their own", other)
+		p.reason = fmt.Sprintf("peer %s has the same address on another link, and GoBGP cannot tell the two apart: give the routers different link-local addresses", other)
 		return
 	}
 	if err := s.gobgp.AddPeer(s.ctx, &api.AddPeerRequest{Peer: encodePeer(s.config, p.Peer, p.addr)}); err != nil {
@@ -115,8 +115,8 @@ func (s *Server) forget(p *peer) {
 	p.epoch++
 }
 
-// renew deletes the peer from GoBGP and adds it again: GoBGP tries a new peer within two seconds, but a lost
-// one only after its fixed idle time of five seconds.
+// renew deletes the peer from GoBGP and adds it again. GoBGP tries a new peer within two seconds, but a lost one only
+// after its fixed idle time of five seconds.
 func (s *Server) renew(p *peer) {
 	s.forget(p)
 	s.add(p)

@@ -29,7 +29,7 @@ func (s *Server) discover(p *peer) {
 	link := p.Interface
 	s.wg.Go(func() {
 		for ctx.Err() == nil {
-			s.explainWaiting(link, fmt.Sprintf("no router advertisement heard on %s yet", link))
+			s.explainWaiting(link, fmt.Sprintf("no router advertisement received on %s yet", link))
 			err := discoverOn(ctx, link, func(addr netip.Addr) { s.discovered(ctx, link, addr) })
 			if err != nil {
 				s.explainWaiting(link, fmt.Sprintf("cannot look for the router on %s: %v", link, err))

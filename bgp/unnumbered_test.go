@@ -10,8 +10,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Another host that advertises itself on the link of an unnumbered peer, be it a
-// second router or an intruder, does not get a session that is up away.
+// Router advertisements of another host on the link of an unnumbered peer do not end a session that is up.
 func TestAnotherRouterDoesNotTakeASessionDown(t *testing.T) {
 	s := New(slog.New(slog.DiscardHandler), Options{})
 	defer func() {

@@ -176,5 +176,5 @@ func (s *Speaker) route(prefix netip.Prefix, vip VIP, marked bool) bgp.Route {
 	told, again := told.Next(time.Now(), vip.Peers, s.peers)
 	s.wakeAt(again)
 	s.told[prefix] = told
-	return bgp.Route{Prefix: prefix, Attributes: vip.Attributes, Draining: marked, Peers: told.Peers, Leaving: told.Leaving()}
+	return bgp.Route{Prefix: prefix, Attributes: vip.Attributes, Draining: marked, Peers: told.Peers, DrainingPeers: told.Draining()}
 }

@@ -64,8 +64,8 @@ func (n *node) Announce(routes ...bgp.Route) error {
 		if r.Peers != nil {
 			did += fmt.Sprintf(" to %v", r.Peers)
 		}
-		if r.Leaving != nil {
-			did += fmt.Sprintf(" leaving %v", r.Leaving)
+		if r.DrainingPeers != nil {
+			did += fmt.Sprintf(" draining %v", r.DrainingPeers)
 		}
 		n.did = append(n.did, did)
 	}

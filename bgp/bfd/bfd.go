@@ -31,8 +31,7 @@ type Config struct {
 	// Local is the source address of the packets; unset leaves it to the
 	// kernel. A multihop session needs it (RFC 5883 section 4).
 	Local netip.Addr
-	// Interval is the shortest time between two packets that this end wants to
-	// send and is able to receive, in whole microseconds from MinInterval to
+	// Interval is the shortest time between two packets that this end sends and can receive, in whole microseconds from MinInterval to
 	// MaxInterval. The slower end sets the pace of each direction.
 	Interval time.Duration
 	// Multiplier is the detection multiplier: the peer's detection time is this many of the agreed intervals.

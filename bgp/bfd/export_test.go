@@ -2,16 +2,16 @@ package bfd
 
 import "golang.org/x/sys/unix"
 
-// Stall calls f in the place of all else that the server does.
+// Stall makes the server do nothing else while it calls f.
 func (s *Server) Stall(f func()) error { return s.loop.do(f) }
 
-// Kill ends the server without a word to its peers.
+// Kill ends the server without goodbyes to its peers.
 func (s *Server) Kill() {
 	s.loop.abort()
 	<-s.loop.done
 }
 
-// portOf is the port that a listener is bound to.
+// portOf returns the port of a listener.
 func portOf(l *listener) (uint16, error) {
 	sa, err := unix.Getsockname(l.fd)
 	switch sa := sa.(type) {

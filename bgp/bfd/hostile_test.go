@@ -14,7 +14,7 @@ import (
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// sender is a program in a host that sends packets of its own making.
+// sender sends arbitrary packets from a host.
 type sender struct {
 	t    testing.TB
 	host *host
@@ -40,7 +40,7 @@ func (s *sender) send(p bfd.Packet) {
 	_, _ = s.c.Write(b[:])
 }
 
-// Packets from the peer's address that are not the peer's are counted and change nothing.
+// Spoofed packets with the peer's source address are counted and change nothing.
 func TestSpoofedPackets(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2")
@@ -69,7 +69,7 @@ func TestSpoofedPackets(t *testing.T) {
 	}
 }
 
-// Packets that do not come from where they should are told apart from silence.
+// Packets with a low TTL, from a sender too far away, have a reason of their own.
 func TestLowTTL(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
@@ -78,15 +78,15 @@ func TestLowTTL(t *testing.T) {
 	far := b.sender("10.0.0.1:3784", 64)
 	sa.becomes("10.0.0.2", "the reason", func(st bfd.Status) bool {
 		far.send(bfd.Packet{State: bfd.Down, Multiplier: 3, MyDiscriminator: 7})
-		return st.State == bfd.Down && strings.Contains(st.Reason, "arrive with a TTL of 64 where at least 255 is required")
+		return st.State == bfd.Down && strings.Contains(st.Reason, "arrive with a TTL of 64, but at least 255 is required")
 	})
 }
 
-// fake is a peer that the test plays, at 10.0.0.2, of a speaker at 10.0.0.1.
+// fake is a peer at 10.0.0.2 of a speaker at 10.0.0.1. The test sends and receives its packets.
 type fake struct {
 	*sender
 	speaker *speaker
-	// packet is one of a session with the speaker.
+	// packet is a packet of the session with the speaker, in the state Up.
 	packet   bfd.Packet
 	listener *net.UDPConn
 }
@@ -97,18 +97,18 @@ func newFake(t *testing.T) *fake {
 	must(t, b.do(func() (err error) { f.listener, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 3784}); return err }))
 	t.Cleanup(func() { f.listener.Close() })
 	must(t, f.listener.SetReadDeadline(time.Now().Add(patience)))
-	multihop := to("10.7.0.1") // to nobody, so that the other port is open
+	multihop := to("10.7.0.1") // no such host: it only opens the other port
 	multihop.Multihop, multihop.Local = true, netip.MustParseAddr("10.0.0.1")
 	f.speaker.keep(to("10.0.0.2"), multihop)
 	f.packet = bfd.Packet{
-		State: bfd.Up, Multiplier: multiplier, MyDiscriminator: 7, YourDiscriminator: f.hear().MyDiscriminator,
+		State: bfd.Up, Multiplier: multiplier, MyDiscriminator: 7, YourDiscriminator: f.receive().MyDiscriminator,
 		DesiredMinTx: interval, RequiredMinRx: interval,
 	}
 	return f
 }
 
-// hear is the next packet of the speaker.
-func (f *fake) hear() (p bfd.Packet) {
+// receive returns the next packet of the speaker.
+func (f *fake) receive() (p bfd.Packet) {
 	buffer := make([]byte, 64)
 	n, err := f.listener.Read(buffer)
 	must(f.t, err)
@@ -123,7 +123,7 @@ func (f *fake) say(s bfd.State) {
 	f.send(p)
 }
 
-// A packet that names the session is nothing without the right port.
+// A packet that names the session but arrives at the wrong port is discarded.
 func TestOtherPort(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -139,7 +139,7 @@ func TestOtherPort(t *testing.T) {
 	}
 }
 
-// A session that is removed says so more than once, for a packet may be lost.
+// A removed session announces its shutdown three times, as a packet may be lost.
 func TestGoodbyes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -147,15 +147,15 @@ func TestGoodbyes(t *testing.T) {
 	f.speaker.becomes("10.0.0.2", "up", func(st bfd.Status) bool { return st.State == bfd.Up })
 	f.speaker.keep()
 	for goodbyes := 0; goodbyes < 3; {
-		if p := f.hear(); p.State == bfd.AdminDown && p.Diagnostic == bfd.AdministrativelyDown && p.YourDiscriminator == 7 {
+		if p := f.receive(); p.State == bfd.AdminDown && p.Diagnostic == bfd.AdministrativelyDown && p.YourDiscriminator == 7 {
 			goodbyes++
 		}
 	}
 }
 
-// A process that was not run for longer than the detection time reads what has
-// arrived meanwhile before it takes the peer for dead.
-func TestStallIsNoSilence(t *testing.T) {
+// A process that was not scheduled for longer than the detection time reads the queued packets before it declares
+// the peer dead.
+func TestStallDoesNotExpireSessions(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	sa := f.speaker
@@ -190,11 +190,10 @@ func TestStallIsNoSilence(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	sa.becomes("10.0.0.2", "down, when the peer is silent", func(st bfd.Status) bool { return st.State == bfd.Down && st.Failed })
+	sa.becomes("10.0.0.2", "down after the last packet of the peer", func(st bfd.Status) bool { return st.State == bfd.Down && st.Failed })
 }
 
-// A flood does not keep the server from its other sessions, nor from noticing
-// that the flooded session is dead.
+// During a flood the server still serves its other sessions, and notices that the flooded session is dead.
 func TestFlood(t *testing.T) {
 	sa, sb := joined(t, "10.0.0.2", "fd00::2")
 	flood := sb.sender("10.0.0.1:3784", 255)
@@ -212,14 +211,13 @@ func TestFlood(t *testing.T) {
 	}()
 	defer func() { close(stop); <-stopped }()
 	sa.becomes("10.0.0.2", "flooded", func(st bfd.Status) bool { return st.Discarded > 10_000 })
-	sb.keep(to("fd00::1")) // which says goodbye, if that gets through
+	sb.keep(to("fd00::1")) // its goodbye may be lost in the flood
 	sa.becomes("10.0.0.2", "down", func(st bfd.Status) bool { return st.State != bfd.Up })
 	sa.becomes("fd00::2", "up", func(st bfd.Status) bool { return st.State == bfd.Up })
 }
 
-// Packets are as RFC 5881 section 4 wants them: from the range of source ports,
-// one for each session, with a TTL of 255 that shows how far they have come; and
-// as network control, so that a busy router does not drop them first.
+// Packets follow RFC 5881 section 4: their source port is in the range and belongs to one session, and their TTL is
+// 255. They are marked as network control, so that a busy router drops others first.
 func TestOnTheWire(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
@@ -256,7 +254,7 @@ func TestOnTheWire(t *testing.T) {
 		must(t, err)
 		got := make(map[int32]byte)
 		for _, m := range messages {
-			got[m.Header.Type] = m.Data[0] // the lowest octet of the TTL's four, and the only one of the TOS
+			got[m.Header.Type] = m.Data[0] // the TTL's lowest of four octets, and the only octet of the TOS
 		}
 		if got[unix.IP_TTL] != 255 || got[unix.IP_TOS] != 0xc0 {
 			t.Errorf("TTL %d, TOS %#x", got[unix.IP_TTL], got[unix.IP_TOS])

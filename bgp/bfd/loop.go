@@ -34,15 +34,15 @@ type loop struct {
 	ended    bool
 
 	// Only the loop's goroutine uses these.
-	sessions map[netip.Addr]*session // by peer
-	leaving  []*session              // shut down, with goodbyes to send
-	closing  bool
-	sockets  map[endpoint]*listener
-	retry    time.Time // when to try again to open a socket, zero if none is missing
-	polled   []unix.PollFd
-	timeout  unix.Timespec
-	datagram datagram
-	packet   Packet
+	sessions  map[netip.Addr]*session // by peer
+	adminDown []*session              // shut down, with goodbyes to send
+	closing   bool
+	sockets   map[endpoint]*listener
+	retry     time.Time // when to try again to open a socket, zero if none is missing
+	polled    []unix.PollFd
+	timeout   unix.Timespec
+	datagram  datagram
+	packet    Packet
 }
 
 func newLoop(wake int, r *reporter, inside func(func() error) error) *loop {
@@ -101,7 +101,7 @@ func (l *loop) run() {
 	for _, s := range l.sessions {
 		s.close()
 	}
-	for _, s := range l.leaving {
+	for _, s := range l.adminDown {
 		s.close()
 	}
 	for _, socket := range l.sockets {
@@ -137,7 +137,7 @@ func (l *loop) obey() (over bool) {
 }
 
 // finished reports whether the last goodbye was sent.
-func (l *loop) finished() bool { return l.closing && len(l.leaving) == 0 }
+func (l *loop) finished() bool { return l.closing && len(l.adminDown) == 0 }
 
 // sleep waits for a packet, a command or a time; a zero time means no limit.
 func (l *loop) sleep(until time.Time) {
@@ -210,7 +210,7 @@ func (l *loop) act(now time.Time) (next time.Time) {
 		l.report(s, now)
 		next = wake.Earlier(next, s.due())
 	}
-	l.leaving = slices.DeleteFunc(l.leaving, func(s *session) bool {
+	l.adminDown = slices.DeleteFunc(l.adminDown, func(s *session) bool {
 		s.act(now, l.open)
 		if s.goodbyes == 0 {
 			s.close()
@@ -275,7 +275,7 @@ func (l *loop) dismiss(s *session) {
 	delete(l.sessions, s.config.Peer)
 	s.shutDown()
 	s.goodbyes = goodbyes
-	l.leaving = append(l.leaving, s)
+	l.adminDown = append(l.adminDown, s)
 }
 
 // discriminator returns an unused, unpredictable discriminator.
@@ -298,14 +298,14 @@ func (l *loop) taken(port int) bool {
 	return l.any(func(s *session) bool { return s.fd >= 0 && s.sourcePort == port })
 }
 
-// any reports whether the condition holds for a session, which may be leaving.
+// any reports whether the condition holds for a session, including those in adminDown.
 func (l *loop) any(holds func(*session) bool) bool {
 	for _, s := range l.sessions {
 		if holds(s) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(l.leaving, holds)
+	return slices.ContainsFunc(l.adminDown, holds)
 }
 
 // listen opens the receiving sockets that sessions need, and closes the others.

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A session costs no garbage while it is up: it would be collected at the cost
-// of the packets' punctuality.
+// A session that is up allocates nothing: garbage collection would delay packets.
 func TestNoGarbage(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "::1"} {
 		now := time.Now()
@@ -43,12 +42,12 @@ func TestNoGarbage(t *testing.T) {
 			l.drain(socket)
 			l.act(time.Now())
 		}
-		send(heard(Init))
+		send(fromPeer(Init))
 		if s.state != Up || s.out == 0 {
 			t.Fatalf("%s: %+v", address, s.status())
 		}
 		before := s.in
-		polling := heard(Up, poll) // is answered
+		polling := fromPeer(Up, poll) // the session answers it
 		if n := testing.AllocsPerRun(100, func() { send(polling) }); n != 0 {
 			t.Errorf("%s: a packet and its answer cost %v allocations", address, n)
 		}

@@ -25,9 +25,9 @@ type machine struct {
 	failed bool
 	downs  uint64
 
-	// remote is the last packet of the peer, heard its time. Its discriminator is 0 while the peer is unknown.
-	remote Packet
-	heard  time.Time
+	// remote is the last packet of the peer, receivedAt its time. Its discriminator is 0 while the peer is unknown.
+	remote     Packet
+	receivedAt time.Time
 	// lost is the discriminator of a peer with an expired detection time, until a packet has named it.
 	lost uint32
 
@@ -75,7 +75,7 @@ func (m *machine) offer() {
 
 // receive takes a packet that belongs to this session (RFC 5880 section 6.8.6).
 func (m *machine) receive(p *Packet, now time.Time) {
-	m.remote, m.heard = *p, now
+	m.remote, m.receivedAt = *p, now
 	if p.Final && m.polling {
 		m.agreed, m.polling = m.offered, false
 		m.offer() // again, if the configuration has changed meanwhile
@@ -110,8 +110,8 @@ func (m *machine) expire(now time.Time) {
 	m.forget()
 	if m.state == Init || m.state == Up {
 		m.enter(Down, DetectionTimeExpired)
-		// The peer may well hear this end. FRR and others do not let a packet
-		// that names no session end one, so the first still names it.
+		// The peer may still receive this end's packets. FRR and others ignore a packet that names no session and
+		// would end one, so the first still names it.
 		m.lost = lost
 	}
 }
@@ -141,7 +141,7 @@ func (m *machine) forget() {
 func (m *machine) known() bool { return m.remote.MyDiscriminator != 0 }
 
 // detectionTime returns the detection time (RFC 5880 section 6.8.4), 0 while the peer is unknown. A smaller Required Min RX
-// applies only once the peer has acknowledged it, and so sends fast enough.
+// applies only once the peer has acknowledged it. By then the peer sends fast enough.
 func (m *machine) detectionTime() time.Duration {
 	rx := max(m.offered.rx, m.agreed.rx)
 	return time.Duration(m.remote.Multiplier) * max(rx, m.remote.DesiredMinTx)
@@ -152,11 +152,11 @@ func (m *machine) deadline() time.Time {
 	if !m.known() {
 		return time.Time{}
 	}
-	return m.heard.Add(m.detectionTime())
+	return m.receivedAt.Add(m.detectionTime())
 }
 
 // txInterval returns the time between two packets before jitter (RFC 5880 section 6.8.7). A greater Desired Min TX
-// applies only once the peer has acknowledged it, and so waits long enough.
+// applies only once the peer has acknowledged it. By then the peer waits long enough.
 func (m *machine) txInterval() time.Duration {
 	tx := min(m.offered.tx, m.agreed.tx)
 	return max(tx, m.remote.RequiredMinRx)
@@ -169,7 +169,7 @@ func (m *machine) next(chance float64) time.Time {
 		return m.sent
 	}
 	if m.remote.RequiredMinRx == 0 {
-		return time.Time{} // it wants none
+		return time.Time{} // the peer wants no packets
 	}
 	least := 0.0
 	if m.multiplier == 1 {

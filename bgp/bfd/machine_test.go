@@ -10,11 +10,11 @@ const (
 	theirs = 0x22
 )
 
-// epoch is when the tests of the machine begin.
+// epoch is the time at which the tests of the machine begin.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// heard is a packet of a peer that runs at 50 ms with a multiplier of 3.
-func heard(s State, change ...func(*Packet)) *Packet {
+// fromPeer returns a packet of a peer that runs at 50 ms with a multiplier of 3.
+func fromPeer(s State, change ...func(*Packet)) *Packet {
 	p := &Packet{
 		State: s, Multiplier: 3, MyDiscriminator: theirs, YourDiscriminator: mine,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond,
@@ -28,28 +28,27 @@ func heard(s State, change ...func(*Packet)) *Packet {
 func poll(p *Packet)  { p.Poll = true }
 func final(p *Packet) { p.Final = true }
 
-// in is a machine in the state at epoch, with the peer heard just then, no
-// packet due, and no poll under way.
+// in returns a machine in the state at epoch, which has just received a packet. No packet is due, and no poll runs.
 func in(s State) machine {
 	m := newMachine(mine, 50*time.Millisecond, 3, epoch)
 	switch s {
 	case AdminDown:
-		m.receive(heard(Up), epoch)
+		m.receive(fromPeer(Up), epoch)
 		m.shutDown()
 	case Down:
-		m.receive(heard(AdminDown), epoch)
+		m.receive(fromPeer(AdminDown), epoch)
 	case Init:
-		m.receive(heard(Down), epoch)
+		m.receive(fromPeer(Down), epoch)
 	case Up:
-		m.receive(heard(Init), epoch)
-		m.receive(heard(Up, final), epoch)
+		m.receive(fromPeer(Init), epoch)
+		m.receive(fromPeer(Up, final), epoch)
 	}
 	m.packet(epoch)
 	return m
 }
 
-// The whole of RFC 5880 section 6.2, and the timer of section 6.8.4: what each
-// event makes of each state. A change is told at once, and nothing else is.
+// TestTransitions covers every state and event of RFC 5880 section 6.2, and the timer of section 6.8.4. A packet is
+// due at once after a change, and only then.
 func TestTransitions(t *testing.T) {
 	const expired State = 9 // not a packet: the detection time passes
 	const none = NoDiagnostic
@@ -83,15 +82,15 @@ func TestTransitions(t *testing.T) {
 		{from: Up, event: Up, to: Up, diag: none},
 		{from: Up, event: expired, to: Down, diag: DetectionTimeExpired, failed: true},
 	} {
-		m, name := in(test.from), test.from.String()+" hears "+test.event.String()
+		m, name := in(test.from), test.from.String()+" receives "+test.event.String()
 		if m.state != test.from {
 			t.Fatalf("the test begins in %v, not %v", m.state, test.from)
 		}
 		if test.event == expired {
-			name = test.from.String() + " hears nothing"
+			name = test.from.String() + " receives nothing"
 			m.expire(epoch.Add(m.detectionTime()))
 		} else {
-			m.receive(heard(test.event), epoch.Add(time.Millisecond))
+			m.receive(fromPeer(test.event), epoch.Add(time.Millisecond))
 		}
 		if m.state != test.to || m.diag != test.diag || m.failed != test.failed {
 			t.Errorf("%s: %v, %v, failed %v; want %v, %v, %v", name, m.state, m.diag, m.failed, test.to, test.diag, test.failed)
@@ -103,32 +102,31 @@ func TestTransitions(t *testing.T) {
 			t.Errorf("%s: it went down %d times", name, m.downs)
 		}
 		if p := m.packet(epoch); p.State != test.to || p.Diagnostic != test.diag || p.MyDiscriminator != mine {
-			t.Errorf("%s: the peer is told %+v", name, p)
+			t.Errorf("%s: the packet is %+v", name, p)
 		}
 	}
 }
 
-// A peer that takes the session out of service takes back that the path failed,
-// and one that comes up again does too.
+// A path counts as failed until the session is up again or the peer shuts it down.
 func TestFailedUntil(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		event State
 		want  bool
 	}{
-		{"the peer is heard", Down, true},
+		{"the peer sends Down", Down, true},
 		{"the peer shuts the session down", AdminDown, false},
 		{"the session is up", Init, false},
 	} {
 		m := in(Up)
 		m.expire(epoch.Add(time.Second))
-		if m.receive(heard(test.event), epoch.Add(2*time.Second)); m.failed != test.want {
+		if m.receive(fromPeer(test.event), epoch.Add(2*time.Second)); m.failed != test.want {
 			t.Errorf("%s: failed %v, want %v", test.name, m.failed, test.want)
 		}
 	}
 }
 
-// RFC 5880 section 6.8.1: what is known of a silent peer is forgotten.
+// The values of a silent peer are reset (RFC 5880 section 6.8.1).
 func TestForgetsSilentPeer(t *testing.T) {
 	for _, s := range []State{AdminDown, Down, Init, Up} {
 		m := in(s)
@@ -139,20 +137,20 @@ func TestForgetsSilentPeer(t *testing.T) {
 			t.Errorf("%v: forgotten too early", s)
 		}
 		m.expire(deadline)
-		told := m.packet(deadline).YourDiscriminator
-		if lost := s == Init || s == Up; lost != (told == theirs) {
-			t.Errorf("%v: the peer is told with the discriminator %#x", s, told)
+		got := m.packet(deadline).YourDiscriminator
+		if lost := s == Init || s == Up; lost != (got == theirs) {
+			t.Errorf("%v: the first packet has the discriminator %#x", s, got)
 		}
 		if p := m.packet(deadline); p.YourDiscriminator != 0 || !m.deadline().IsZero() || m.detectionTime() != 0 {
 			t.Errorf("%v: not forgotten: %+v", s, m.remote)
 		}
 		if m.next(0).IsZero() {
-			t.Errorf("%v: nothing is sent to a peer that had asked for silence and is gone", s)
+			t.Errorf("%v: no packet is due to a lost peer that had asked for none", s)
 		}
 	}
 }
 
-// RFC 5880 sections 6.8.3, 6.8.4 and 6.8.7: the slower end sets the pace.
+// The slower end sets the pace (RFC 5880 sections 6.8.3, 6.8.4 and 6.8.7).
 func TestIntervals(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -174,10 +172,10 @@ func TestIntervals(t *testing.T) {
 		intervals := func(p *Packet) {
 			p.DesiredMinTx, p.RequiredMinRx, p.Multiplier = test.remoteTx, test.remoteRx, test.multiplier
 		}
-		m.receive(heard(Down, intervals), epoch)
+		m.receive(fromPeer(Down, intervals), epoch)
 		if test.state == Up {
-			m.receive(heard(Up, intervals), epoch)
-			m.receive(heard(Up, intervals, final), epoch)
+			m.receive(fromPeer(Up, intervals), epoch)
+			m.receive(fromPeer(Up, intervals, final), epoch)
 		}
 		if m.state != test.state || m.txInterval() != test.tx || m.detectionTime() != test.detection {
 			t.Errorf("%s: %v, sends every %v, waits for %v; want %v, %v, %v",
@@ -186,21 +184,20 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-func TestSendsNothingToWhoWantsNothing(t *testing.T) {
+func TestRequiredMinRxZero(t *testing.T) {
 	m := in(Up)
 	none := func(p *Packet) { p.RequiredMinRx = 0 }
-	m.receive(heard(Up, none), epoch)
+	m.receive(fromPeer(Up, none), epoch)
 	if at := m.next(1); !at.IsZero() {
 		t.Errorf("a packet is due at %v", at)
 	}
-	m.receive(heard(Up, none, poll), epoch)
+	m.receive(fromPeer(Up, none, poll), epoch)
 	if m.next(1).IsZero() {
 		t.Error("a poll gets no answer")
 	}
 }
 
-// RFC 5880 section 6.8.7: up to a quarter less, and at least a tenth with a
-// multiplier of 1.
+// Jitter makes an interval up to a quarter shorter, and with a multiplier of 1 at least a tenth (RFC 5880 section 6.8.7).
 func TestJitter(t *testing.T) {
 	for _, test := range []struct {
 		multiplier  uint8
@@ -228,30 +225,30 @@ func TestPollsWhenUp(t *testing.T) {
 	if p := m.packet(epoch); p.DesiredMinTx != slow || p.RequiredMinRx != 50*time.Millisecond || p.Poll {
 		t.Errorf("down: %+v", p)
 	}
-	m.receive(heard(Init), epoch)
+	m.receive(fromPeer(Init), epoch)
 	for range 3 {
 		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != 50*time.Millisecond {
 			t.Errorf("up: %+v", p)
 		}
 	}
-	m.receive(heard(Up, poll), epoch)
+	m.receive(fromPeer(Up, poll), epoch)
 	if p := m.packet(epoch); !p.Final || p.Poll {
 		t.Errorf("answer to a poll: %+v", p)
 	}
 	if p := m.packet(epoch); !p.Poll || p.Final {
 		t.Errorf("after the answer: %+v", p)
 	}
-	m.receive(heard(Up, final), epoch)
+	m.receive(fromPeer(Up, final), epoch)
 	if p := m.packet(epoch); p.Poll || p.Final {
 		t.Errorf("after the peer's answer: %+v", p)
 	}
-	if m.receive(heard(Down), epoch); m.packet(epoch).DesiredMinTx != slow {
+	if m.receive(fromPeer(Down), epoch); m.packet(epoch).DesiredMinTx != slow {
 		t.Error("down again, and not slow")
 	}
 }
 
-// A change of a session that is up: of the old and the new value, the one that
-// cannot make either end wait too short counts until the peer answers.
+// After a change of a session that is up, the safer of the old and the new value counts until the peer answers. That
+// is the shorter time between packets, and the longer detection time.
 func TestChange(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -265,7 +262,7 @@ func TestChange(t *testing.T) {
 	} {
 		m := in(Up)
 		fast := func(p *Packet) { p.DesiredMinTx, p.RequiredMinRx = 10*ms, 10*ms }
-		m.receive(heard(Up, fast), epoch)
+		m.receive(fromPeer(Up, fast), epoch)
 		m.configure(test.to, 3)
 		if !m.urgent || m.txInterval() != test.tx || m.detectionTime() != test.detection {
 			t.Errorf("%s: polls at once %v, sends every %v, waits for %v; want %v, %v", test.name, m.urgent, m.txInterval(), m.detectionTime(), test.tx, test.detection)
@@ -273,15 +270,14 @@ func TestChange(t *testing.T) {
 		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != test.to || p.RequiredMinRx != test.to {
 			t.Errorf("%s: offers %+v", test.name, p)
 		}
-		m.receive(heard(Up, fast, final), epoch)
+		m.receive(fromPeer(Up, fast, final), epoch)
 		if m.state != Up || m.txInterval() != test.txAfter || m.detectionTime() != test.detectAfter {
 			t.Errorf("%s: %v, afterwards sends every %v, waits for %v; want %v, %v", test.name, m.state, m.txInterval(), m.detectionTime(), test.txAfter, test.detectAfter)
 		}
 	}
 }
 
-// A change while an earlier one is polled for waits for its turn: the answer to
-// the first must not be taken for one to the second.
+// A change during a poll waits until that poll ends: the answer to the first must not count for the second.
 func TestChangeDuringPoll(t *testing.T) {
 	m := in(Up)
 	m.configure(20*time.Millisecond, 3)
@@ -290,11 +286,11 @@ func TestChangeDuringPoll(t *testing.T) {
 	if p := m.packet(epoch); p.DesiredMinTx != 20*time.Millisecond || p.Multiplier != 4 {
 		t.Errorf("first poll: %+v", p)
 	}
-	m.receive(heard(Up, final), epoch)
+	m.receive(fromPeer(Up, final), epoch)
 	if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != 10*time.Millisecond {
 		t.Errorf("second poll: %+v", p)
 	}
-	m.receive(heard(Up, final), epoch)
+	m.receive(fromPeer(Up, final), epoch)
 	if p := m.packet(epoch); p.Poll {
 		t.Errorf("after both: %+v", p)
 	}

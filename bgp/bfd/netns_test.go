@@ -26,8 +26,7 @@ type host struct{ *nettest.Host }
 // do runs f inside the host.
 func (h *host) do(f func() error) error { return netns.In(h.NS, f) }
 
-// lose makes what the host sends to an address get lost, or no longer: it goes
-// to a hardware address that nobody has.
+// lose makes the host lose its packets to an address, or stops that: they go to an unused hardware address.
 func (h *host) lose(to string, yes bool) {
 	h.T.Helper()
 	n := &netlink.Neigh{
@@ -57,7 +56,7 @@ func wire(t *testing.T) (a, b *host) {
 	return a, b
 }
 
-// speaker is a server in a host and what it has notified.
+// speaker is a server in a host, with its notifications.
 type speaker struct {
 	*bfd.Server
 	*host
@@ -79,8 +78,7 @@ func (h *host) speaker() *speaker {
 	return s
 }
 
-// joined brings up sessions between speakers in two new hosts. The peers are those of a,
-// at addresses that [wire] gives to b.
+// joined brings up sessions between speakers in two new hosts. The peers are addresses that [wire] gives to b.
 func joined(t *testing.T, peers ...string) (a, b *speaker) {
 	t.Helper()
 	x, y := wire(t)
@@ -98,7 +96,7 @@ func joined(t *testing.T, peers ...string) (a, b *speaker) {
 	return a, b
 }
 
-// backFrom returns the address that [wire] gives to a where it gives peer to b.
+// backFrom returns the address of a that corresponds to b's address peer in [wire].
 func backFrom(peer string) string { return strings.Replace(peer, "2", "1", 1) }
 
 func (s *speaker) close() {
@@ -115,7 +113,7 @@ func (s *speaker) keep(list ...bfd.Config) {
 	s.Must(s.Apply(list))
 }
 
-// status is that of the session with the peer.
+// status returns the status of the session with the peer.
 func (s *speaker) status(peer string) bfd.Status {
 	s.T.Helper()
 	st := s.Statuses()[netip.MustParseAddr(peer)]
@@ -125,8 +123,7 @@ func (s *speaker) status(peer string) bfd.Status {
 	return *st
 }
 
-// history is the states notified of the session with the peer, and how often
-// the path had failed.
+// history returns the notified states of the session with the peer, and the number of path failures.
 func (s *speaker) history(peer string) (states []bfd.State, failures int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +138,8 @@ func (s *speaker) history(peer string) (states []bfd.State, failures int) {
 	return states, failures
 }
 
-// told waits until the state of the session with the peer is notified.
-func (s *speaker) told(peer string, state bfd.State) {
+// notifies waits until the state of the session with the peer is notified.
+func (s *speaker) notifies(peer string, state bfd.State) {
 	s.T.Helper()
 	s.becomes(peer, "notified "+state.String(), func(bfd.Status) bool {
 		states, _ := s.history(peer)
@@ -169,7 +166,7 @@ func (s *speaker) becomes(peer, what string, holds func(bfd.Status) bool) {
 	for !holds(s.status(peer)) {
 		select {
 		case <-deadline.C:
-			s.T.Fatalf("session with %s: in vain waited for: %s; it is %+v", peer, what, s.status(peer))
+			s.T.Fatalf("session with %s: timed out waiting for: %s; it is %+v", peer, what, s.status(peer))
 		case <-poll.C:
 		}
 	}
@@ -180,7 +177,7 @@ func (s *speaker) up(peer string) {
 	s.becomes(peer, "up", func(st bfd.Status) bool { return st.State == bfd.Up && st.Remote == bfd.Up })
 }
 
-// patience is how long a test waits for what is to come within a second or two.
+// patience limits each wait of a test. Usually a wait lasts a second or two.
 const patience = 30 * time.Second
 
 func must(t testing.TB, err error) {
@@ -197,7 +194,7 @@ const (
 	detectionTime = multiplier * interval
 )
 
-// to is a session with the peer.
+// to returns the configuration of a session with the peer.
 func to(peer string) bfd.Config {
 	return bfd.Config{Peer: netip.MustParseAddr(peer), Interval: interval, Multiplier: multiplier}
 }

@@ -21,8 +21,8 @@ type Packet struct {
 	// received a packet.
 	MyDiscriminator   uint32
 	YourDiscriminator uint32
-	// DesiredMinTx and RequiredMinRx are what the sender offers, in whole
-	// microseconds. It wants no packets if RequiredMinRx is 0.
+	// DesiredMinTx and RequiredMinRx are the intervals that the sender offers, in whole
+	// microseconds. A sender with a RequiredMinRx of 0 wants no packets.
 	DesiredMinTx  time.Duration
 	RequiredMinRx time.Duration
 }
@@ -35,7 +35,7 @@ var (
 	errMultiplier    = errors.New("its multiplier is 0")
 	errMultipoint    = errors.New("it is of a multipoint session")
 	errDiscriminator = errors.New("its own discriminator is 0")
-	errUnbound       = errors.New("it names no session although its sender says it is in one")
+	errUnbound       = errors.New("it names no session, but its state is Init or Up")
 	errAuthenticated = errors.New("it is authenticated, which is not supported")
 )
 

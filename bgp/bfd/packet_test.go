@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A packet as another implementation sends it.
+// onWire is a packet from another implementation.
 var onWire = []byte{
 	0x20 | 3, 0xc0 | 0x20, 3, 24,
 	0x01, 0x02, 0x03, 0x04,
@@ -33,7 +33,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-// RFC 5880 section 6.8.6.
+// Decode refuses the packets that RFC 5880 section 6.8.6 discards.
 func TestDecodeRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -63,7 +63,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What is decoded is encoded to the same, apart from what this speaker ignores.
+// A decoded packet survives encoding and decoding.
 func FuzzPacket(f *testing.F) {
 	f.Add(onWire)
 	f.Fuzz(func(t *testing.T, b []byte) {

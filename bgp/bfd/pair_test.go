@@ -8,14 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pair is two machines on a network of the test's, in virtual time.
+// pair is two machines on a simulated network, in virtual time.
 type pair struct {
-	now     time.Time
-	chance  *rand.Rand
-	ends    [2]machine
-	flying  [2][]flight // to ends[i]
-	cut     [2]bool     // what goes to ends[i] is lost
-	heardAt [2]time.Time
+	now        time.Time
+	chance     *rand.Rand
+	ends       [2]machine
+	flying     [2][]flight // to ends[i]
+	cut        [2]bool     // packets to ends[i] are lost
+	receivedAt [2]time.Time
 }
 
 type flight struct {
@@ -35,7 +35,7 @@ func newPair(seed uint64, a, b time.Duration, multiplier uint8) *pair {
 	return p
 }
 
-// advance lets time pass, one step.
+// advance lets one step of time pass.
 func (p *pair) advance(t *rapid.T) {
 	p.now = p.now.Add(step)
 	for i := range p.ends {
@@ -43,14 +43,14 @@ func (p *pair) advance(t *rapid.T) {
 		for len(p.flying[i]) > 0 && !p.flying[i][0].at.After(p.now) {
 			if !p.cut[i] {
 				m.receive(&p.flying[i][0].packet, p.now)
-				p.heardAt[i] = p.now
+				p.receivedAt[i] = p.now
 			}
 			p.flying[i] = p.flying[i][1:]
 		}
 		was, deadline := m.state, m.deadline()
 		m.expire(p.now)
 		if was == Up && m.state == Down && p.now.Before(deadline) {
-			t.Fatalf("end %d is down %v after the last packet, before its detection time", i, p.now.Sub(p.heardAt[i]))
+			t.Fatalf("end %d is down %v after the last packet, before its detection time", i, p.now.Sub(p.receivedAt[i]))
 		}
 		if at := m.next(p.chance.Float64()); !at.IsZero() && !p.now.Before(at) {
 			p.flying[1-i] = append(p.flying[1-i], flight{p.now.Add(delay), m.packet(p.now)})
@@ -67,10 +67,8 @@ func (p *pair) run(t *rapid.T, d time.Duration) {
 
 func (p *pair) up() bool { return p.ends[0].state == Up && p.ends[1].state == Up }
 
-// Whatever the intervals, and however often the network loses one direction or
-// both and an end changes its interval: a session is down when its detection
-// time is over and up soon after both directions work, and no change takes it
-// down.
+// TestPair loses one or both directions several times and changes an interval. A session must go down after its
+// detection time, come up soon after both directions work, and survive every change.
 func TestPair(t *testing.T) {
 	interval := rapid.Custom(func(t *rapid.T) time.Duration {
 		return time.Duration(rapid.IntRange(10, 500).Draw(t, "ms")) * time.Millisecond
@@ -104,7 +102,7 @@ func TestPair(t *testing.T) {
 	})
 }
 
-// No sequence of packets, delays and changes breaks what must always be true.
+// FuzzMachine checks the invariants of a machine after any sequence of packets, delays and changes.
 func FuzzMachine(f *testing.F) {
 	f.Add(append(append([]byte{0}, onWire...), 3, 200, 1, 10))
 	f.Add([]byte{1, 255, 2, 20, 3, 1, 4})
@@ -136,7 +134,7 @@ func FuzzMachine(f *testing.F) {
 				m.shutDown()
 			}
 			if closed != (m.state == AdminDown) {
-				t.Fatalf("shut down: %v, and yet the state is %v", closed, m.state)
+				t.Fatalf("shut down: %v, but the state is %v", closed, m.state)
 			}
 			if m.failed && m.state == Up || m.polling && m.state != Up {
 				t.Fatalf("%v with failed %v, polling %v", m.state, m.failed, m.polling)
@@ -148,7 +146,7 @@ func FuzzMachine(f *testing.F) {
 				t.Fatalf("%v, and sends every %v", m.state, m.txInterval())
 			}
 			if !m.known() && (m.state == Up || m.state == Init) {
-				t.Fatalf("%v with nobody", m.state)
+				t.Fatalf("%v without a known peer", m.state)
 			}
 			if at := m.next(0.5); polled && at.IsZero() || at.After(m.sent.Add(m.txInterval())) {
 				t.Fatalf("the next packet is due at %v, the last was sent at %v", at, m.sent)

@@ -44,7 +44,7 @@ func (r *reporter) run(ctx context.Context) {
 	r.passAll()
 }
 
-// passAll passes on what is queued.
+// passAll passes on the queued changes.
 func (r *reporter) passAll() (never time.Time) {
 	r.mu.Lock()
 	batch := r.waiting

@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/bgp/bfd"
 )
 
-// Two servers find each other in every family, and tell so once.
+// Two servers bring up a session in every family, and notify of it once.
 func TestComesUp(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
@@ -38,14 +38,14 @@ func TestComesUp(t *testing.T) {
 		if st := sa.status(peer); st.Local != netip.MustParseAddr(local) || st.Reason != "" || st.Failed || st.Downs != 0 || st.Multihop != (peer == "10.0.0.12") {
 			t.Errorf("status: %+v", st)
 		}
-		sa.told(peer, bfd.Up)
+		sa.notifies(peer, bfd.Up)
 		if states, _ := sa.history(peer); slices.Compare(states, []bfd.State{bfd.Init, bfd.Up}) != 0 && slices.Compare(states, []bfd.State{bfd.Up}) != 0 {
 			t.Errorf("notified of %s: %v", peer, states)
 		}
 	}
 }
 
-// When one direction is lost, both ends know, and know whose packets are lost.
+// When one direction is lost, both ends go down, and their reasons name the direction.
 func TestLosesOneDirection(t *testing.T) {
 	t.Parallel()
 	for _, peer := range []string{"10.0.0.2", "fd00::2", "fe80::2%eth0"} {
@@ -53,11 +53,11 @@ func TestLosesOneDirection(t *testing.T) {
 		own := backFrom(peer)
 		address, _, _ := strings.Cut(peer, "%")
 		sa.lose(address, true)
-		sb.becomes(own, "down, unheard", func(st bfd.Status) bool {
-			return st.State == bfd.Down && st.Failed && st.Downs == 1 && st.Diagnostic == bfd.DetectionTimeExpired && strings.Contains(st.Reason, "nothing heard from")
+		sb.becomes(own, "down: no packet arrives", func(st bfd.Status) bool {
+			return st.State == bfd.Down && st.Failed && st.Downs == 1 && st.Diagnostic == bfd.DetectionTimeExpired && strings.Contains(st.Reason, "no packet from")
 		})
-		sa.becomes(peer, "down, told by the peer", func(st bfd.Status) bool {
-			return st.Failed && st.Downs == 1 && st.RemoteDiagnostic == bfd.DetectionTimeExpired && st.Reason == "the peer does not hear this end"
+		sa.becomes(peer, "down by the peer's packet", func(st bfd.Status) bool {
+			return st.Failed && st.Downs == 1 && st.RemoteDiagnostic == bfd.DetectionTimeExpired && st.Reason == "the peer receives no packets from this node"
 		})
 		sa.fails(peer)
 		sa.lose(address, false)
@@ -69,8 +69,8 @@ func TestLosesOneDirection(t *testing.T) {
 	}
 }
 
-// A session that is removed, or whose server closes, is shut down and not
-// failed to the peer, and the other sessions stay as they are.
+// When a session is removed or its server closes, the peer sees a shutdown and not a failure. The other sessions
+// stay up.
 func TestShutDownIsNoFailure(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2", "fd00::2")
@@ -96,7 +96,7 @@ func TestShutDownIsNoFailure(t *testing.T) {
 	}
 }
 
-// A changed interval or multiplier reaches both ends, and takes nothing down.
+// A changed interval or multiplier reaches both ends, and the session stays up.
 func TestChangeStaysUp(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2")
@@ -117,8 +117,8 @@ func TestChangeStaysUp(t *testing.T) {
 	}
 }
 
-// An end that dies without a word and comes back with a new discriminator is
-// taken for dead, and then for the peer again.
+// A peer that dies without a goodbye and restarts with a new discriminator fails first, and then the session comes
+// up again.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2")
@@ -130,8 +130,8 @@ func TestRestart(t *testing.T) {
 	sa.fails("10.0.0.2")
 }
 
-// Another program on the port is a state of affairs and not the end, and keeps
-// its packets even if it would share the port.
+// While another program has the port, the status says so, and the session comes up once the port is free. The
+// program keeps its packets even if it allows sharing the port.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
@@ -169,7 +169,7 @@ func TestReasons(t *testing.T) {
 		"fd00::2":      "fd00::2 does not listen on UDP port 3784: BFD is not enabled there",
 		"10.7.0.2":     "cannot send to 10.7.0.2: network is unreachable",
 		"fe80::2%eth7": "cannot send to fe80::2%eth7: interface eth7: route ip+net: no such network interface",
-		"10.0.0.77":    "nothing heard from 10.0.0.77 on UDP port 3784 yet",
+		"10.0.0.77":    "no packet from 10.0.0.77 on UDP port 3784 yet",
 	} {
 		sa.becomes(peer, reason, func(st bfd.Status) bool { return st.State == bfd.Down && st.Reason == reason })
 	}

@@ -58,8 +58,8 @@ func newSession(c Config, discriminator uint32, now time.Time) *session {
 var (
 	errTTL     = errors.New("the TTL is too low")
 	errAddress = errors.New("sent to another local address")
-	errForeign = errors.New("the peer's packets belong to another session: it remembers an earlier one, or one end has multihop and the other has not")
-	errUnknown = errors.New("the peer has restarted, or somebody else sends from its address")
+	errForeign = errors.New("the peer's packets belong to another session: it still has an earlier one, or only one end has multihop")
+	errUnknown = errors.New("the peer has restarted, or another host sends from its address")
 )
 
 // check returns why a well-formed packet from the peer's address is discarded. Its discriminator, if set (RFC 5880
@@ -179,22 +179,22 @@ func (s *session) reason() string {
 	case s.known() && s.remote.State == AdminDown:
 		return "the peer has shut the session down"
 	case s.known() && s.remote.Diagnostic == DetectionTimeExpired:
-		return "the peer does not hear this end"
+		return "the peer receives no packets from this node"
 	case s.known():
 		return fmt.Sprintf("the peer says that the session is %v (%v)", s.remote.State, s.remote.Diagnostic)
 	case s.receiveErr != nil:
 		return s.oddity()
 	case s.in > 0:
-		return fmt.Sprintf("nothing heard from %v since %s", peer, s.heard.Format("15:04:05.000"))
+		return fmt.Sprintf("no packet from %v since %s", peer, s.receivedAt.Format("15:04:05.000"))
 	}
-	return fmt.Sprintf("nothing heard from %v on UDP port %d yet", peer, port)
+	return fmt.Sprintf("no packet from %v on UDP port %d yet", peer, port)
 }
 
 // oddity explains why the peer's packets are discarded.
 func (s *session) oddity() string {
 	switch s.receiveErr {
 	case errTTL:
-		return fmt.Sprintf("packets of %v arrive with a TTL of %d where at least %d is required: it is further away than configured, or somebody else sends them",
+		return fmt.Sprintf("packets of %v arrive with a TTL of %d, but at least %d is required: it is further away than configured, or another host sends them",
 			s.config.Peer, s.odd.ttl, s.config.minTTL())
 	case errAddress:
 		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", s.config.Peer, s.odd.to, s.local)

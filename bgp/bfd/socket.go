@@ -50,7 +50,7 @@ type listener struct {
 	payload [packetLen + 40]byte // with room to tell that a packet is longer
 }
 
-// datagram is what a listener received. Its payload is the listener's own.
+// datagram is a received datagram. Its payload is a buffer of the listener.
 type datagram struct {
 	from    netip.Addr
 	zone    uint32 // index of the interface, for a link-local sender

@@ -10,11 +10,11 @@ import (
 // Advertised is the peers that a route is advertised to: the wanted peers, and further peers that keep it, marked as
 // draining, for [Notice] after it moved away from them. It is a value.
 type Advertised struct {
-	Peers   []string // nil means all
-	leaving []stalePath
+	Peers    []string // nil means all
+	draining []stalePath
 }
 
-// stalePath is a peer that the route leaves at a time.
+// stalePath is a peer that keeps a draining route until at.
 type stalePath struct {
 	peer string
 	at   time.Time
@@ -26,9 +26,9 @@ type stalePath struct {
 func (a Advertised) Next(now time.Time, want, all []string) (next Advertised, again time.Time) {
 	wanted := func(peer string) bool { return want == nil || slices.Contains(want, peer) }
 	next.Peers = want
-	for _, p := range a.leaving {
+	for _, p := range a.draining {
 		if now.Before(p.at) && !wanted(p.peer) && slices.Contains(all, p.peer) {
-			next.leaving = append(next.leaving, p)
+			next.draining = append(next.draining, p)
 		}
 	}
 	had := a.Peers
@@ -37,19 +37,19 @@ func (a Advertised) Next(now time.Time, want, all []string) (next Advertised, ag
 	}
 	for _, peer := range had {
 		if !wanted(peer) && slices.Contains(all, peer) { // a deleted peer needs no notice
-			next.leaving = append(next.leaving, stalePath{peer, now.Add(Notice)})
+			next.draining = append(next.draining, stalePath{peer, now.Add(Notice)})
 		}
 	}
-	for _, p := range next.leaving {
+	for _, p := range next.draining {
 		again = wake.Earlier(again, p.at)
 	}
 	return next, again
 }
 
-// Leaving returns the peers that the route is about to leave; nil if there are none.
-func (a Advertised) Leaving() []string {
+// Draining returns the peers that get the route marked as draining, sorted; nil if there are none.
+func (a Advertised) Draining() []string {
 	var out []string
-	for _, p := range a.leaving {
+	for _, p := range a.draining {
 		out = append(out, p.peer)
 	}
 	slices.Sort(out)

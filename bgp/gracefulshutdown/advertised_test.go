@@ -22,7 +22,7 @@ func TestAdvertised(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		steps string // wanted peers, one word per half notice; the first is the initial state
-		told  string // peers-leaving after each
+		want  string // peers-draining after each
 	}{
 		{"nothing changes", "ab ab ab", "ab- ab- ab-"},
 		{"a peer is added", "a ab", "a- ab-"},
@@ -34,7 +34,7 @@ func TestAdvertised(t *testing.T) {
 		{"undone in the middle", "a b a a a", "a- b-a a-b a-b a-"},
 		{"all to some undone in the middle", "* a * *", "*- a-bc *- *-"},
 		{"two leave one after the other", "abc bc c c c", "abc- bc-a c-ab c-b c-"},
-		{"leaving for one, wanted by the next", "ab b ac ac ac", "ab- b-a ac-b ac-b ac-"},
+		{"two changes of peers in a row", "ab b ac ac ac", "ab- b-a ac-b ac-b ac-"},
 		{"a deleted peer", "ax a", "ax- a-"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,25 +48,25 @@ func TestAdvertised(t *testing.T) {
 				}
 				var again time.Time
 				a, again = a.Next(now, names(step), all)
-				if again.IsZero() != (len(a.leaving) == 0) || !again.IsZero() && !again.After(now) {
+				if again.IsZero() != (len(a.draining) == 0) || !again.IsZero() && !again.After(now) {
 					t.Errorf("step %d: again at %v", i, again)
 				}
 				peers := "*"
 				if a.Peers != nil {
 					peers = strings.Join(a.Peers, "")
 				}
-				got = append(got, peers+"-"+strings.Join(a.Leaving(), ""))
+				got = append(got, peers+"-"+strings.Join(a.Draining(), ""))
 				now = now.Add(half)
 			}
-			if got := strings.Join(got, " "); got != tt.told {
-				t.Errorf("told %s, want %s", got, tt.told)
+			if got := strings.Join(got, " "); got != tt.want {
+				t.Errorf("advertised to %s, want %s", got, tt.want)
 			}
 		})
 	}
 }
 
-// After any change, a wanted peer has the route at once, a peer loses it only after Notice, no peer is both
-// wanted and leaving, and in the end only wanted peers have it.
+// After any change, a wanted peer has the route at once, and an unwanted peer loses it only after Notice. No peer is both
+// wanted and draining, and in the end only wanted peers have the route.
 func TestAdvertisedProperties(t *testing.T) {
 	all := names("abc")
 	peers := rapid.SampledFrom([]string{"*", "a", "b", "c", "ab", "bc", "abc"})
@@ -81,15 +81,15 @@ func TestAdvertisedProperties(t *testing.T) {
 			want = names(peers.Draw(t, "want"))
 			a, _ = a.Next(now, want, all)
 			for _, peer := range all {
-				wanted, leaving := has(want, peer), slices.Contains(a.Leaving(), peer)
-				had := has(before.Peers, peer) || slices.Contains(before.Leaving(), peer)
+				wanted, draining := has(want, peer), slices.Contains(a.Draining(), peer)
+				had := has(before.Peers, peer) || slices.Contains(before.Draining(), peer)
 				switch {
 				case wanted != has(a.Peers, peer):
-					t.Fatalf("%s wanted: %t, told: %+v", peer, wanted, a)
-				case wanted && leaving:
-					t.Fatalf("%s stays and leaves", peer)
-				case !had && leaving:
-					t.Fatalf("%s leaves without having come", peer)
+					t.Fatalf("%s wanted: %t, advertised: %+v", peer, wanted, a)
+				case wanted && draining:
+					t.Fatalf("%s is wanted and draining", peer)
+				case !had && draining:
+					t.Fatalf("%s is draining but never had the route", peer)
 				}
 				if wanted || !had {
 					delete(lost, peer)
@@ -98,15 +98,15 @@ func TestAdvertisedProperties(t *testing.T) {
 				if _, ok := lost[peer]; !ok {
 					lost[peer] = now
 				}
-				if leaving != (now.Sub(lost[peer]) < Notice) {
-					t.Fatalf("%v after it was last wanted, %s is leaving: %t", now.Sub(lost[peer]), peer, leaving)
+				if draining != (now.Sub(lost[peer]) < Notice) {
+					t.Fatalf("%v after it was last wanted, %s is draining: %t", now.Sub(lost[peer]), peer, draining)
 				}
 			}
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "wait")) * time.Millisecond)
 		}
 		a, _ = a.Next(now.Add(Notice), want, all)
-		if len(a.leaving) > 0 {
-			t.Fatalf("%v never leave", a.Leaving())
+		if len(a.draining) > 0 {
+			t.Fatalf("%v keep the route", a.Draining())
 		}
 	})
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Notice is the time for which a route is marked as draining (RFC 8326) before a planned withdrawal: several
-// times the reaction time of a router.
+// Notice is how long a route is marked as draining (RFC 8326) before a planned withdrawal: several times the reaction
+// time of a router.
 const Notice = 500 * time.Millisecond
 
 // Drain is the withdrawal of everything on purpose. The zero value is no drain. The mutex of its owner guards it.
 type Drain struct {
 	reason string
 	idle   chan struct{} // closed when the drain is complete, nil from then on
-	undone chan struct{} // closed when it is ended; nil if it cannot be
+	undone chan struct{} // closed when the drain ends; nil if it cannot end
 }
 
 // Reason returns the reason of the drain; empty without one.
@@ -40,7 +40,7 @@ func (d *Drain) Complete() {
 	}
 }
 
-// End ends a drain, and reports whether there was one that can end.
+// End ends a drain, and reports whether it did: it does nothing without a drain or after Stop.
 func (d *Drain) End() bool {
 	if d.undone == nil {
 		return false

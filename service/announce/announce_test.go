@@ -304,7 +304,7 @@ func TestFamilies(t *testing.T) {
 		n.did("announce fd00::1/128")
 		n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"a"} }, "10.1.0.0/24", "fd00::/64"))
 		wait(notice)
-		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]", "mark fd00::1/128",
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]", "mark fd00::1/128",
 			"withdraw fd00::1/128", "announce 10.1.0.1/32 to [10.0.0.1]")
 	})
 }
@@ -365,7 +365,7 @@ func TestAttributesAndPeers(t *testing.T) {
 			t.Errorf("communities %v, want %v", got, want)
 		}
 		n.set(pool("rack-a", "10.0.0.1", "rack-c"))
-		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]")
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]")
 		wait(notice)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		n.set(pool("rack-a", "rack-b"))
@@ -413,7 +413,7 @@ func TestExceptions(t *testing.T) {
 			{pool(iron, gold), "10.0.0.2", "10.0.0.1"},
 		} {
 			n.set(step.event)
-			n.did("announce 10.1.0.1/32 to [" + step.dst + "] leaving [" + step.from + "]")
+			n.did("announce 10.1.0.1/32 to [" + step.dst + "] draining [" + step.from + "]")
 			wait(notice - 1)
 			n.did()
 			wait(1)
@@ -434,10 +434,10 @@ func TestPoolOfOtherPeers(t *testing.T) {
 	inVirtualTime(t, config, known, func(n *node) {
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		n.set(pool("old", 1, "rack-b"))
-		n.did("announce 10.1.0.1/32 to [10.0.0.2] leaving [10.0.0.1]")
+		n.did("announce 10.1.0.1/32 to [10.0.0.2] draining [10.0.0.1]")
 		wait(notice / 2)
 		n.DeletePool("old")
-		n.did("announce 10.1.0.1/32 to [10.0.0.1] leaving [10.0.0.2]")
+		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]")
 		wait(notice)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		wait(time.Minute)

@@ -58,7 +58,7 @@ func TestRandomEvents(t *testing.T) {
 			w.restart()
 		})
 	})
-	for _, event := range []string{"route", "aggregate", "draining", "leaving", "flat", "shared", "refused", "reserved"} {
+	for _, event := range []string{"route", "aggregate", "draining", "draining peer", "flat", "shared", "refused", "reserved"} {
 		if done[event] == 0 {
 			t.Errorf("%s never happened", event)
 		}
@@ -380,7 +380,7 @@ func (w *world) check() {
 			w.had[prefix] = all
 		}
 		for _, peer := range before[prefix] {
-			if slices.Contains(all, peer) && !slices.Contains(w.had[prefix], peer) && !slices.Contains(r.Leaving, peer) {
+			if slices.Contains(all, peer) && !slices.Contains(w.had[prefix], peer) && !slices.Contains(r.DrainingPeers, peer) {
 				w.Fatalf("peer %s lost %s without notice", peer, prefix)
 			}
 		}
@@ -399,10 +399,10 @@ func (w *world) check() {
 	}
 	for prefix, r := range want {
 		got := routes[prefix]
-		if got.Leaving != nil {
-			w.done["leaving"]++
+		if got.DrainingPeers != nil {
+			w.done["draining peer"]++
 		}
-		if got.Leaving = nil; !same(got, r) {
+		if got.DrainingPeers = nil; !same(got, r) {
 			w.Fatalf("%s is %+v, want %+v", prefix, got, r)
 		}
 		w.done["route"]++

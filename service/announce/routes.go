@@ -34,18 +34,18 @@ type export struct {
 
 // advertisement is the announced state of a route; with a nil export it is withdrawn.
 type advertisement struct {
-	export   *export
-	leaving  []string // peers, as in [bgp.Route]
-	draining bool
+	export        *export
+	drainingPeers []string // peers, as in [bgp.Route]
+	draining      bool
 }
 
 // wanted returns the desired advertisement.
 func (r *route) wanted() advertisement {
 	switch {
 	case r.refs > 0:
-		return advertisement{export: r.export, leaving: r.advertised.Leaving()}
+		return advertisement{export: r.export, drainingPeers: r.advertised.Draining()}
 	case r.stale > 0:
-		return advertisement{export: r.export, leaving: r.advertised.Leaving(), draining: true}
+		return advertisement{export: r.export, drainingPeers: r.advertised.Draining(), draining: true}
 	}
 	return advertisement{}
 }
@@ -96,7 +96,7 @@ func (a *Announcer) flush() {
 		out := make([]bgp.Route, len(routes))
 		for i, r := range routes {
 			o := r.wanted()
-			out[i] = bgp.Route{Prefix: r.prefix, Attributes: o.export.attributes, Draining: o.draining, Peers: o.export.peers, Leaving: o.leaving}
+			out[i] = bgp.Route{Prefix: r.prefix, Attributes: o.export.attributes, Draining: o.draining, Peers: o.export.peers, DrainingPeers: o.drainingPeers}
 		}
 		return a.routes.Announce(out...)
 	})

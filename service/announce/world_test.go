@@ -71,8 +71,8 @@ func (r *router) Announce(routes ...bgp.Route) error {
 		if route.Peers != nil {
 			did += fmt.Sprintf(" to %v", route.Peers)
 		}
-		if route.Leaving != nil {
-			did += fmt.Sprintf(" leaving %v", route.Leaving)
+		if route.DrainingPeers != nil {
+			did += fmt.Sprintf(" draining %v", route.DrainingPeers)
 		}
 		r.did = append(r.did, did)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// Linger is the time for which a former default gateway keeps its session, while that with the new one comes up.
+// Linger is how long a former default gateway keeps its session, while the session with the new one comes up.
 const Linger = 5 * time.Second
 
 // following are the default gateways of a family that have sessions, the current ones first. It is a value.
 type following []gateway
 
-// gateway is a default gateway. until is when its session ends if it is a former one; zero for a current one.
+// gateway is a default gateway. until is the end of the session with a former gateway; zero for a current one.
 type gateway struct {
 	addr  netip.Addr
 	until time.Time

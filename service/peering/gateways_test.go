@@ -27,7 +27,7 @@ func addrs(list string) []netip.Addr {
 	return out
 }
 
-// A former gateway keeps its session for Linger, unless it returns before.
+// A former gateway keeps its session for Linger, and becomes current again if it returns before.
 func TestFollowing(t *testing.T) {
 	begin := time.Now()
 	var f following
@@ -58,7 +58,7 @@ func TestFollowing(t *testing.T) {
 
 func TestPlace(t *testing.T) {
 	gateway := func(f v1alpha1.Family) v1alpha1.Peer { return v1alpha1.Peer{DefaultGateway: f, ASN: 64500} }
-	of := func(list string) following { return following(nil).next(time.Now(), addrs(list)) }
+	at := func(list string) following { return following(nil).next(time.Now(), addrs(list)) }
 	fixed := v1alpha1.Peer{Address: netip.MustParseAddr("10.0.0.2"), ASN: 64501}
 	watched := gateway(v1alpha1.IPv6)
 	watched.BFD = &v1alpha1.BFD{Multihop: new(true)}
@@ -66,19 +66,19 @@ func TestPlace(t *testing.T) {
 		name     string
 		peers    []v1alpha1.Peer
 		gateways map[string]following
-		want     string // peers, and which of these have multihop BFD
-		vip      string // the peers of a VIP whose peers are the default gateways
+		want     string // peers, with +multihop for multihop BFD
+		vip      string // peers of a VIP on the default gateways
 	}{
 		{name: "none", peers: []v1alpha1.Peer{fixed}, want: "10.0.0.2", vip: "default-ipv4 default-ipv6"},
 		{name: "one waits", peers: []v1alpha1.Peer{gateway(v1alpha1.IPv4), fixed}, want: "10.0.0.2 default-ipv4", vip: "default-ipv4 default-ipv6"},
 		{
-			name: "two of one family, one of them a peer by itself", peers: []v1alpha1.Peer{gateway(v1alpha1.IPv4), fixed, gateway(v1alpha1.IPv6)},
-			gateways: map[string]following{"default-ipv4": of("10.0.0.1 10.0.0.2"), "default-ipv6": of("fe80::1%eth0")},
+			name: "two of one family, one also a peer of the file", peers: []v1alpha1.Peer{gateway(v1alpha1.IPv4), fixed, gateway(v1alpha1.IPv6)},
+			gateways: map[string]following{"default-ipv4": at("10.0.0.1 10.0.0.2"), "default-ipv6": at("fe80::1%eth0")},
 			want:     "10.0.0.2 10.0.0.1 fe80::1%eth0", vip: "10.0.0.1 10.0.0.2 fe80::1%eth0",
 		},
 		{
 			name: "BFD on the link and beyond", peers: []v1alpha1.Peer{watched},
-			gateways: map[string]following{"default-ipv6": of("fe80::1%eth0 fd00::1")},
+			gateways: map[string]following{"default-ipv6": at("fe80::1%eth0 fd00::1")},
 			want:     "fe80::1%eth0 fd00::1+multihop", vip: "default-ipv4 fd00::1 fe80::1%eth0",
 		},
 	} {
@@ -99,7 +99,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s: %q, want %s", tt.name, got, tt.want)
 		}
 		if got := s.Called([]string{"default-ipv4", "default-ipv6"}); strings.Join(got, " ") != tt.vip {
-			t.Errorf("%s: a VIP's peers are %q, want %s", tt.name, got, tt.vip)
+			t.Errorf("%s: the peers of the VIP are %q, want %s", tt.name, got, tt.vip)
 		}
 	}
 	if got := (Set{}).Called(nil); got != nil {
@@ -107,7 +107,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// The gateways of a file and of a BGPPeer follow the routing table, the new before the old one goes.
+// The gateway peers of a file and of a BGPPeer follow the routing table: a new gateway gets its session before the old one
+// loses its own.
 func TestRenewFollowsGateways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
@@ -137,7 +138,7 @@ func TestRenewFollowsGateways(t *testing.T) {
 		}
 		renewed(true, "10.0.0.1 default-ipv6")
 		if got := p.InForce().ByName(); !slices.Equal(got["default-ipv4"], []string{"10.0.0.1"}) || !slices.Equal(got["six"], []string{"default-ipv6"}) {
-			t.Errorf("pools may name %v", got)
+			t.Errorf("names for pools: %v", got)
 		}
 		table[v1alpha1.IPv4], table[v1alpha1.IPv6] = "10.0.0.2 10.0.0.3", "fe80::1%eth0"
 		renewed(true, "10.0.0.1 10.0.0.2 10.0.0.3 fe80::1%eth0")
@@ -146,7 +147,7 @@ func TestRenewFollowsGateways(t *testing.T) {
 		renewed(true, "10.0.0.2 10.0.0.3 fe80::1%eth0")
 		unreadable = errors.New("out of memory")
 		if p.Renew(context.Background(), c, resources) || !errors.Is(p.Err(), unreadable) {
-			t.Errorf("the routes cannot be read: %v", p.Err())
+			t.Errorf("the error of the routing table is %v", p.Err())
 		}
 		if got := len(p.InForce().BGP.Peers); got != 3 {
 			t.Errorf("%d peers stay, want 3", got)

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// server refuses configurations while it has an error.
+// server refuses configurations while err is set.
 type server struct {
 	err     error
 	applied []bgp.Config
@@ -29,9 +29,9 @@ func (s *server) Apply(_ context.Context, c bgp.Config) error {
 // A change in the API is applied once, and retried if it is refused.
 func TestRenew(t *testing.T) {
 	s := &server{}
-	guesses := 0
+	derived := 0
 	p := New(slog.New(slog.DiscardHandler), s, Options{RouterID: func(_ string, vips ...netip.Addr) (netip.Addr, error) {
-		guesses++
+		derived++
 		return netip.MustParseAddr("10.0.1.1"), nil
 	}})
 	c := &config.Config{Realtime: true}
@@ -43,7 +43,7 @@ func TestRenew(t *testing.T) {
 	resources := Resources{Peers: []*v1alpha1.BGPPeer{fast}}
 	s.err = errors.New("refused")
 	if p.Renew(t.Context(), c, resources) || !errors.Is(p.Err(), s.err) || len(p.InForce().BGP.Peers) != 0 {
-		t.Fatalf("a set that is refused is in force (%v)", p.Err())
+		t.Fatalf("a refused set is in force (%v)", p.Err())
 	}
 	s.err = nil
 	for _, want := range []bool{true, false} {
@@ -51,15 +51,15 @@ func TestRenew(t *testing.T) {
 			t.Errorf("renewed: %t (%v), want %t", got, p.Err(), want)
 		}
 	}
-	if len(s.applied) != 1 || guesses != 1 {
-		t.Fatalf("applied %d times, %d router IDs guessed", len(s.applied), guesses)
+	if len(s.applied) != 1 || derived != 1 {
+		t.Fatalf("applied %d times, derived %d router IDs", len(s.applied), derived)
 	}
 	got := s.applied[0]
 	if got.ASN != 64512 || got.RouterID != netip.MustParseAddr("10.0.1.1") || got.Peers[0].BFD.Interval.Duration != config.CalmInterval {
 		t.Errorf("got %+v, BFD %+v", got, got.Peers[0].BFD)
 	}
-	// Without peers the process keeps its ASN, with which GoBGP was started.
+	// Without peers the process keeps the ASN of GoBGP's start.
 	if !p.Renew(t.Context(), c, Resources{}) || s.applied[1].ASN != 64512 || len(s.applied[1].Peers) != 0 {
-		t.Errorf("after the last peer is gone: %+v", s.applied)
+		t.Errorf("after the removal of the last peer: %+v", s.applied)
 	}
 }

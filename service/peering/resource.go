@@ -30,8 +30,8 @@ func (r Resources) asn(field string, from *v1alpha1.NodeValue) (v1alpha1.ASN, er
 	return n, nil
 }
 
-// resourcePeer returns r as a peer of a node; file is the ASN in its file, 0 without one: with its defaults, ASNs and password,
-// and without the fields that they were taken from. It must satisfy the rules of peers in the file.
+// resourcePeer returns r as a peer of a node, with defaults, ASNs and password, and without the fields that refer to
+// these. file is the ASN in the node's file, 0 without one. The peer must satisfy the rules of peers in the file.
 func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resources) (v1alpha1.Peer, error) {
 	p := *r.Spec.DeepCopy()
 	setDefaults(&p)
@@ -42,7 +42,7 @@ func resourcePeer(c *config.Config, file uint32, r *v1alpha1.BGPPeer, api Resour
 	p.LocalASN = cmp.Or(local, p.LocalASN)
 	own := cmp.Or(uint32(p.LocalASN), file)
 	if own == 0 {
-		return v1alpha1.Peer{}, errors.New("it has no localASN, and the file of this node no bgp.asn: add one of them")
+		return v1alpha1.Peer{}, errors.New("it has no localASN, and this node's file has no bgp.asn: add one of them")
 	}
 	number, err := api.asn("asnFrom", p.ASNFrom)
 	if err != nil {

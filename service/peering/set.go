@@ -110,13 +110,13 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		name := r.Spec.Name()
 		switch other, taken := owner[name]; {
 		case taken && other == "":
-			refuse(r, "the file of this node has a peer %s, which stands for it", name)
+			refuse(r, "the file of this node has a peer %s, which takes precedence", name)
 			if _, ambiguous := out.Names[r.Name]; !ambiguous {
 				out.Names[r.Name] = name
 			}
 			continue
 		case taken:
-			refuse(r, "BGPPeer %s, which is older, is the same router", other)
+			refuse(r, "the older BGPPeer %s is for the same router", other)
 			continue
 		case out.Names[r.Name] != "":
 			refuse(r, "the file of this node has a peer of this name: a pool could mean either, so give it another name")
@@ -129,7 +129,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 				refuse(r, "%w", err)
 				continue
 			}
-			refuse(r, "%w; until then the session stays as it was", err)
+			refuse(r, "%w; until then the session stays unchanged", err)
 			peer = before
 		}
 		owner[name] = r.Name

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/config"
 )
 
-// router is a BGPPeer that was made so many hours after the first.
+// router returns a BGPPeer that was created so many hours after the start of 2026.
 func router(name string, hours int, change func(*v1alpha1.Peer)) *v1alpha1.BGPPeer {
 	r := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{
 		Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)),
@@ -27,7 +27,7 @@ func router(name string, hours int, change func(*v1alpha1.Peer)) *v1alpha1.BGPPe
 	return r
 }
 
-// parse reads an address; "" is none.
+// parse parses an address; "" means no address.
 func parse(s string) (addr netip.Addr) {
 	if s != "" {
 		addr = netip.MustParseAddr(s)
@@ -39,7 +39,7 @@ func at(address string) func(*v1alpha1.Peer) {
 	return func(s *v1alpha1.Peer) { s.Address = parse(address) }
 }
 
-// locked is a router with a password.
+// locked makes a router with a password in a Secret.
 func locked(secret string) func(*v1alpha1.Peer) {
 	return func(s *v1alpha1.Peer) {
 		s.Address, s.PasswordSecretRef = parse("10.0.1.254"), &v1alpha1.SecretReference{Name: secret}
@@ -71,16 +71,16 @@ func TestSet(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name      string
-		file      []string // its peers
-		noFile    bool     // has no bgp section
+		file      []string // peers of the file
+		noFile    bool     // the file has no bgp section
 		realtime  bool
 		resources []*v1alpha1.BGPPeer
-		running   []string // of the resources, with the password "old"
+		running   []string // resources that are in force, with the password "old"
 		want      []string // peers
 		names     map[string]string
 		leftOut   []LeftOut
 	}{
-		{name: "the file alone", file: []string{"10.0.1.1"}, want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"}},
+		{name: "only the file", file: []string{"10.0.1.1"}, want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"}},
 		{
 			name: "both", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("fd00:0::1"))},
 			want: []string{"10.0.1.1", "fd00::1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "fd00::1"},
@@ -96,7 +96,7 @@ func TestSet(t *testing.T) {
 			want: []string{"10.0.1.1"}, names: map[string]string{"here": "10.0.1.1"},
 		},
 		{
-			name: "no selector at all", resources: []*v1alpha1.BGPPeer{
+			name: "an invalid selector", resources: []*v1alpha1.BGPPeer{
 				router("bad", 0, selecting("10.0.1.1", v1alpha1.LabelSelector{MatchLabels: map[string]string{"/": ""}})), router("good", 0, at("10.0.1.2")),
 			},
 			want: []string{"10.0.1.2"}, names: map[string]string{"good": "10.0.1.2"},
@@ -105,7 +105,7 @@ func TestSet(t *testing.T) {
 		{
 			name: "the router is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "the file of this node has a peer 10.0.1.1, which stands for it"}},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "the file of this node has a peer 10.0.1.1, which takes precedence"}},
 		},
 		{
 			name: "the name is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("10.0.1.1", 0, at("10.0.1.2"))},
@@ -113,9 +113,9 @@ func TestSet(t *testing.T) {
 			leftOut: []LeftOut{{Peer: "10.0.1.1", Reason: "the file of this node has a peer of this name: a pool could mean either, so give it another name"}},
 		},
 		{
-			name: "twice the same router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
+			name: "two resources for one router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"z-old": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "a-new", Reason: "BGPPeer z-old, which is older, is the same router"}},
+			leftOut: []LeftOut{{Peer: "a-new", Reason: "the older BGPPeer z-old is for the same router"}},
 		},
 		{
 			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
@@ -123,7 +123,7 @@ func TestSet(t *testing.T) {
 		},
 		{
 			name: "no ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "it has no localASN, and the file of this node no bgp.asn: add one of them"}},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "it has no localASN, and this node's file has no bgp.asn: add one of them"}},
 		},
 		{
 			name: "its own ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
@@ -153,13 +153,13 @@ func TestSet(t *testing.T) {
 			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node has no annotation herald.dev/asn: add it"}},
 		},
 		{
-			name: "a label that is no ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "zone"}))}, names: map[string]string{},
+			name: "a label that is not an ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "zone"}))}, names: map[string]string{},
 			leftOut: []LeftOut{{Peer: "rack", Reason: `localASNFrom: the Node's label zone: give a number from 1 to 4294967294, got "a"`}},
 		},
 		{
-			name: "a reserved one while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/reserved"}))},
+			name: "a reserved ASN while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/reserved"}))},
 			running: []string{"rack"}, want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node's annotation herald.dev/reserved: 65535 is reserved: give the number of an autonomous system; until then the session stays as it was"}},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node's annotation herald.dev/reserved: 65535 is reserved: give the number of an autonomous system; until then the session stays unchanged"}},
 		},
 		{
 			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
@@ -181,10 +181,10 @@ func TestSet(t *testing.T) {
 		{
 			name: "the Secret is gone while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, running: []string{"rack"},
 			want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing; until then the session stays as it was"}},
+			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing; until then the session stays unchanged"}},
 		},
 		{
-			name: "made again, for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
+			name: "recreated for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
 				locked("missing")(s)
 				s.Address = parse("10.0.1.253")
 			})}, running: []string{"rack"}, names: map[string]string{},
@@ -226,17 +226,17 @@ func TestSet(t *testing.T) {
 			}
 			for name, p := range got.resources {
 				if got.Names[name] != p.Name() {
-					t.Errorf("BGPPeer %s is %s, and called %s", name, p.Name(), got.Names[name])
+					t.Errorf("BGPPeer %s is the peer %s, but Names has %s", name, p.Name(), got.Names[name])
 				}
 			}
 			if want := len(tt.file) + len(got.resources); len(peers) != want || len(file.Peers) != len(tt.file) {
-				t.Errorf("%d peers of %d, of the file %d", len(peers), want, len(file.Peers))
+				t.Errorf("%d peers, want %d; %d peers in the file", len(peers), want, len(file.Peers))
 			}
 		})
 	}
 }
 
-// passwordOf has one Secret only.
+// passwordOf knows only the Secret there.
 func passwordOf(ref v1alpha1.SecretReference) (string, error) {
 	switch ref.Name {
 	case "there":
@@ -264,7 +264,7 @@ func inShort(p v1alpha1.Peer) string {
 	return out
 }
 
-// Everything that a BGPPeer says reaches the session, as from a file.
+// All fields of a BGPPeer reach the session.
 func TestResourceBecomesPeer(t *testing.T) {
 	r := router("rack", 0, func(s *v1alpha1.Peer) {
 		*s = v1alpha1.Peer{
@@ -295,11 +295,11 @@ func TestResourceBecomesPeer(t *testing.T) {
 	}
 	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), Resources{})
 	if err != nil || least.Port != 179 || least.HoldTime.Duration != 3*time.Second || !slices.Equal(least.Families, []v1alpha1.Family{v1alpha1.IPv4}) || least.LocalASN != 0 {
-		t.Errorf("the least there can be: %+v, %v", least, err)
+		t.Errorf("a peer with required fields only: %+v, %v", least, err)
 	}
 }
 
-// Which of several resources is in force does not depend on the order they come in.
+// The oldest resource wins in any order of the list.
 func TestOldestFirst(t *testing.T) {
 	a, b, c := router("a", 3, at("")), router("b", 1, at("")), router("c", 1, at(""))
 	want := []*v1alpha1.BGPPeer{b, c, a}

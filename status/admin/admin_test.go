@@ -334,7 +334,7 @@ func TestWriteText(t *testing.T) {
 	s.Realtime = "real-time scheduling: operation not permitted\nlock memory: operation not permitted"
 	s.Peers[0].BFD = &bfd.Status{State: bfd.Up}
 	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
-	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "nothing heard"}},
+	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "no packet yet"}},
 		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
 	var out strings.Builder
 	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
@@ -354,8 +354,8 @@ apiserver   healthy   2m0s   1.5ms     200; warning: expires soon
 
 PEER         ASN     STATE         FOR    BFD    SENT            WHY
 10.0.1.254   64500   established   2m0s   up     10.99.0.10/32   -
-10.0.2.254   64500   established   -      down   -               BFD: nothing heard
-eth1         64501   waiting       -      -      -               no router advertisement heard
+10.0.2.254   64500   established   -      down   -               BFD: no packet yet
+eth1         64501   waiting       -      -      -               no router advertisement received
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

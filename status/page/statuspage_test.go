@@ -192,7 +192,7 @@ func TestTrouble(t *testing.T) {
 	s.Election.Exposed = "gossip.key has mode 0644"
 	s.Election.Fence = "no nf_tables"
 	s.Peers = []bgp.Session{{Name: "r1", State: "active", Reason: "connection refused", Advertised: make([]netip.Prefix, 9),
-		BFD: &bfd.Status{State: bfd.Down, Reason: "nothing heard"}}}
+		BFD: &bfd.Status{State: bfd.Down, Reason: "no packet yet"}}}
 	s.Services = &admin.Services{
 		Kubernetes: admin.Kubernetes{Unconnected: "no such file", Health: kube.Health{Troubles: []kube.Trouble{{About: "nodes", Reason: "forbidden"}}}},
 		Unpeered:   "no router ID", LeftOut: []peering.LeftOut{{Peer: "rack-a", Reason: "no Secret"}}, Counts: announce.Counts{Failing: 3}, Obstructed: 2,
@@ -206,7 +206,7 @@ func TestTrouble(t *testing.T) {
 		"<title>(!) m1", ">Not ready<", "DRAINING: kernel upgrade", "NOT IN REAL TIME: no CAP_SYS_NICE", "<pre>herald.yaml:3:1: unknown field</pre>",
 		"no link has it (put back 4×); ALSO USED BY 02:00:00:00:00:09", "Warning: certificate expires on 2026-12-01",
 		"NO PART IN THE ELECTION: the lists differ", "ELECTORATE CHANGING: waits for m3", "INSECURE: ", "KEY EXPOSED: gossip.key has mode 0644", "NO FENCE: no nf_tables",
-		"connection refused BFD: nothing heard", "… 9 in all",
+		"connection refused BFD: no packet yet", "… 9 in all",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in:\n%s", want, page)

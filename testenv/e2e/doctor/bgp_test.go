@@ -105,7 +105,7 @@ func TestDoctorOnPeers(t *testing.T) {
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
 	shows(t, examine(t, s.Node("s"), file),
-		symptom{doctor.Warning, "peer", "10.0.1.254 AS 64500: BFD is down: nothing heard from 10.0.1.254"}, // FRR has none configured
+		symptom{doctor.Warning, "peer", "10.0.1.254 AS 64500: BFD is down: no packet from 10.0.1.254"}, // FRR has none configured
 		symptom{doctor.OK, "peer", "10.0.2.254 AS 64500: the session is established"},
 		symptom{doctor.OK, "vip", "goes on lo"},
 		symptom{doctor.OK, "port", "BFD 0.0.0.0:3784/udp: Herald's own"})

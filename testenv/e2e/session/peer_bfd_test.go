@@ -169,7 +169,7 @@ func TestPeerWithoutBFD(t *testing.T) {
 		t.Helper()
 		site.Eventually(t, site.Soon, func() error {
 			log, err := os.ReadFile(s.Node("s").Log())
-			if n = strings.Count(string(log), "routes wait for BFD"); n == 0 || !strings.Contains(string(log), "routes go out without BFD") {
+			if n = strings.Count(string(log), "routes wait for BFD"); n == 0 || !strings.Contains(string(log), "routes are sent without BFD") {
 				err = errors.Join(err, fmt.Errorf("the log has %d waits, or an unfinished one", n))
 			}
 			return err

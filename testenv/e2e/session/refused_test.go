@@ -32,14 +32,14 @@ func TestRefused(t *testing.T) {
 		{"password that only the peer has", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 does not answer.*it expects a password`, false},
 		{"wrong ASN of the peer", right, `{address: 10.0.1.254, asn: 64501}`, `the peer's ASN is 64500, not 64501`, false},
 		{"wrong ASN at the peer", "\n neighbor 10.0.1.1 remote-as 64513", `{address: 10.0.1.254, asn: 64500}`, `expects another ASN than 64512.*(?i)bad peer as`, false},
-		{"unknown to the peer", "\n neighbor 10.0.1.77 remote-as 64512", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a word.*neighbor`, false},
-		{"GTSM that only the peer has", right + "\n neighbor 10.0.1.1 ttl-security hops 1", `{address: 10.0.1.254, asn: 64500}`, `nothing was heard|accepts the connection but does not answer an OPEN`, true},
+		{"unknown to the peer", "\n neighbor 10.0.1.77 remote-as 64512", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a NOTIFICATION.*neighbor`, false},
+		{"GTSM that only the peer has", right + "\n neighbor 10.0.1.1 ttl-security hops 1", `{address: 10.0.1.254, asn: 64500}`, `hold timer expired|accepts the connection but does not answer an OPEN`, true},
 		{"GTSM that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`, `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`, false},
 		{"no family in common", right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate", `{address: 10.0.1.254, asn: 64500}`, `the peer refuses`, false},
 		{"no BGP at the peer", "", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 refuses TCP port 179`, false},
 		{"an unused address", "", `{address: 10.0.1.77, asn: 64500}`, `10\.0\.1\.77 is unreachable`, false},
 		// FRR sends router advertisements only with an unnumbered session
-		{"no router on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement heard on eth1`, false},
+		{"no router on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement received on eth1`, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
