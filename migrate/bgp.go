@@ -5,18 +5,19 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// ASN is the number of an autonomous system, for the field at path; 0 if it is none, and to be filled in.
+// ASN parses the number of an autonomous system for the field at path. An invalid one is 0 and left to
+// be filled in.
 func (d *Draft) ASN(path yaml.Path, s Setting) uint32 {
 	n, err := v1alpha1.ParseASN(s.Value)
 	if err != nil {
-		d.Leave(path, s.Line, "an autonomous system: "+Quoted(s.Value)+" is none", "asn: ASN")
+		d.Leave(path, s.Line, "an autonomous system: "+Quoted(s.Value)+" is not one", "asn: ASN")
 		return 0
 	}
 	d.Origins[path] = s.Line
 	return uint32(n)
 }
 
-// LeavePassword names a file for the password of the peer at path, which is to be written by hand.
+// LeavePassword sets the password file of the peer at path and asks the user to write it.
 func (d *Draft) LeavePassword(p *v1alpha1.Peer, path yaml.Path, line int, subject string) {
 	p.PasswordFile = "/etc/herald/bgp-" + DNSName(p.Name(), "peer") + ".password"
 	d.Comment(path+".passwordFile", "Write the peer's password into it, mode 0600.")

@@ -13,14 +13,14 @@ import (
 	"github.com/herald-vip/herald/health"
 )
 
-// Setting is one of another program's, with its line; 0 if its value is the usual one.
+// Setting is a setting of another program. Line is 0 if it is not set and Value is its default.
 type Setting struct {
 	Line        int
 	Name, Value string
 }
 
-// AddCommand adds the check that does what a command did, under a name that no other has. What curl and nc ask
-// Herald asks by itself. Without such a check it returns nil, and says why.
+// AddCommand adds a check in place of a command, under a unique name: a TCP or HTTP check for nc and curl,
+// otherwise an exec check. If it cannot, it notes the reason and returns nil.
 func (d *Draft) AddCommand(name, command string, line int, subject string) *health.Check {
 	found, problem := readCommand(command)
 	if problem != "" {
@@ -38,12 +38,13 @@ func (d *Draft) AddCommand(name, command string, line int, subject string) *heal
 		d.Comment(path, "Compare with the script "+Shown(found.file)+", which was not read.")
 		d.ToDo(line, subject, "%s", found.doubt)
 	case found.check.Exec != nil:
-		d.Note(line, subject, "runs in a sandbox: as nobody unless exec.user says otherwise, without privileges and environment; herald doctor tries it")
+		d.Note(line, subject, "runs in a sandbox: as nobody unless exec.user is set, without privileges and environment; herald doctor tries it")
 	}
 	return &d.Checks[len(d.Checks)-1]
 }
 
-// SetPace gives a check the pace of the command that it was, if it still is one, in seconds and probes in a row.
+// SetPace sets interval, timeout (seconds), rise and fall (probes) of an exec check. For other kinds it
+// notes that Herald's defaults apply.
 func (d *Draft) SetPace(c *health.Check, interval, timeout, rise, fall Setting) {
 	if c.Exec != nil {
 		c.Interval, c.Timeout = d.Seconds(interval), d.Seconds(timeout)
@@ -52,53 +53,54 @@ func (d *Draft) SetPace(c *health.Check, interval, timeout, rise, fall Setting) 
 	}
 	for _, s := range []Setting{interval, timeout, rise, fall} {
 		if s.Line > 0 {
-			d.Note(s.Line, s.Name, "Herald checks every 200ms and waits 300ms, and two failures decide, or one refused connection: to keep the pace, set interval, timeout, rise and fall in checks")
+			d.Note(s.Line, s.Name, "Herald checks every 200ms and waits 300ms; two failures, or one refused connection, make it unhealthy: to keep the pace, set interval, timeout, rise and fall in checks")
 		}
 	}
 }
 
-// Seconds is the time that a setting says; 0 if it says none, which is noted.
+// Seconds parses a setting in seconds. It notes an invalid one and returns 0.
 func (d *Draft) Seconds(s Setting) time.Duration {
 	n, err := strconv.ParseFloat(s.Value, 64)
 	if err != nil || !(n >= 0.001 && n < 1e6) {
-		d.ToDo(s.Line, s.Name, "%s is no number of seconds above 0: Herald's default is left", Quoted(s.Value))
+		d.ToDo(s.Line, s.Name, "%s is not a positive number of seconds: Herald's default applies", Quoted(s.Value))
 		return 0
 	}
 	return time.Duration(n * float64(time.Second)).Round(time.Millisecond)
 }
 
-// Number is the one that a setting says, from least to most; otherwise if it says none, which is noted, or nothing.
+// Number parses a setting from least to most. It returns otherwise if the setting is unset or invalid, and
+// notes an invalid one.
 func (l *Notes) Number(s Setting, least, most, otherwise uint32) uint32 {
 	n, err := strconv.ParseUint(s.Value, 10, 32)
 	switch {
 	case s == Setting{Name: s.Name}:
 		return otherwise
 	case err != nil || uint32(n) < least || uint32(n) > most:
-		l.ToDo(s.Line, s.Name, "%s is no number from %d to %d: not carried over", Quoted(s.Value), least, most)
+		l.ToDo(s.Line, s.Name, "%s is not a number from %d to %d: not carried over", Quoted(s.Value), least, most)
 		return otherwise
 	}
 	return uint32(n)
 }
 
 var (
-	// deviceTCP is bash's way to connect: </dev/tcp/127.0.0.1/6443.
+	// deviceTCP matches bash's TCP connections: </dev/tcp/127.0.0.1/6443.
 	deviceTCP = regexp.MustCompile(`^<\s*/dev/tcp/([^/\s]+)/([0-9]+)$`)
-	// shellWords is what makes a command more than one program with its arguments, and singleQuoted where it does not.
+	// shellWords matches characters that need a shell, except within singleQuoted.
 	shellWords   = regexp.MustCompile("[|&;<>`$()*~#\n]")
 	singleQuoted = regexp.MustCompile(`'[^']*'`)
-	// silenced is output that goes nowhere.
+	// silenced matches redirections to /dev/null.
 	silenced = regexp.MustCompile(`\s+(?:[12]?>+\s*/dev/null|2>&1|&>\s*/dev/null)`)
 )
 
-// script is what a command asks, in Herald's terms.
+// script is the check that a command stands for.
 type script struct {
 	check   health.Check
 	remarks map[string]string // by field of the check
-	doubt   string            // what has to be compared with the script, if it could not be read
-	file    string            // its file then, without arguments, which may hold a password
+	doubt   string            // to do: how to compare the check with the script that was not read
+	file    string            // that script, without arguments: they may hold a password
 }
 
-// readCommand recognises a command; the problem says why it is none that Herald's checks can do.
+// readCommand converts a command. A non-empty problem says why Herald's checks cannot replace it.
 func readCommand(command string) (s script, problem string) {
 	command = strings.TrimSpace(command)
 	for _, suffix := range []string{"|| exit 1", "|| exit 2", "|| false"} {
@@ -112,7 +114,7 @@ func readCommand(command string) (s script, problem string) {
 	}
 	args, plain := words(silenced.ReplaceAllString(command, ""))
 	if !plain || len(args) == 0 {
-		return script{}, "begins a line for a shell, and Herald runs none: make the line a script that begins with #!/bin/sh, and its path an exec check"
+		return script{}, "begins a line for a shell, and Herald runs no shell: put the line into a script that begins with #!/bin/sh, and write an exec check with its path"
 	}
 	ok := false
 	switch path.Base(args[0]) {
@@ -131,13 +133,13 @@ func readCommand(command string) (s script, problem string) {
 	case ok:
 		return s, ""
 	case !path.IsAbs(args[0]):
-		return script{}, "is no absolute path, and no curl or nc that can be read: write an exec check with the program's path, or one of what it asks"
+		return script{}, "is not an absolute path, and not a known form of curl or nc: write an exec check with the program's path, or another check in its place"
 	}
 	return script{check: health.Check{Exec: &health.Exec{Command: args}}}, ""
 }
 
-// words are those of a command as a shell reads it. It is not plain if a shell does more with it than to start a
-// program with its arguments, or may.
+// words splits a command as a shell does. plain reports that a shell would only start one program with
+// these arguments.
 func words(command string) (list []string, plain bool) {
 	parts, closed := split(command, "", "")
 	for _, w := range parts {
@@ -146,12 +148,12 @@ func words(command string) (list []string, plain bool) {
 	return list, closed && !shellWords.MatchString(singleQuoted.ReplaceAllString(command, ""))
 }
 
-// apiserverScript takes a script by its name for one that asks the apiserver.
+// apiserverScript returns the default check of the apiserver in place of an unread script.
 func apiserverScript(file string) script {
 	return script{
 		check:   DefaultCheck("6443"),
 		remarks: map[string]string{"http.caFile": KubeadmPaths},
-		doubt:   "the script was not read; by its name it asks the apiserver, and so does the check at https://127.0.0.1:6443: compare the two",
+		doubt:   "the script was not read; its name suggests that it asks the apiserver, as the check does at https://127.0.0.1:6443: compare the two",
 		file:    file,
 	}
 }
@@ -164,7 +166,8 @@ func isShell(s string) bool {
 	return false
 }
 
-// isApiserverScript goes by the name, check_apiserver.sh in kubeadm's documentation.
+// isApiserverScript reports whether the name of s suggests the apiserver, as check_apiserver.sh in
+// kubeadm's documentation.
 func isApiserverScript(s string) bool {
 	base := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(path.Base(s)))
 	return strings.Contains(base, "apiserver") || strings.Contains(base, "kubeapi")
@@ -174,7 +177,7 @@ func tcpScript(host, port string) script {
 	return script{check: health.Check{TCP: &health.TCP{Address: net.JoinHostPort(strings.Trim(host, "[]"), port)}}}
 }
 
-// ncScript is nc -z HOST PORT, with or without a timeout.
+// ncScript converts nc -z HOST PORT, with or without a timeout.
 func ncScript(args []string) (script, bool) {
 	var rest []string
 	connects := false
@@ -196,7 +199,7 @@ func ncScript(args []string) (script, bool) {
 	return tcpScript(rest[0], rest[1]), true
 }
 
-// curlScript is a GET of one URL.
+// curlScript converts a GET of one URL.
 func curlScript(args []string) (script, bool) {
 	h := &health.HTTP{}
 	s := script{check: health.Check{HTTP: h}, remarks: map[string]string{}}
@@ -254,10 +257,10 @@ func curlScript(args []string) (script, bool) {
 	}
 	if h.InsecureSkipVerify {
 		h.CAFile = ""
-		s.remarks["http.insecureSkipVerify"] = "As it was. Safer: caFile and serverName instead."
+		s.remarks["http.insecureSkipVerify"] = "As before. Safer: caFile and serverName instead."
 	}
 	if !fails {
-		s.remarks["http.url"] = "curl without -f took every status for an answer: Herald wants 200, or what status lists."
+		s.remarks["http.url"] = "curl without -f accepted every status: Herald expects 200, or the list in status."
 	}
 	return s, h.URL != ""
 }

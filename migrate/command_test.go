@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A command is split as a shell does it, and is not plain where a shell would do more.
+// words splits a command as a shell does, and reports if a shell would do more.
 func TestCommandWords(t *testing.T) {
 	for _, test := range []struct {
 		command string
@@ -28,7 +28,7 @@ func TestCommandWords(t *testing.T) {
 	}
 }
 
-// Whatever the command, it becomes a check that Herald takes, or none.
+// Any command becomes either one check or a problem.
 func FuzzCommand(f *testing.F) {
 	for _, s := range []string{
 		"curl -sf http://127.0.0.1/", "curl -o", "curl http://u:p@h/", "nc -z h 1", "nc -w", "</dev/tcp/::1/1", "bash -c '</dev/tcp/a/1'", "check_apiserver.sh", "sh -c", "curl -k https://[::1", "curl --cacert",
@@ -39,13 +39,13 @@ func FuzzCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, command string) {
 		s, problem := readCommand(command)
 		kinds := 0
-		for _, has := range []bool{s.check.HTTP != nil, s.check.TCP != nil, s.check.Exec != nil} {
-			if has {
+		for _, present := range []bool{s.check.HTTP != nil, s.check.TCP != nil, s.check.Exec != nil} {
+			if present {
 				kinds++
 			}
 		}
 		if kinds > 1 || (kinds == 0) == (problem == "") {
-			t.Errorf("%d kinds of checks, and the problem %q: %+v", kinds, problem, s.check)
+			t.Errorf("%d kinds of checks, problem %q: %+v", kinds, problem, s.check)
 		}
 	})
 }

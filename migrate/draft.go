@@ -19,21 +19,20 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// Draft is the configuration as far as it is known. A zero field is not
-// written, so that Herald's default holds. Lines are named by the path of their
-// field, as in vips[0].addresses.
+// Draft is a configuration in the making. Zero fields are not written, so that Herald's defaults
+// apply. Paths name fields, as in vips[0].addresses.
 type Draft struct {
 	Notes
 	config.Config
-	Origins  map[yaml.Path]int // where in the input a field comes from
+	Origins  map[yaml.Path]int // input lines of fields
 	VIPAddrs map[netip.Addr]bool
 
-	comments map[yaml.Path][]string // before a line
-	holes    map[yaml.Path][]string // in place of a field that only a human can give
-	names    map[string]int         // of VIPs, checks and balancers, each with the last number that was tried after it
+	comments map[yaml.Path][]string // before a field
+	holes    map[yaml.Path][]string // in place of a field that the user must fill in
+	names    map[string]int         // names of VIPs, checks and balancers, with the last suffix tried
 }
 
-// NewDraft makes the draft of what a file becomes.
+// NewDraft returns an empty draft for an input file.
 func NewDraft(file string) *Draft {
 	return &Draft{
 		Notes:    Notes{File: Shown(file)},
@@ -46,13 +45,13 @@ func NewDraft(file string) *Draft {
 	}
 }
 
-// Comment puts lines before the one of the field at path.
+// Comment adds comment lines before the field at path.
 func (d *Draft) Comment(path yaml.Path, lines ...string) {
 	d.comments[path] = append(d.comments[path], lines...)
 }
 
-// Leave leaves the field at path to be filled in: what is to be there is said in
-// the file, in place of the field, and in a note on the input's line.
+// Leave leaves the field at path to the user. It writes the description what and the template in place
+// of the field, and notes it for the input's line.
 func (d *Draft) Leave(path yaml.Path, line int, what string, template ...string) {
 	if d.holes[path] == nil {
 		d.LeaveSilently(path, what, template...)
@@ -65,7 +64,7 @@ func (d *Draft) LeaveSilently(path yaml.Path, what string, template ...string) {
 	d.holes[path] = append([]string{"FILL IN: " + what}, template...)
 }
 
-// Writer writes what is of the draft, its resources among them, whose fields have tags of that key.
+// Writer returns a writer with the draft's comments and holes, for structs with tags of that key.
 func (d *Draft) Writer(tag string) *yaml.Writer {
 	return &yaml.Writer{Tag: tag, Comments: d.comments, Holes: d.holes, Omit: func(value, usual reflect.Value) bool {
 		if value.Kind() == reflect.Bool {
@@ -75,13 +74,13 @@ func (d *Draft) Writer(tag string) *yaml.Writer {
 	}}
 }
 
-// Elect writes the election section, with the members that are known, or none.
+// Elect adds the election section, with o.KeyFile and these members, or leaves them to the user.
 func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
 	d.Election = &electorate.Settings{Members: members, KeyFile: cmp.Or(o.KeyFile, "/etc/herald/gossip.key")}
 	if len(members) == 0 {
-		voters := "all nodes that vote, this one among them, by the names of the hosts; the same on every node"
+		voters := "all nodes that vote, this one included, by host name; the same on every node"
 		if o.Namespace != "" {
-			voters = "three or five Nodes that vote, such as the masters, by their names; all others take part without a vote"
+			voters = "three or five voting Nodes, such as the masters, by name; all others take part without a vote"
 		}
 		d.Leave("election.members", line, voters, "members:", fmt.Sprintf("  NAME: ADDRESS:%d", GossipPort))
 	}
@@ -95,7 +94,7 @@ func (d *Draft) Elect(line int, members map[string]netip.AddrPort, o Options) {
 	}
 }
 
-// DefaultCheck asks the local apiserver where kubeadm has it listen.
+// DefaultCheck returns a check of the local apiserver as kubeadm sets it up.
 func DefaultCheck(port string) health.Check {
 	return health.Check{Name: "apiserver", HTTP: &health.HTTP{
 		URL:        "https://127.0.0.1:" + port + "/readyz",
@@ -104,10 +103,10 @@ func DefaultCheck(port string) health.Check {
 	}}
 }
 
-// KubeadmPaths is what to know of DefaultCheck.
-const KubeadmPaths = "Where kubeadm puts it; k3s has /var/lib/rancher/k3s/server/tls/server-ca.crt."
+// KubeadmPaths is the comment for DefaultCheck.
+const KubeadmPaths = "The path with kubeadm; k3s has /var/lib/rancher/k3s/server/tls/server-ca.crt."
 
-// Result writes the draft, which Herald has judged.
+// Result validates the draft and returns it as YAML, with the notes.
 func (d *Draft) Result(tool string) *Result {
 	if len(d.VIPs)+len(d.Balancers) == 0 {
 		return &Result{Notes: d.Sorted()}
@@ -115,31 +114,31 @@ func (d *Draft) Result(tool string) *Result {
 	for i := range d.Checks {
 		if d.asksVIP(&d.Checks[i]) {
 			path := yaml.Path("checks").Item(i)
-			d.Comment(path, "TO DO: this asks the VIP, which answers only once it is announced: let it ask this node's own server.")
-			d.ToDo(d.origin(path), d.Checks[i].Name, "asks the VIP, which answers only once it is announced: let the check ask this node's own server")
+			d.Comment(path, "TO DO: this asks the VIP, which answers only once it is announced: ask this node's own server instead.")
+			d.ToDo(d.origin(path), d.Checks[i].Name, "asks the VIP, which answers only once it is announced: ask this node's own server instead")
 		}
 	}
 	w := d.Writer("yaml")
-	w.Remark(fmt.Sprintf("From %s by herald migrate %s. Look at the comments, fill in what is left open,", d.File, tool),
+	w.Remark(fmt.Sprintf("From %s by herald migrate %s. Read the comments, fill in the open fields,", d.File, tool),
 		"then: herald validate --config FILE")
 	w.Struct("", &d.Config)
 	d.Judge()
 	return &Result{Config: []byte(w.String()), Notes: d.Sorted()}
 }
 
-// Judge has Herald validate the draft: what it refuses, except what is to be filled
-// in, is one more thing to do.
+// Judge validates the draft with package config and notes each mistake, except fields that the user must
+// fill in.
 func (d *Draft) Judge() {
 	w := d.Writer("yaml")
 	w.Struct("", &d.Config)
 	for _, mistake := range Validate([]byte(w.String()), d.node()) {
 		if path := yaml.Path(mistake.Field); !d.IsHole(path) {
-			d.ToDo(d.origin(path), mistake.Field, "Herald refuses what came of it: %s", mistake.Message)
+			d.ToDo(d.origin(path), mistake.Field, "Herald refuses the result: %s", mistake.Message)
 		}
 	}
 }
 
-// asksVIP reports whether a check leads to a VIP.
+// asksVIP reports whether a check probes a VIP.
 func (d *Draft) asksVIP(c *health.Check) bool {
 	switch {
 	case c.TCP != nil:
@@ -150,7 +149,7 @@ func (d *Draft) asksVIP(c *health.Check) bool {
 	return c.Exec != nil && slices.ContainsFunc(c.Exec.Command, d.leadsToVIP)
 }
 
-// leadsToVIP reports whether s is an address, with or without a port, or a URL of a VIP.
+// leadsToVIP reports whether s is the address of a VIP, with or without a port, or a URL with it.
 func (d *Draft) leadsToVIP(s string) bool {
 	if u, err := url.Parse(s); err == nil && u.Host != "" {
 		s = u.Hostname()
@@ -161,7 +160,7 @@ func (d *Draft) leadsToVIP(s string) bool {
 	return err == nil && d.VIPAddrs[addr]
 }
 
-// node is a name that the file has to be good for: a member's, if there are any.
+// node returns a node name to validate with: that of a member if there are any.
 func (d *Draft) node() string {
 	if d.Election != nil && len(d.Election.Members) > 0 {
 		return slices.Min(slices.Collect(maps.Keys(d.Election.Members)))
@@ -169,7 +168,7 @@ func (d *Draft) node() string {
 	return "node"
 }
 
-// Validate is what Herald finds wrong with a configuration on a node. Files that it names are not looked at.
+// Validate returns the mistakes of a configuration on a node. It does not read files that it names.
 func Validate(data []byte, node string) config.Errors {
 	_, err := config.Parse("", data, config.Hostname(node))
 	var mistakes config.Errors
@@ -179,7 +178,7 @@ func Validate(data []byte, node string) config.Errors {
 	return mistakes
 }
 
-// IsHole reports whether a mistake in field is that it, or what it belongs to, is to be filled in.
+// IsHole reports whether field, or a field around it, is left to the user.
 func (d *Draft) IsHole(field yaml.Path) bool {
 	for ; field != ""; field = field.Parent() {
 		if d.holes[field] != nil {
@@ -189,7 +188,7 @@ func (d *Draft) IsHole(field yaml.Path) bool {
 	return false
 }
 
-// origin is the input's line that field, or what it belongs to, comes from.
+// origin returns the input line of field, or of a field around it; 0 if unknown.
 func (d *Draft) origin(field yaml.Path) int {
 	for ; field != ""; field = field.Parent() {
 		if line, ok := d.Origins[field]; ok {
@@ -199,8 +198,8 @@ func (d *Draft) origin(field yaml.Path) int {
 	return 0
 }
 
-// AddVIP adds v under a name that no other has, and returns its path. Addresses and checks are left to be filled in if it
-// has none; lost are the checks that could not be made.
+// AddVIP adds v under a unique name and returns its path. Missing addresses and checks are left to the
+// user; lost describes checks that could not be converted.
 func (d *Draft) AddVIP(v config.VIP, line int, lost ...string) yaml.Path {
 	path := d.add("vips", len(d.VIPs), &v.Name, line)
 	d.VIPs = append(d.VIPs, v)
@@ -208,24 +207,24 @@ func (d *Draft) AddVIP(v config.VIP, line int, lost ...string) yaml.Path {
 		d.VIPAddrs[addr] = true
 	}
 	if len(v.Addresses) == 0 {
-		d.Leave(path+".addresses", line, "the VIP's addresses, in its prefixes if it has any, that clients use: none could be read", "addresses: [ADDRESS]")
+		d.Leave(path+".addresses", line, "the VIP's addresses that clients use, within its prefixes if it has any: none could be read", "addresses: [ADDRESS]")
 	}
 	switch {
 	case len(v.Checks) == 0:
-		d.Leave(path+".checks", line, "what has to be healthy for the VIP to be announced, as Herald announces nothing unchecked",
+		d.Leave(path+".checks", line, "the VIP's checks: Herald announces it only while they pass",
 			"checks: [NAME]  # of the checks at the top level, {name: NAME, tcp: {address: 127.0.0.1:PORT}} or http: {url: URL}")
 	case len(lost) > 0:
-		d.Comment(path+".checks", "TO DO: checks of what these asked: "+strings.Join(lost, ", "))
+		d.Comment(path+".checks", "TO DO: write checks in place of: "+strings.Join(lost, ", "))
 	}
 	return path
 }
 
-// Place has v announce an address, or the prefix of several, each once.
+// Place adds the address or prefix s to v. It notes a duplicate or an invalid address.
 func (d *Draft) Place(v *config.VIP, line int, subject, s string) {
 	addr, bits := ParseAddr(s)
 	switch {
 	case !addr.IsValid():
-		d.ToDo(line, subject, "%s is no address: write it into the VIP by hand", Quoted(s))
+		d.ToDo(line, subject, "%s is not an address: write it into the VIP by hand", Quoted(s))
 	case bits < addr.BitLen():
 		v.Prefixes = append(v.Prefixes, netip.PrefixFrom(addr, bits).Masked())
 	case d.VIPAddrs[addr]:
@@ -236,21 +235,21 @@ func (d *Draft) Place(v *config.VIP, line int, subject, s string) {
 	}
 }
 
-// AddCheck adds c under a name that no other has, and returns its path.
+// AddCheck adds c under a unique name and returns its path and name.
 func (d *Draft) AddCheck(c health.Check, line int) (path yaml.Path, name string) {
 	path = d.add("checks", len(d.Checks), &c.Name, line)
 	d.Checks = append(d.Checks, c)
 	return path, c.Name
 }
 
-// AddBalancer adds b under a name that no other has, and returns its path.
+// AddBalancer adds b under a unique name and returns its path.
 func (d *Draft) AddBalancer(b balancer.Config, line int) yaml.Path {
 	path := d.add("balancers", len(d.Balancers), &b.Name, line)
 	d.Balancers = append(d.Balancers, b)
 	return path
 }
 
-// add is the path of the i-th of a list, whose name gets the first number that makes it no other's, if it is one's.
+// add makes a name unique in a list, by a numeric suffix if needed, and returns the path of item i.
 func (d *Draft) add(list yaml.Path, i int, name *string, line int) yaml.Path {
 	base := string(list.Field(*name))
 	unique, n := base, d.names[base]

@@ -8,14 +8,14 @@ import (
 	"github.com/herald-vip/herald/migrate/exabgp"
 )
 
-// What has nothing to do by hand needs nothing but its configuration.
+// A converted file without notes to do is complete.
 func TestExaBGPComplete(t *testing.T) {
 	if r := fromExaBGP.read(t, "exabgp/testdata/complete.conf", migrate.Options{}); !r.Complete() {
 		t.Errorf("not complete:\n%s%s", r.Config, lines(r.Notes))
 	}
 }
 
-// Options are in the file that --config names, those of the command line count more, and a note names the file that it is about.
+// Options of the command line take precedence over the --config file, and notes name their file.
 func TestExaBGPConfigFile(t *testing.T) {
 	files := []migrate.File{
 		{Name: "exabgp.conf", Data: []byte("neighbor 10.0.1.254 { local-as 1; peer-as 2; api { processes [ a ]; } }\n" +
@@ -43,7 +43,7 @@ func TestExaBGPConfigFile(t *testing.T) {
 	checkHonest(t, r)
 	files[2].Data = []byte{0}
 	if _, err := exabgp.Convert(files, migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), "conf/hc.conf: ") {
-		t.Errorf("a file that is none: %v", err)
+		t.Errorf("a file that is not text: %v", err)
 	}
 }
 
@@ -52,16 +52,16 @@ func FuzzExaBGP(f *testing.F) {
 		"process a { run healthcheck --ip ::1 --ip; }", "process a { run healthcheck --start-ip 3 --ip ::1 --increase 4294967295 --up-metric 4294967295 --ip ::2; }")
 }
 
-// The table of TABLES.md is the one of the code, of fields that Herald has.
+// The table in TABLES.md equals that in the code, and its fields exist.
 func TestExaBGPTable(t *testing.T) {
 	table, all := tableOf("setting", exabgp.Table())
 	manual(t, "ExaBGP", table)
 	checkFields(t, 30, all)
 }
 
-// Each setting of ExaBGP's does what its row says: it changes the configuration, or it is noted with the row's words.
+// Each setting of ExaBGP has the effect in its row: it changes the configuration, or a note has the row's text.
 func TestEachExaBGPSetting(t *testing.T) {
-	values := map[string]string{ // of those that change the configuration, unlike the base's
+	values := map[string]string{ // values that differ from the base
 		"local-as": "3", "peer-as": "4", "router-id": "1.2.3.4", "local-address": "10.0.0.1", "hold-time": "9", "md5-password": "s3cret", "connect": "1179",
 		"outgoing-ttl": "9", "incoming-ttl": "250", "family": "{ ipv4 unicast }", "api": "{ processes [ b ]; }", "inherit": "t",
 		"--name": "other", "--command": "/bin/b", "--fast-interval": "2", "--timeout": "3", "--rise": "7", "--fall": "8", "--disable": "/off",
@@ -92,11 +92,11 @@ func TestEachExaBGPSetting(t *testing.T) {
 			case row.In == "healthcheck" && name != "--config" && name != "-F" && name != "--label":
 				after = text("", name+" "+value)
 			default:
-				continue // what holds others, and what TestExaBGPConfigFile and the golden files have
+				continue // blocks, and settings in TestExaBGPConfigFile and the golden files
 			}
 			said, todo := noteOn(after, name)
 			switch changed := string(before.Config) != string(after.Config); {
-			case changed != (row.Becomes != "") && name != "api": // which adds to the one that is there
+			case changed != (row.Becomes != "") && name != "api": // it adds to the base's
 				t.Errorf("%s: changes the configuration: %t\n%s", name, changed, after.Config)
 			case row.Becomes == "" && (said != row.Text || todo != row.ToDo):
 				t.Errorf("%s: noted as %q, %t, want %q, %t", name, said, todo, row.Text, row.ToDo)

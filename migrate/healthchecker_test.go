@@ -9,7 +9,7 @@ import (
 	"github.com/herald-vip/herald/migrate/healthchecker"
 )
 
-// The files are read as one, and a note names the one that it is about.
+// The files are read as one, and notes name their file.
 func TestAnycastFiles(t *testing.T) {
 	files := []migrate.File{
 		{Name: "main.conf", Data: []byte("[DEFAULT]\ncheck_disabled = false\ncheck_rise = 7\n[daemon]\nloglevel = info")},
@@ -29,11 +29,11 @@ func TestAnycastFiles(t *testing.T) {
 		}
 	}
 	if n := strings.Count(string(r.Config), "rise: 7"); n != 2 {
-		t.Errorf("%d checks have what is set for all:\n%s", n, r.Config)
+		t.Errorf("%d checks have the default settings:\n%s", n, r.Config)
 	}
 	files[2].Data = []byte("\xff")
 	if _, err := healthchecker.Convert(files, migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), "b.conf: ") {
-		t.Errorf("a file that is none: %v", err)
+		t.Errorf("a file that is not text: %v", err)
 	}
 }
 
@@ -41,7 +41,7 @@ func FuzzAnycast(f *testing.F) {
 	fromAnycast.fuzz(f, "[", "[a]", "[DEFAULT]\n[a]\n b", "[a]\nip_prefix: ::1\ncheck_disabled: no\ncheck_cmd: /bin/a\n b", "[daemon]\nx\n=\n:")
 }
 
-// The table of TABLES.md is the one of the code, of fields that Herald has.
+// The table in TABLES.md equals that in the code, and its fields exist.
 func TestAnycastTable(t *testing.T) {
 	var b strings.Builder
 	var all []string
@@ -57,7 +57,7 @@ func TestAnycastTable(t *testing.T) {
 	checkFields(t, 9, all)
 }
 
-// Each setting of anycast-healthchecker's is noted with its row's words, or changes the configuration.
+// Each setting of anycast-healthchecker changes the configuration, or a note has its row's text.
 func TestEachAnycastSetting(t *testing.T) {
 	const service = "[a]\nip_prefix = 10.3.0.1\ncheck_cmd = /bin/a\ncheck_disabled = off\n"
 	before := fromAnycast.text(t, service, migrate.Options{})

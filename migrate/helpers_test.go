@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files and TABLES.md anew")
 
-// converter is one of a file.
+// converter converts the files of a tool.
 type converter struct {
 	name    string
 	convert func([]byte, migrate.Options) (*migrate.Result, error)
@@ -41,12 +41,12 @@ var (
 	fromAnycast    = converter{"healthchecker", alone(healthchecker.Convert), checkHonest}
 )
 
-// all are the converters.
+// all lists the converters.
 func all() []converter {
 	return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromExaBGP, fromAnycast}
 }
 
-// alone has a converter of several files convert one.
+// alone adapts a converter of several files to one.
 func alone(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) func([]byte, migrate.Options) (*migrate.Result, error) {
 	return func(data []byte, o migrate.Options) (*migrate.Result, error) {
 		return convert([]migrate.File{{Name: o.File, Data: data}}, o)
@@ -67,7 +67,7 @@ func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.R
 	return c.text(t, string(data), o)
 }
 
-// text converts what a file says, which is called f unless it has a name.
+// text converts the text of a file, named f by default.
 func (c converter) text(t *testing.T, input string, o migrate.Options) *migrate.Result {
 	t.Helper()
 	o.File = cmp.Or(o.File, "f")
@@ -78,7 +78,7 @@ func (c converter) text(t *testing.T, input string, o migrate.Options) *migrate.
 	return r
 }
 
-// inputs are the files in testdata, of which there are some at least.
+// inputs returns the files in testdata; it fails if there are too few.
 func (c converter) inputs(t testing.TB) []string {
 	t.Helper()
 	var files []string
@@ -95,7 +95,7 @@ func (c converter) inputs(t testing.TB) []string {
 	return files
 }
 
-// Each input's configuration, notes and commands are as they were; -update writes them anew.
+// The configuration, notes and commands of each input equal the golden files; -update rewrites those.
 func TestGolden(t *testing.T) {
 	for _, c := range all() {
 		for _, file := range c.inputs(t) {
@@ -109,7 +109,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What is left of an input that is cut off, in fifty places, is read or refused, honestly.
+// Inputs truncated at fifty places are converted or refused, and checkHonest holds.
 func TestTruncated(t *testing.T) {
 	for _, c := range all() {
 		for _, file := range c.inputs(t) {
@@ -129,7 +129,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What is no text, or too much of it, is refused with one sentence; without one there is nothing to announce.
+// Invalid and oversized files are refused with one sentence; empty ones announce nothing.
 func TestRefused(t *testing.T) {
 	ofYAML := []converter{fromKubeVIP, fromMetalLB}
 	definitions := "$A=x\n" + strings.Repeat("$A=${A}${A}\n", 50) + strings.Repeat("router_id ${A}\n", 1000)
@@ -169,16 +169,16 @@ func TestRefused(t *testing.T) {
 				case err != nil && strings.Contains(err.Error(), "\n"):
 					t.Errorf("an error of several lines: %q", err)
 				case err == nil && test.want != "":
-					t.Errorf("read, want an error: %s", test.want)
+					t.Errorf("no error, want: %s", test.want)
 				case err == nil && (r.Config != nil || r.Complete() || len(r.Notes) == 0):
-					t.Errorf("nothing to announce, and this is what came of it: %v\n%s", r.Notes, r.Config)
+					t.Errorf("nothing to announce, but: %v\n%s", r.Notes, r.Config)
 				}
 			})
 		}
 	}
 }
 
-// fuzz converts whatever comes honestly or refuses it, twice the same, with and without members.
+// fuzz checks any input with and without members: checkHonest holds, and the result is deterministic.
 func (c converter) fuzz(f *testing.F, seeds ...string) {
 	for _, file := range c.inputs(f) {
 		data, err := os.ReadFile(file)
@@ -199,14 +199,14 @@ func (c converter) fuzz(f *testing.F, seeds ...string) {
 			}
 			return
 		}
-		if !strings.Contains(input, "s3cret") { // it may be a name here
+		if !strings.Contains(input, "s3cret") { // the input may use it as a name
 			c.honest(t, r)
 		}
 		o.Members = members("m1=10.3.0.1:7946")
 		o.KeyFile = "/key"
 		with := c.text(t, input, o)
 		if again := c.text(t, input, o); gocmp.Diff(with, again) != "" {
-			t.Errorf("the same input becomes something else the second time:\n%s", gocmp.Diff(with, again))
+			t.Errorf("the second conversion differs:\n%s", gocmp.Diff(with, again))
 		}
 		if !strings.Contains(input, "s3cret") {
 			c.honest(t, with)
@@ -214,7 +214,7 @@ func (c converter) fuzz(f *testing.F, seeds ...string) {
 	})
 }
 
-// members are NAME=ADDRESS:PORT each.
+// members parses NAME=ADDRESS:PORT.
 func members(list ...string) map[string]netip.AddrPort {
 	out := map[string]netip.AddrPort{}
 	for _, s := range list {
@@ -224,7 +224,7 @@ func members(list ...string) map[string]netip.AddrPort {
 	return out
 }
 
-// lines are notes as they are printed.
+// lines returns the notes as printed.
 func lines(notes []migrate.Note) string {
 	var b strings.Builder
 	for _, n := range notes {
@@ -233,7 +233,7 @@ func lines(notes []migrate.Note) string {
 	return b.String()
 }
 
-// golden compares what a file is to have.
+// golden compares got with a golden file.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -247,7 +247,7 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got), go test ./migrate -update writes it anew:\n%s", file, diff)
+		t.Errorf("%s (-want +got), go test ./migrate -update rewrites it:\n%s", file, diff)
 	}
 }
 
@@ -269,8 +269,8 @@ func checkSaid(t *testing.T, r *migrate.Result) {
 	}
 }
 
-// checkHonest checks what holds for every input: what is complete is accepted,
-// and what Herald refuses has been said to be left open or wrong.
+// checkHonest checks the result of any input: Herald accepts a complete one, and a note names each mistake
+// of another.
 func checkHonest(t *testing.T, r *migrate.Result) {
 	t.Helper()
 	out := string(r.Config)
@@ -283,19 +283,19 @@ func checkHonest(t *testing.T, r *migrate.Result) {
 	}
 	mistakes := migrate.Validate(r.Config, node(r))
 	if r.Complete() && len(mistakes) > 0 {
-		t.Errorf("said to be complete, and refused: %v\n%s", mistakes, out)
+		t.Errorf("complete, but refused: %v\n%s", mistakes, out)
 	}
 	for _, m := range mistakes {
 		if !said(r, m) {
-			t.Errorf("refused without a word: %v\n%s", m, out)
+			t.Errorf("refused without a note: %v\n%s", m, out)
 		}
 	}
 	if strings.Contains(out, "# FILL IN: ") && (r.Complete() || len(mistakes) == 0) {
-		t.Errorf("is to be filled in, and accepted:\n%s", out)
+		t.Errorf("has open fields, but is accepted:\n%s", out)
 	}
 }
 
-// said reports whether a note is about the field that a mistake is in, or what it belongs to.
+// said reports whether a note names the field of a mistake, or a field around it.
 func said(r *migrate.Result, m *config.Error) bool {
 	for _, n := range r.Notes {
 		if n.ToDo && n.Subject != "" && (strings.HasPrefix(m.Field, n.Subject) || n.Subject == migrate.Shown(m.Field)) || strings.Contains(n.Text, "more notes") {
@@ -305,7 +305,7 @@ func said(r *migrate.Result, m *config.Error) bool {
 	return false
 }
 
-// node is a member's name, if there are members.
+// node returns the name of a member, or another name without members.
 func node(r *migrate.Result) string {
 	c, err := config.Parse("", r.Config, config.Hostname("node"))
 	if err == nil {
@@ -322,7 +322,7 @@ func node(r *migrate.Result) string {
 	return "node"
 }
 
-// manual compares a table of TABLES.md with the one of the code; -update writes it anew.
+// manual compares a table of TABLES.md with that in the code; -update rewrites it.
 func manual(t *testing.T, name, table string) {
 	t.Helper()
 	const manual = "TABLES.md"
@@ -341,11 +341,12 @@ func manual(t *testing.T, name, table string) {
 			t.Fatal(err)
 		}
 	} else if diff := gocmp.Diff(table, old); diff != "" {
-		t.Errorf("the table of %s is another (-code +manual), go test ./migrate -update writes it anew:\n%s", name, diff)
+		t.Errorf("the table of %s differs (-code +manual), go test ./migrate -update rewrites it:\n%s", name, diff)
 	}
 }
 
-// tableOf is the table of the manual of rows that are in sections, and what they become. word is what is in them.
+// tableOf returns the converted rows as a table of the manual, with word as the title of the names, and the
+// fields that they become.
 func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| in | %s | becomes | |\n|---|---|---|---|\n", word)
@@ -363,7 +364,7 @@ func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
 	return b.String(), becomes
 }
 
-// checkFields checks that what settings become are fields that Herald has, some at least.
+// checkFields checks that the fields in the column Becomes exist, and that there are some.
 func checkFields(t *testing.T, least int, all []string) {
 	t.Helper()
 	quoted := regexp.MustCompile("`([^`]+)`")
@@ -382,7 +383,7 @@ func checkFields(t *testing.T, least int, all []string) {
 	}
 }
 
-// hasField reports whether t has a field of that path, by the names of its tags.
+// hasField reports whether t has a field with this path of tag names.
 func hasField(t reflect.Type, tag string, path []string) bool {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -402,7 +403,7 @@ func hasField(t reflect.Type, tag string, path []string) bool {
 	return false
 }
 
-// noteOn is what is noted on a subject.
+// noteOn returns the note on a subject.
 func noteOn(r *migrate.Result, subject string) (text string, todo bool) {
 	for _, n := range r.Notes {
 		if n.Subject == subject {
@@ -412,7 +413,7 @@ func noteOn(r *migrate.Result, subject string) (text string, todo bool) {
 	return "", false
 }
 
-// bomb is a small document whose aliases stand for billions of values.
+// bomb is a small document with aliases for billions of values.
 func bomb() string {
 	bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
 	for c := 'b'; c < 'k'; c++ {

@@ -13,37 +13,37 @@ import (
 	"github.com/herald-vip/herald/migrate/keepalived"
 )
 
-// A node that speaks VRRP and is none of the members that are given is noted.
+// A VRRP peer that is not among the given members is noted.
 func TestKeepalivedMembers(t *testing.T) {
 	r := fromKeepalived.read(t, "keepalived/testdata/unicast.conf", migrate.Options{Members: members("m1=10.3.0.1:7946", "m2=10.3.0.2:7946"), KeyFile: "/key"})
-	if notes := lines(r.Notes); !strings.Contains(notes, "10.3.0.3: to do: speaks VRRP, and is no member") {
-		t.Errorf("a VRRP peer that is no member goes unsaid:\n%s", notes)
+	if notes := lines(r.Notes); !strings.Contains(notes, "10.3.0.3: to do: speaks VRRP but is not a member") {
+		t.Errorf("no note on a VRRP peer that is not a member:\n%s", notes)
 	}
 }
 
-// All nodes' unicast files become the same members, and each node another of them.
+// The unicast files of all nodes give the same members, and different node names.
 func TestUnicastFilesAgree(t *testing.T) {
 	data, err := os.ReadFile("keepalived/testdata/unicast.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	swap := strings.NewReplacer("10.3.0.1\n", "10.3.0.2\n", "10.3.0.2\n", "10.3.0.1\n")
-	var of [2]*config.Config
+	var nodes [2]*config.Config
 	for i, s := range []string{string(data), swap.Replace(string(data))} {
-		if of[i], err = config.Parse("", fromKeepalived.text(t, s, migrate.Options{}).Config); err != nil {
+		if nodes[i], err = config.Parse("", fromKeepalived.text(t, s, migrate.Options{}).Config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	same := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
-	if diff := cmp.Diff(of[0].Election.Members, of[1].Election.Members, same); diff != "" {
+	if diff := cmp.Diff(nodes[0].Election.Members, nodes[1].Election.Members, same); diff != "" {
 		t.Errorf("members of two nodes (-first +second):\n%s", diff)
 	}
-	if of[0].NodeName != "node-10-3-0-1" || of[1].NodeName != "node-10-3-0-2" {
-		t.Errorf("the nodes are %s and %s", of[0].NodeName, of[1].NodeName)
+	if nodes[0].NodeName != "node-10-3-0-1" || nodes[1].NodeName != "node-10-3-0-2" {
+		t.Errorf("the nodes are %s and %s", nodes[0].NodeName, nodes[1].NodeName)
 	}
 }
 
-// A file with thousands of mistakes is not answered with as many notes.
+// The number of notes is limited.
 func TestNotesAreBounded(t *testing.T) {
 	r := fromKeepalived.text(t, strings.Repeat("vrrp_instance v { unheard of\n}\n", 4_000), migrate.Options{})
 	if n := len(r.Notes); n != migrate.MaxNotes+1 {
@@ -59,14 +59,14 @@ func FuzzKeepalived(f *testing.F) {
 		"vrrp_script a { script \"curl -o\" }\nvrrp_instance a { track_script { a } virtual_ipaddress { ::1 } }")
 }
 
-// The table of TABLES.md is the one of the code, of fields that Herald has.
+// The table in TABLES.md equals that in the code, and its fields exist.
 func TestKeepalivedTable(t *testing.T) {
 	table, all := tableOf("keyword", keepalived.Table())
 	manual(t, "keepalived", table)
 	checkFields(t, 10, all)
 }
 
-// Each keyword of keepalived's that is not carried over is noted with its row's words.
+// For each keyword of keepalived that is not carried over, a note has its row's text.
 func TestEachKeyword(t *testing.T) {
 	for _, row := range keepalived.Table() {
 		for _, pattern := range row.Names {

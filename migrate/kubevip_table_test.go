@@ -11,7 +11,7 @@ import (
 	"github.com/herald-vip/herald/migrate/kubevip"
 )
 
-// The table of TABLES.md is the one of the code, of fields that Herald has.
+// The table in TABLES.md equals that in the code, and its fields exist.
 func TestKubeVIPTable(t *testing.T) {
 	var b strings.Builder
 	var all []string
@@ -27,10 +27,10 @@ func TestKubeVIPTable(t *testing.T) {
 	checkFields(t, 15, all)
 }
 
-// Each setting of kube-vip's does what its row says: it changes the
-// configuration, or it is noted with the row's words.
+// Each setting of kube-vip has the effect in its row: it changes the configuration, or a note has the row's
+// text.
 func TestEachSetting(t *testing.T) {
-	values := map[string]string{ // of those that change the configuration, unlike the base's
+	values := map[string]string{ // values that differ from the base
 		"address": "10.3.0.9", "vip_address": "10.3.0.8", "vip_interface": "eth9", "port": "7443",
 		"kubernetes_addr": "https://127.0.0.1:6444", "control_plane_health_check_address": "https://127.0.0.1:6445/livez",
 		"control_plane_health_check_ca_path": "/ca", "vip_nodename": "m7", "prometheus_server": ":9", "vip_arpRate": "2000",
@@ -65,7 +65,7 @@ func TestEachSetting(t *testing.T) {
 			}
 			if row.Needs != "" {
 				if !names[row.Needs] {
-					t.Fatalf("%s needs %s, which is no setting", name, row.Needs)
+					t.Fatalf("%s needs %s, which is not a setting", name, row.Needs)
 				}
 				env[row.Needs] = "true"
 			}
@@ -84,7 +84,7 @@ func TestEachSetting(t *testing.T) {
 			case row.Becomes != "" && !changed && name != "vip_leaderelection":
 				t.Errorf("%s changes nothing:\n%s", name, after.Config)
 			case row.Becomes == "" && changed:
-				t.Errorf("%s is said not to be carried over, and changes the configuration:\n%s", name, cmp.Diff(string(before.Config), string(after.Config)))
+				t.Errorf("%s changes the configuration, but its row says that it is not carried over:\n%s", name, cmp.Diff(string(before.Config), string(after.Config)))
 			case row.Becomes == "" && (text != row.Text || todo != row.ToDo):
 				t.Errorf("%s: noted as %q, %t, want %q, %t", name, text, todo, row.Text, row.ToDo)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// With the members and the key given, a file of kubeadm's form needs nothing but the script to be compared.
+// With members and key as options, a usual file of kubeadm needs no work.
 func TestKubeVIPMembers(t *testing.T) {
 	o := migrate.Options{
 		Members: members("m1=10.3.0.1:7946", "m2=10.3.0.2:7946", "m3=10.3.0.3:7946"),
@@ -32,7 +32,7 @@ func TestKubeVIPMembers(t *testing.T) {
 	}
 }
 
-// pod is a manifest that runs kube-vip with what is appended to its environment.
+// pod is a manifest of kube-vip; tests append to its environment.
 const pod = `kind: Pod
 spec:
   containers:
@@ -43,14 +43,14 @@ spec:
     - {name: address, value: 10.3.0.100}
 `
 
-// What an input names in its own words cannot end the line it is put on.
+// Text of the input cannot break out of its line in the output.
 func TestWordsStayOnTheirLine(t *testing.T) {
 	input := strings.Replace(pod, "10.3.0.100", `"x\nvips: []\u2028y\u0085z\u0007"`, 1) + `    - {name: "a\nb", value: c}` + "\n"
 	r := fromKubeVIP.text(t, input, migrate.Options{File: "a\nb: c"})
 	checkHonest(t, r)
 	for line := range bytes.Lines(r.Config) {
 		if bytes.HasPrefix(line, []byte("vips: []")) || bytes.HasPrefix(line, []byte("b: c")) {
-			t.Errorf("the input wrote a line:\n%s", r.Config)
+			t.Errorf("the input added a line:\n%s", r.Config)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestMetalLBTable(t *testing.T) {
 	manual(t, "MetalLB", b.String())
 }
 
-// What fields of MetalLB's become are fields of Herald's resources, or annotations.
+// The fields in the column Becomes exist in Herald's resources.
 func TestMetalLBFieldsExist(t *testing.T) {
 	spec := map[string]reflect.Type{"BGPPeer": reflect.TypeFor[v1alpha1.Peer](), "BFDProfile": reflect.TypeFor[v1alpha1.Peer]()}
 	found := 0
@@ -32,14 +32,14 @@ func TestMetalLBFieldsExist(t *testing.T) {
 		if row.In == "Service" {
 			continue
 		}
-		of, ok := spec[row.In]
+		resource, ok := spec[row.In]
 		if !ok {
-			of = reflect.TypeFor[v1alpha1.AddressPoolSpec]()
+			resource = reflect.TypeFor[v1alpha1.AddressPoolSpec]()
 		}
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row.Becomes, -1) {
 			path, _, _ := strings.Cut(m[1], ":")
-			if !hasField(of, "json", strings.Split(path, ".")) {
-				t.Errorf("%s has no field %s", of, path)
+			if !hasField(resource, "json", strings.Split(path, ".")) {
+				t.Errorf("%s has no field %s", resource, path)
 			}
 			found++
 		}
@@ -49,10 +49,9 @@ func TestMetalLBFieldsExist(t *testing.T) {
 	}
 }
 
-// Each field of MetalLB's does what its row says: it changes what comes out, or it
-// is noted with the row's words.
+// Each field of MetalLB has the effect in its row: it changes the result, or a note has the row's text.
 func TestEachFieldOfMetalLB(t *testing.T) {
-	values := map[string]string{ // unlike those of the base
+	values := map[string]string{ // differ from the base
 		"addresses": "[10.7.0.0/24]", "autoAssign": "false", "avoidBuggyIPs": "true", "priority": "7", "namespaces": "[n]",
 		"namespaceSelectors": "[{matchLabels: {a: b}}]", "serviceSelectors": "[{matchLabels: {a: b}}]", "protocol": "layer2",
 		"bgpAdvertisements": "[{localPref: 7}]", "ipAddressPools": "[other]", "ipAddressPoolSelectors": "[{matchLabels: {is: other}}]",
@@ -124,7 +123,7 @@ func TestEachFieldOfMetalLB(t *testing.T) {
 		case row.Becomes != "" && !changed:
 			t.Errorf("%s of %s changes nothing:\n%s%s", row.Names[0], row.In, after.Config, lines(after.Notes))
 		case row.Becomes == "" && changed:
-			t.Errorf("%s of %s is said not to be carried over, and changes what comes out", row.Names[0], row.In)
+			t.Errorf("%s of %s changes the result, but its row says that it is not carried over", row.Names[0], row.In)
 		case row.Becomes == "" && len(row.Idle) < 2 && !noted:
 			t.Errorf("%s of %s is not noted:\n%s", row.Names[0], row.In, lines(after.Notes))
 		}

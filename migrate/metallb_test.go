@@ -22,7 +22,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// manifest is what came of an input, read as Kubernetes reads it: no field that it does not know.
+// manifest is a result, decoded strictly as Kubernetes does.
 type manifest struct {
 	file  string
 	pools []v1alpha1.AddressPool
@@ -70,8 +70,8 @@ func readManifest(t *testing.T, text []byte) manifest {
 	return m
 }
 
-// checkHonestResources checks what holds for every input: it can be read by Kubernetes, and what
-// Herald refuses has been said.
+// checkHonestResources checks the result of any input: Kubernetes can read it, and a note names each mistake
+// that Herald would find.
 func checkHonestResources(t *testing.T, r *migrate.Result) {
 	t.Helper()
 	checkSaid(t, r)
@@ -80,13 +80,13 @@ func checkHonestResources(t *testing.T, r *migrate.Result) {
 	}
 	m := readManifest(t, r.Config)
 	if m.file == "" {
-		t.Errorf("there is no file for the speakers:\n%s", r.Config)
+		t.Errorf("no file for the speakers:\n%s", r.Config)
 	}
 	if !r.Complete() {
 		return
 	}
 	if _, err := config.Parse("", []byte(m.file), config.Hostname("node")); err != nil {
-		t.Errorf("said to be complete, and refused: %v\n%s", err, m.file)
+		t.Errorf("complete, but refused: %v\n%s", err, m.file)
 	}
 	var pools []pool.Pool
 	for _, p := range m.pools {
@@ -101,17 +101,17 @@ func checkHonestResources(t *testing.T, r *migrate.Result) {
 		pools = append(pools, pool.Pool{Name: p.Name, Ranges: ranges})
 	}
 	if err := pool.New().Replace(pools); err != nil {
-		t.Errorf("said to be complete, and refused: %v", err)
+		t.Errorf("complete, but refused: %v", err)
 	}
 	for i := range m.peers {
 		p := &m.peers[i]
-		p.Spec.NodeSelectors = nil // this node is one of those
+		p.Spec.NodeSelectors = nil // select this node
 		node := peering.New(nil, nil, peering.Options{RouterID: func(string, ...netip.Addr) (netip.Addr, error) { return netip.IPv4Unspecified(), nil }})
 		set, err := node.Plan(&config.Config{Realtime: true}, peering.Resources{
 			Peers: []*v1alpha1.BGPPeer{p}, Password: func(v1alpha1.SecretReference) (string, error) { return "p", nil },
 		})
 		if err != nil || len(set.LeftOut) > 0 {
-			t.Errorf("said to be complete, and refused: %v, %v\n%s", err, set.LeftOut, r.Config)
+			t.Errorf("complete, but refused: %v, %v\n%s", err, set.LeftOut, r.Config)
 		}
 	}
 }
@@ -168,7 +168,7 @@ metadata: {name: s, namespace: n, annotations: {metallb.io/address-pool: p}}
 spec: {type: LoadBalancer, loadBalancerClass: metallb}
 `
 
-// A class that MetalLB was told becomes Herald's, and Services of others are left alone.
+// The class of --lb-class becomes Herald's, and Services of other classes are left alone.
 func TestMetalLBClass(t *testing.T) {
 	r := fromMetalLB.text(t, lbClassPool, migrate.Options{Class: "metallb"})
 	m := readManifest(t, r.Config)
@@ -183,12 +183,12 @@ func TestMetalLBClass(t *testing.T) {
 		t.Errorf("the commands are %q, want %q", r.Commands, want)
 	}
 	r = fromMetalLB.text(t, lbClassPool, migrate.Options{})
-	if len(r.Commands) > 0 || !strings.Contains(lines(r.Notes), `"metallb" is not what MetalLB was told by --lb-class`) {
+	if len(r.Commands) > 0 || !strings.Contains(lines(r.Notes), `"metallb" differs from --lb-class`) {
 		t.Errorf("without the flag: %q\n%s", r.Commands, lines(r.Notes))
 	}
 }
 
-// The members and the key that are given leave nothing open on a flat layer 2.
+// With members and key as options, nothing is left to the user on a flat layer 2.
 func TestMetalLBMembers(t *testing.T) {
 	const input = "kind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [10.1.0.0/24]}\n---\nkind: L2Advertisement\n"
 	r := fromMetalLB.text(t, input, migrate.Options{})
@@ -202,7 +202,7 @@ func TestMetalLBMembers(t *testing.T) {
 	checkHonestResources(t, r)
 }
 
-// Two advertisements of a pool become one if that says the same.
+// Two advertisements of a pool are merged if they differ in one respect.
 func TestMetalLBMerge(t *testing.T) {
 	const a, b = "{nodeSelectors: [{matchLabels: {r: a}}]}", "{nodeSelectors: [{matchLabels: {r: b}}]}"
 	for _, test := range []struct{ name, first, second, want string }{
@@ -226,7 +226,7 @@ func TestMetalLBMerge(t *testing.T) {
 				input += "---\nkind: BGPPeer\nmetadata: {name: " + name + "}\nspec: {myASN: 1, peerASN: 2, peerAddress: 10.0.0.1, holdTime: 3s}\n"
 			}
 			r := fromMetalLB.text(t, input, migrate.Options{})
-			if refused := strings.Contains(lines(r.Notes), "this other way is not carried over"); refused != (test.want == "") || refused == r.Complete() {
+			if refused := strings.Contains(lines(r.Notes), "this advertisement is not carried over"); refused != (test.want == "") || refused == r.Complete() {
 				t.Fatalf("the notes are\n%s", lines(r.Notes))
 			}
 			if test.want == "" {
@@ -243,7 +243,7 @@ func TestMetalLBMerge(t *testing.T) {
 	}
 }
 
-// Thousands of objects are not converted, nor answered with as many notes.
+// The numbers of objects and notes are limited.
 func TestObjectsAreBounded(t *testing.T) {
 	r := fromMetalLB.text(t, strings.Repeat("kind: IPAddressPool\n---\n", 4000), migrate.Options{})
 	if n := len(readManifest(t, r.Config).pools); n != 1000 || len(r.Notes) > migrate.MaxNotes+1 || r.Complete() {

@@ -1,11 +1,9 @@
-// Package migrate has what the converters of other programs' configuration into
-// Herald's share: kubevip of manifests, keepalived of files, metallb of resources.
+// Package migrate has the common parts of the converters from other programs: kubevip, keepalived,
+// metallb, exabgp and healthchecker.
 //
-// All converters are pure: bytes in, a configuration and notes out. What has no
-// counterpart is noted with its line, never dropped in silence; what only a human
-// can know is left open, marked FILL IN, and never made up. What is written has
-// been validated by package config, so that Herald refuses nothing in it that was
-// not said.
+// Converters are pure functions from files to a configuration and notes. They note each setting without
+// a counterpart with its line, drop none silently, and mark values that only the user knows with FILL IN.
+// Package config validates the result, and each mistake becomes a note.
 package migrate
 
 import (
@@ -27,47 +25,46 @@ const GossipPort = 7946
 // DefaultNamespace is where Herald runs if it announces Services.
 const DefaultNamespace = "herald-system"
 
-// MaxNotes is how many notes a file may cause.
+// MaxNotes limits the notes of a file.
 const MaxNotes = 1000
 
-// Options is what the file does not say.
+// Options are settings that the input does not have.
 type Options struct {
-	// File is what notes call the input.
+	// File is the name of the input in notes.
 	File string
-	// Members are the nodes that vote on a flat layer 2, by name. Without them,
-	// and unless the file lists them, they are left to be filled in.
+	// Members are the voters on a flat layer 2, by name. If empty, the input's list is used, or
+	// else they are left to the user.
 	Members map[string]netip.AddrPort
 	// KeyFile is the file of the gossip key, if there is one already.
 	KeyFile string
-	// ConfigID selects the lines of keepalived.conf that begin with @: those for this identifier.
+	// ConfigID selects the lines of keepalived.conf that begin with @ and this identifier.
 	ConfigID string
-	// Class is what MetalLB was told by --lb-class, if it was.
+	// Class is the value of MetalLB's flag --lb-class, if set.
 	Class string
-	// Namespace is the one that Herald runs in where it announces Services, by
-	// default DefaultNamespace.
+	// Namespace is that of Herald if it announces Services; empty means DefaultNamespace.
 	Namespace string
 }
 
-// Row is what becomes of a setting of another program's.
+// Row describes the conversion of a setting of another program.
 type Row struct {
-	// In is the section or kind of object that it is in; Names are those of it and of others
-	// that it is true for. Behind a variable of kube-vip's is the flag that sets the same.
+	// In is its section or kind of object. Names are the settings that the row describes; the flag
+	// of a kube-vip variable follows it.
 	In      string
 	Names   []string
 	Boolean bool
-	// Without Needs the setting does nothing, and nor does it in Herald; its values
-	// that are Idle ask for nothing Herald lacks.
+	// Needs is a setting without which this one has no effect. Idle are values that need no
+	// counterpart.
 	Needs string
 	Idle  []string
-	// Becomes is Herald's fields; empty if it is not carried over.
+	// Becomes lists Herald's fields; empty if there is no counterpart.
 	Becomes string
-	// ToDo: not to have it takes something away that has to be had otherwise.
+	// ToDo marks a setting that the user must replace in another way.
 	ToDo bool
-	// Text says what differs, or why there is no counterpart and what to do instead.
+	// Text explains the difference, or the replacement.
 	Text string
 }
 
-// Find is the first row of a section that has a name which fits.
+// Find returns the first row of a section with a name that fits.
 func Find(table []Row, in string, fits func(name string) bool) (row Row, found bool) {
 	i := slices.IndexFunc(table, func(r Row) bool { return r.In == in && slices.ContainsFunc(r.Names, fits) })
 	if i < 0 {
@@ -76,35 +73,35 @@ func Find(table []Row, in string, fits func(name string) bool) (row Row, found b
 	return table[i], true
 }
 
-// Result is what became of a file.
+// Result is the result of a conversion.
 type Result struct {
-	// Config is the configuration as YAML, nil if the file had nothing to announce.
+	// Config is the configuration as YAML; nil if the input announces nothing.
 	Config []byte
-	// Notes are what a human has to know or do, in the order of the input's lines.
+	// Notes are for the user, in the order of the input's lines.
 	Notes []Note
-	// Commands give Services Herald's annotations, from MetalLB's; each is a line for a shell.
+	// Commands are shell commands that give Services Herald's annotations in place of MetalLB's.
 	Commands []string
 }
 
-// Complete reports whether nothing is left to be done by hand.
+// Complete reports whether nothing is left to do by hand.
 func (r *Result) Complete() bool {
 	return r.Config != nil && !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.ToDo })
 }
 
-// Note is one thing to know about the input.
+// Note is a remark about the input.
 type Note struct {
-	// File and Line are where it is; line 0 is the file as a whole.
+	// File and Line locate it; line 0 means the whole file.
 	File string
 	Line int
-	// Subject is the setting it is about, as the input spells it.
+	// Subject is the setting, as the input spells it.
 	Subject string
-	// ToDo marks what has to be done by hand before the change-over; the rest is to be known.
+	// ToDo marks work that the user must do before the change-over.
 	ToDo bool
-	// Text says what is not carried over and why, and what to do instead.
+	// Text explains the loss and the replacement.
 	Text string
 }
 
-// String is n on one line, which begins with file:line for editors to follow.
+// String formats n as one line that begins with file:line, so that editors can follow it.
 func (n Note) String() string {
 	var b strings.Builder
 	b.WriteString(n.File)
@@ -122,14 +119,14 @@ func (n Note) String() string {
 	return b.String()
 }
 
-// File is one of several.
+// File is an input file.
 type File struct {
-	// Name is what notes call it.
+	// Name is its name in notes.
 	Name string
 	Data []byte
 }
 
-// Notes collects the notes of one file, or of several whose lines are counted on, each once.
+// Notes collects notes, each once. Several files are numbered as one: lines continue from file to file.
 type Notes struct {
 	File    string
 	parts   []part
@@ -139,13 +136,13 @@ type Notes struct {
 	omitted int
 }
 
-// part is where the lines of one of several files begin.
+// part is a file and the number of lines in the files before it.
 type part struct {
 	file  string
 	above int
 }
 
-// Text is what the next file says, whose lines are counted on from those of the files before it, which are above.
+// Text returns the text of the next file and the number of lines in the files before it.
 func (l *Notes) Text(f File) (text string, above int, err error) {
 	if text, err = yaml.Text(f.Data); err != nil {
 		return "", 0, fmt.Errorf("%s: %w", Printable(f.Name), err)
@@ -156,7 +153,7 @@ func (l *Notes) Text(f File) (text string, above int, err error) {
 	return text, above, nil
 }
 
-// Add says something about a setting on a line.
+// Add adds a note on a setting and its line.
 func (l *Notes) Add(line int, todo bool, subject, format string, args ...any) {
 	n := Note{File: l.File, Line: line, Subject: Shown(subject), ToDo: todo, Text: fmt.Sprintf(format, args...)}
 	switch {
@@ -172,17 +169,17 @@ func (l *Notes) Add(line int, todo bool, subject, format string, args ...any) {
 	l.notes = append(l.notes, n)
 }
 
-// Note says what is not carried over.
+// Note adds a note without work for the user.
 func (l *Notes) Note(line int, subject, format string, args ...any) {
 	l.Add(line, false, subject, format, args...)
 }
 
-// ToDo says what has to be done by hand.
+// ToDo adds a note with work for the user.
 func (l *Notes) ToDo(line int, subject, format string, args ...any) {
 	l.Add(line, true, subject, format, args...)
 }
 
-// Sorted is all notes by their line, those on the whole file last.
+// Sorted returns all notes by file and line; those on the whole input come last.
 func (l *Notes) Sorted() []Note {
 	slices.SortStableFunc(l.notes, func(a, b Note) int {
 		if (a.Line == 0) != (b.Line == 0) {
@@ -204,7 +201,7 @@ func (l *Notes) Sorted() []Note {
 	return l.notes
 }
 
-// Shown is s for a note or comment: printable, and not endless.
+// Shown returns s for a note or comment: printable and at most 80 characters.
 func Shown(s string) string {
 	const limit = 80
 	s = Printable(s)
@@ -214,10 +211,10 @@ func Shown(s string) string {
 	return s
 }
 
-// Quoted is what is shown of s, in quotes.
+// Quoted returns Shown(s) in quotes.
 func Quoted(s string) string { return strconv.Quote(Shown(s)) }
 
-// Printable is s on one line, without control characters.
+// Printable returns s on one line, with spaces for control characters.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == utf8.RuneError {
@@ -227,7 +224,8 @@ func Printable(s string) string {
 	}, s)
 }
 
-// DNSName is s as Herald names VIPs, checks and nodes: lower-case letters and digits with '-' and '.' between; otherwise if nothing is left of it.
+// DNSName converts s to a name of a VIP, check or node: lower-case letters, digits, '-' and '.'. It returns
+// otherwise if nothing is left.
 func DNSName(s, otherwise string) string {
 	s = strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.' {
@@ -240,7 +238,8 @@ func DNSName(s, otherwise string) string {
 	return cmp.Or(s, otherwise)
 }
 
-// ParseAddr is an address, with or without the length of a prefix, which is the second result.
+// ParseAddr parses an address with an optional prefix length, the second result. The address is invalid if
+// s is.
 func ParseAddr(s string) (netip.Addr, int) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Addr().Unmap(), p.Bits()

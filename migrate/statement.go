@@ -11,24 +11,24 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// maxStatements is more than any node's file has, and few enough to compare each with each.
+// maxStatements limits a file: comparing all pairs must stay fast.
 const maxStatements = 10_000
 
-// Statement is a keyword of a configuration with its words, and perhaps a block.
+// Statement is a keyword with its arguments and an optional block.
 type Statement struct {
-	Line, End int // of its last line
+	Line, End int // first and last line
 	Words     []string
 	Block     []*Statement
 	HasBlock  bool
 }
 
-// Keyword is the first word.
+// Keyword returns the first word.
 func (s *Statement) Keyword() string { return s.Words[0] }
 
-// Args are the words after the keyword.
+// Args returns the words after the keyword.
 func (s *Statement) Args() []string { return s.Words[min(1, len(s.Words)):] }
 
-// Arg is the i-th of them, empty if there is none.
+// Arg returns argument i, empty if there is none.
 func (s *Statement) Arg(i int) string {
 	if args := s.Args(); i < len(args) {
 		return args[i]
@@ -36,7 +36,7 @@ func (s *Statement) Arg(i int) string {
 	return ""
 }
 
-// All are the statements of s's block that have one of the keywords.
+// All returns the statements in the block of s with one of the keywords.
 func (s *Statement) All(keywords ...string) []*Statement {
 	var found []*Statement
 	for _, b := range s.Block {
@@ -47,7 +47,7 @@ func (s *Statement) All(keywords ...string) []*Statement {
 	return found
 }
 
-// Last is the last of them, an empty one if there is none.
+// Last returns the last statement in the block with this keyword; an empty one if there is none.
 func (s *Statement) Last(keyword string) *Statement {
 	found := s.All(keyword)
 	if len(found) == 0 {
@@ -56,13 +56,14 @@ func (s *Statement) Last(keyword string) *Statement {
 	return found[len(found)-1]
 }
 
-// Setting is what the last of them says, or what is usual.
+// Setting returns the first argument of the last statement with this keyword, or else usual.
 func (s *Statement) Setting(keyword, usual string) Setting {
 	last := s.Last(keyword)
 	return Setting{Line: last.Line, Name: keyword, Value: cmp.Or(last.Arg(0), usual)}
 }
 
-// LeftOut notes the statements that are not carried over, a block as one. Names of rows may have a * for the rest.
+// LeftOut notes the statements that are not carried over, a block once. Names of rows are patterns of
+// [path.Match].
 func (d *Draft) LeftOut(table []Row, in string, statements []*Statement) {
 	for _, s := range statements {
 		row, known := Find(table, in, func(pattern string) bool {
@@ -74,9 +75,9 @@ func (d *Draft) LeftOut(table []Row, in string, statements []*Statement) {
 			subject += fmt.Sprintf(" (to line %d)", s.End)
 		}
 		switch {
-		case subject == "{": // said by the parser
+		case subject == "{": // noted by the parser
 		case !known:
-			d.ToDo(s.Line, subject, "is not known here: not carried over")
+			d.ToDo(s.Line, subject, "is unknown: not carried over")
 		case row.Becomes == "" && !slices.Contains(row.Idle, s.Arg(0)):
 			d.Add(s.Line, row.ToDo, subject, "%s", row.Text)
 		}
@@ -86,22 +87,22 @@ func (d *Draft) LeftOut(table []Row, in string, statements []*Statement) {
 // Parser reads statements with blocks in braces, line by line.
 type Parser struct {
 	*Notes
-	// Comments are the characters that begin one; Marks are words of their own, beside braces.
+	// Comments are the characters that begin a comment; Marks are words of their own, as braces are.
 	Comments, Marks string
-	// End is the mark that ends a statement; without one it ends with its line.
+	// End is the mark that ends a statement; empty means that it ends with its line.
 	End string
-	// Expand is what to read in place of a line, if that is something else.
+	// Expand, if set, returns the text to read in place of a line.
 	Expand func(line string, number int) string
 
-	open  []*Statement // the file, and the blocks within, the innermost last
-	s     *Statement   // that is being read
+	open  []*Statement // the file and the open blocks, the innermost last
+	s     *Statement   // being read
 	count int
 }
 
-// Read reads a text, as the block of a statement.
+// Read reads a text and returns it as the block of a statement.
 func (p *Parser) Read(text string) (*Statement, error) {
 	p.open = []*Statement{{}}
-	number, budget := 0, 4*yaml.MaxSize // of what lines may be expanded to
+	number, budget := 0, 4*yaml.MaxSize // budget limits the expanded text
 	for line := range strings.Lines(text) {
 		number++
 		if p.Expand != nil {
@@ -125,7 +126,7 @@ func (p *Parser) Read(text string) (*Statement, error) {
 func (p *Parser) line(line string, number int) error {
 	words, closed := split(line, p.Comments, "{}"+p.Marks)
 	if !closed {
-		p.Note(number, "", "a quote is not closed: it is taken to end with the line")
+		p.Note(number, "", "a quote is not closed: it ends with the line")
 	}
 	if p.End == "" {
 		p.s = nil
@@ -177,18 +178,18 @@ func (p *Parser) add(number int, word string) {
 	in.Block = append(in.Block, p.s)
 }
 
-// quotable is a word and whether a part of it was quoted.
+// quotable is a word; quoted reports that a part of it was quoted.
 type quotable struct {
 	text   string
 	quoted bool
 }
 
-// split splits a line as a shell does at white space, and at marks, which are words of their own but for ${}, outside of
-// quotes and up to a comment; closed is false if a quote is open at its end.
+// split splits a line at white space outside of quotes, as a shell does, up to a comment. Marks are words
+// of their own, except the braces of ${}. closed is false if a quote is open at the end.
 func split(line, comments, marks string) (words []quotable, closed bool) {
 	var (
 		word  strings.Builder
-		begun bool // word is one, perhaps an empty one in quotes
+		begun bool // there is a word, perhaps empty and quoted
 		mark  bool
 		quote byte
 		depth int // of ${

@@ -9,8 +9,8 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// Tree is a value of a YAML document, without anchors, aliases and tags. One
-// that is empty, or null, is nothing of all.
+// Tree is a value of a YAML document, with anchors, aliases and tags resolved. An empty or null value is
+// the zero Tree, except for its line.
 type Tree struct {
 	Line   int
 	Scalar string
@@ -18,15 +18,14 @@ type Tree struct {
 	Fields []Field // of a mapping
 }
 
-// Field is one of a mapping.
+// Field is a field of a mapping.
 type Field struct {
 	Key   string
 	Line  int
 	Value *Tree
 }
 
-// Trees are the documents of a text, as far as they say anything. Above are the
-// lines of the file before it.
+// Trees parses the documents of a text. above is the number of lines in the files before it.
 func Trees(text string, above int) ([]*Tree, error) {
 	bodies, err := yaml.Parse(text)
 	if err != nil {
@@ -48,10 +47,10 @@ func Trees(text string, above int) ([]*Tree, error) {
 type grower struct {
 	anchors yaml.Anchors // of the document
 	above   int
-	left    int // values that there may still be; below 0 there were more, or too deep ones
+	left    int // number of values still allowed; negative after too many or too deep ones
 }
 
-// grow follows n down, to a depth, for as many values as are left.
+// grow converts n, down to a depth, and at most g.left values.
 func (g *grower) grow(n ast.Node, depth int) *Tree {
 	if depth == 0 {
 		g.left = 0
@@ -61,7 +60,7 @@ func (g *grower) grow(n ast.Node, depth int) *Tree {
 	}
 	n, err := g.anchors.Resolve(n)
 	if err != nil {
-		return &Tree{} // an alias of nothing
+		return &Tree{} // an unresolved alias
 	}
 	t := &Tree{Line: g.line(n), Scalar: text(n)}
 	switch n := n.(type) {
@@ -84,7 +83,7 @@ func (g *grower) grow(n ast.Node, depth int) *Tree {
 
 func (g *grower) line(n ast.Node) int { return g.above + yaml.PositionOf(n).Line }
 
-// text is scalar n as it is written; nothing if it is none.
+// text returns scalar n as written; empty if n is not a scalar.
 func text(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -97,8 +96,8 @@ func text(n ast.Node) string {
 	return ""
 }
 
-// At is the value of a field, however deep; an empty tree if there is none. Of a
-// key given twice it is the last.
+// At returns the value at a path of keys; an empty tree if there is none. The last of duplicate keys
+// counts.
 func (t *Tree) At(path ...string) *Tree {
 	for _, key := range path {
 		value := &Tree{}
@@ -112,13 +111,13 @@ func (t *Tree) At(path ...string) *Tree {
 	return t
 }
 
-// Text is the scalar without space around it.
+// Text returns the scalar without surrounding space.
 func (t *Tree) Text() string { return strings.TrimSpace(t.Scalar) }
 
-// Empty reports whether t says nothing.
+// Empty reports whether t has no content.
 func (t *Tree) Empty() bool { return t.Scalar == "" && len(t.Items) == 0 && len(t.Fields) == 0 }
 
-// Strings are the fields that are scalars, by name.
+// Strings returns the scalar fields by name.
 func (t *Tree) Strings() map[string]string {
 	out := map[string]string{}
 	for _, f := range t.Fields {

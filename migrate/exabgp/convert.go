@@ -1,4 +1,4 @@
-// Package exabgp converts configurations of ExaBGP whose processes run its healthcheck.
+// Package exabgp converts configurations of ExaBGP with processes that run its healthcheck.
 package exabgp
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// text is what a file says, and how many lines are above it.
+// text is the content of a file and the number of lines in the files before it.
 type text struct {
 	name, text string
 	above      int
@@ -23,12 +23,12 @@ type text struct {
 type converter struct {
 	*migrate.Draft
 	table []migrate.Row
-	files []text              // the first one, and those that healthchecks may name
-	heard map[string][]string // by the name of a process, the peers that hear of what it announces
+	files []text              // the first one, and the files of --config
+	heard map[string][]string // peers that receive the announcements of a process, by its name
 }
 
-// Convert converts a configuration of ExaBGP 4 or 5. The files after the first are those that --config of healthchecks
-// names. The error says which file cannot be read, and why.
+// Convert converts a configuration of ExaBGP 4 or 5. Further files are read by healthchecks with
+// --config. The error names an unreadable file.
 func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	e := converter{Draft: migrate.NewDraft(o.File), table: Table(), heard: map[string][]string{}}
 	for _, f := range files {
@@ -63,18 +63,18 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 		e.ToDo(0, "", "no process runs ExaBGP's healthcheck: there is no VIP to announce")
 	case len(e.BGP.Peers) == 0:
 		e.BGP = nil
-		e.Leave("bgp", 0, "the routers: the file has no neighbor that could be read", "bgp: {asn: ASN, peers: [{address: ADDRESS, asn: ASN}]}")
+		e.Leave("bgp", 0, "the routers: no neighbor of the file could be read", "bgp: {asn: ASN, peers: [{address: ADDRESS, asn: ASN}]}")
 	}
 	return e.Result("exabgp"), nil
 }
 
-// neighbor makes a peer of one, with what it inherits from templates.
+// neighbor converts a neighbor to a peer, with the statements of its templates.
 func (e *converter) neighbor(s *migrate.Statement, templates map[string][]*migrate.Statement, processes []*migrate.Statement) {
 	e.LeftOut(e.table, inNeighbor, s.Block)
 	addr, bits := migrate.ParseAddr(s.Arg(0))
 	switch {
 	case !addr.IsValid() || bits < addr.BitLen():
-		e.ToDo(s.Line, "neighbor", "%s is no address of one router: write the peers into bgp.peers by hand", migrate.Quoted(s.Arg(0)))
+		e.ToDo(s.Line, "neighbor", "%s is not the address of a router: write the peers into bgp.peers by hand", migrate.Quoted(s.Arg(0)))
 		return
 	case slices.ContainsFunc(e.BGP.Peers, func(p v1alpha1.Peer) bool { return p.Address == addr }):
 		e.Note(s.Line, "neighbor", "%s is a peer already: taken once", addr)
@@ -103,25 +103,25 @@ func (e *converter) neighbor(s *migrate.Statement, templates map[string][]*migra
 	}
 }
 
-// local carries over what is the node's own, which Herald has once.
+// local converts the local ASN and router ID, which Herald has once for all peers.
 func (e *converter) local(s *migrate.Statement) {
 	as, id := s.Setting("local-as", ""), s.Setting("router-id", "")
 	addr, _ := migrate.ParseAddr(id.Value)
 	if len(e.BGP.Peers) == 0 {
 		e.BGP.ASN, e.BGP.RouterID = e.ASN("bgp.asn", as), addr
 		e.Origins["bgp.routerID"] = id.Line
-		e.Comment("bgp.routerID", "Another on each node.")
+		e.Comment("bgp.routerID", "Differs on each node.")
 		return
 	}
 	if as.Value != strconv.FormatUint(uint64(e.BGP.ASN), 10) {
-		e.ToDo(as.Line, as.Name, "Herald has one autonomous system for all peers, that of the first")
+		e.ToDo(as.Line, as.Name, "Herald has one autonomous system for all peers: the first neighbor's")
 	}
 	if addr != e.BGP.RouterID {
-		e.Note(id.Line, id.Name, "Herald has one identifier for all peers, that of the first")
+		e.Note(id.Line, id.Name, "Herald has one identifier for all peers: the first neighbor's")
 	}
 }
 
-// session carries over how the session is made.
+// session converts the settings of a session.
 func (e *converter) session(p *v1alpha1.Peer, path yaml.Path, s *migrate.Statement) {
 	p.LocalAddress, _ = migrate.ParseAddr(s.Setting("local-address", "").Value) // or auto
 	if hold := s.Setting("hold-time", ""); hold.Line > 0 {
@@ -146,7 +146,7 @@ func (e *converter) session(p *v1alpha1.Peer, path yaml.Path, s *migrate.Stateme
 		if name := strings.Join(b.Words, " "); name == "ipv4 unicast" || name == "ipv6 unicast" {
 			p.Families = append(p.Families, v1alpha1.Family(b.Keyword()))
 		} else {
-			e.Note(b.Line, name, "Herald has routes of unicast alone")
+			e.Note(b.Line, name, "Herald has unicast routes only")
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// healthcheck is the arguments of ExaBGP's healthcheck, if words start it.
+// healthcheck returns the arguments of ExaBGP's healthcheck; ok is false if words do not start it.
 func healthcheck(words []string) (args []string, ok bool) {
 	for i, w := range words {
 		switch base := path.Base(w); {
@@ -21,7 +21,8 @@ func healthcheck(words []string) (args []string, ok bool) {
 	return nil, false
 }
 
-// options are those of a command line, after those of the file that it names, as the block of a statement.
+// options returns the options of a command line as the block of a statement. The options in its
+// --config file come first.
 func (e *converter) options(words []string, line int) *migrate.Statement {
 	o := &migrate.Statement{Line: line, Block: e.args(words, line)}
 	file := o.Setting("--config", "")
@@ -30,7 +31,7 @@ func (e *converter) options(words []string, line int) *migrate.Statement {
 	}
 	i := slices.IndexFunc(e.files, func(f text) bool { return path.Base(f.name) == path.Base(file.Value) })
 	if i < 0 {
-		e.ToDo(file.Line, file.Name, "the file was not read: give %s after the first one and migrate again", migrate.Quoted(file.Value))
+		e.ToDo(file.Line, file.Name, "the file was not read: pass %s after the first file and migrate again", migrate.Quoted(file.Value))
 		return o
 	}
 	var block []*migrate.Statement
@@ -50,12 +51,12 @@ func (e *converter) options(words []string, line int) *migrate.Statement {
 	return o
 }
 
-// args makes statements of options, with the first name of their row, and notes those that are not carried over.
+// args converts options to statements, by the first name of their row, and notes those without counterpart.
 func (e *converter) args(words []string, line int) (out []*migrate.Statement) {
 	for i := 0; i < len(words); i++ {
 		name, value, given := strings.Cut(words[i], "=")
 		if !strings.HasPrefix(name, "-") {
-			e.ToDo(line, "", "healthcheck takes no words without an option, and this has some: compare") // not shown: one may be a password
+			e.ToDo(line, "", "healthcheck takes options only, and this line has other words: check them") // not shown: one may be a password
 			continue
 		}
 		row, known := migrate.Find(e.table, inOption, func(n string) bool { return n == name })

@@ -12,13 +12,13 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// process makes VIPs and their checks of one that runs a healthcheck.
+// process converts a process that runs a healthcheck to VIPs and checks.
 func (e *converter) process(s *migrate.Statement) {
 	e.LeftOut(e.table, inProcess, s.Block)
 	run := s.Last("run")
 	words, ok := healthcheck(run.Args())
 	if !ok {
-		e.ToDo(s.Line, s.Arg(0), "does not run ExaBGP's healthcheck, not by itself: write VIPs and checks of what it announces")
+		e.ToDo(s.Line, s.Arg(0), "does not run ExaBGP's healthcheck directly: write VIPs and checks in place of its announcements")
 		return
 	}
 	o := e.options(words, run.Line)
@@ -52,7 +52,8 @@ func (e *converter) process(s *migrate.Statement) {
 	}
 }
 
-// checks makes those of a healthcheck: its command, and the file that disables it. Lost is the command that none could be made of.
+// checks converts the command of a healthcheck, and the file that disables it. lost describes a command that
+// could not be converted.
 func (e *converter) checks(o *migrate.Statement, name string) (names, lost []string) {
 	if command := o.Setting("--command", ""); command.Line > 0 {
 		check := e.AddCommand(name, command.Value, command.Line, command.Name)
@@ -73,7 +74,8 @@ func (e *converter) checks(o *migrate.Statement, name string) (names, lost []str
 	return names, lost
 }
 
-// peers are those that hear of a VIP: whose neighbor names the process, and which the healthcheck does; nil is all.
+// peers returns the peers that receive a VIP: their neighbor names the process, and the healthcheck selects
+// them. Nil means all.
 func (e *converter) peers(o *migrate.Statement, process string) []string {
 	wanted := o.All("--neighbor")
 	peers := slices.DeleteFunc(slices.Clone(e.heard[process]), func(peer string) bool {
@@ -81,7 +83,7 @@ func (e *converter) peers(o *migrate.Statement, process string) []string {
 	})
 	switch len(peers) {
 	case 0:
-		e.ToDo(o.Line, process, "no neighbor hears of it in ExaBGP, by its api and --neighbor: here all peers do")
+		e.ToDo(o.Line, process, "no neighbor receives it in ExaBGP, by its api and --neighbor: in Herald all peers do")
 		return nil
 	case len(e.BGP.Peers):
 		return nil
@@ -89,7 +91,7 @@ func (e *converter) peers(o *migrate.Statement, process string) []string {
 	return peers
 }
 
-// attributes carries over those that the VIP's routes have while it is up, but for the metric.
+// attributes converts the path attributes of the VIP's routes while it is up, except the metric.
 func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
 	list := func(name string) []string {
 		return strings.Fields(strings.NewReplacer("[", " ", "]", " ", ",", " ").Replace(o.Setting(name, "").Value))
@@ -101,13 +103,13 @@ func (e *converter) attributes(v *config.VIP, o *migrate.Statement) {
 	}
 	path, own := list("--as-path"), strconv.FormatUint(uint64(e.BGP.ASN), 10)
 	if slices.ContainsFunc(path, func(asn string) bool { return asn != own }) {
-		e.ToDo(o.Line, "--as-path", "Herald puts its own ASN before a path and no other: see vips[].prepend")
+		e.ToDo(o.Line, "--as-path", "Herald prepends only its own ASN: see vips[].prepend")
 		return
 	}
-	v.Prepend = max(0, len(path)-1) // one is there anyway
+	v.Prepend = max(0, len(path)-1) // BGP adds one
 }
 
-// parseList reads the values of an option, and reports those that cannot be read.
+// parseList parses the values of an option and notes invalid ones.
 func parseList[T any](e *converter, o *migrate.Statement, option string, list []string, parse func(string) (T, error)) []T {
 	var out []T
 	for _, s := range list {

@@ -8,16 +8,16 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// converter converts all files, as one.
+// converter converts all files as one.
 type converter struct {
 	*migrate.Draft
 	table    []migrate.Row
-	sections []*migrate.Statement // each with its settings, in the order of the files
+	sections []*migrate.Statement // with settings, in the order of the files
 	byName   map[string]*migrate.Statement
 }
 
-// Convert converts anycast-healthchecker.conf and the files of its services, which are read as one. The error says
-// which file cannot be read, and why.
+// Convert converts anycast-healthchecker.conf and the files of its services, which it reads as one. The
+// error names an unreadable file.
 func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	h := converter{Draft: migrate.NewDraft(o.File), table: Table(), byName: map[string]*migrate.Statement{}}
 	for _, f := range files {
@@ -40,15 +40,15 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	if len(h.VIPs) > 0 {
 		h.ToDo(0, "", "have BIRD read table 201, as manifests/redistribute/bird.conf does, in place of the addresses on a link and the list of prefixes in bird_conf")
 	} else {
-		h.ToDo(0, "", "has no service whose ip_prefix is advertised: is check_disabled false, and are the files of the services there, too?")
+		h.ToDo(0, "", "has no service with an advertised ip_prefix: set check_disabled to false, and pass the files of the services too")
 	}
 	return h.Result("anycast-healthchecker"), nil
 }
 
-// read adds the sections of a file, as Python's configparser reads them: a line that is indented continues the value above.
+// read adds the sections of a file as Python's configparser does: an indented line continues the value above.
 func (h *converter) read(text string, above int) {
 	var in *migrate.Statement
-	var last *migrate.Statement // of in, which may continue
+	var last *migrate.Statement // the last setting of in
 	for line := range strings.Lines(text) {
 		above++
 		words := strings.TrimSpace(line)
@@ -60,7 +60,7 @@ func (h *converter) read(text string, above int) {
 		case words[0] == '[':
 			name, _, closed := strings.Cut(words[1:], "]")
 			if !closed {
-				h.ToDo(above, "", "a section's name is not closed: is the file complete?")
+				h.ToDo(above, "", "the name of the section has no closing bracket: check that the file is complete")
 			}
 			if in = h.byName[name]; in == nil {
 				in = &migrate.Statement{Line: above, Words: []string{name}}
@@ -69,7 +69,7 @@ func (h *converter) read(text string, above int) {
 			}
 			last = nil
 		case i <= 0 || in == nil:
-			h.ToDo(above, "", "is no setting of a section: not carried over")
+			h.ToDo(above, "", "is not a setting in a section: not carried over")
 		default:
 			last = &migrate.Statement{Line: above, Words: []string{strings.ToLower(strings.TrimSpace(words[:i])), strings.TrimSpace(words[i+1:])}}
 			in.Block = append(in.Block, last)
@@ -77,7 +77,8 @@ func (h *converter) read(text string, above int) {
 	}
 }
 
-// get is what is set for a service, for all of them, or usual. A percent sign is there twice.
+// get returns the setting of a service, or that of the section DEFAULT, or usual. Percent signs are doubled in
+// the file.
 func (h *converter) get(s *migrate.Statement, name, usual string) migrate.Setting {
 	found := s.Setting(name, usual)
 	if all := h.byName[inDefault]; found.Line == 0 && all != nil {
@@ -85,12 +86,12 @@ func (h *converter) get(s *migrate.Statement, name, usual string) migrate.Settin
 	}
 	found.Value = strings.ReplaceAll(found.Value, "%%", "%")
 	if strings.Contains(found.Value, "%(") {
-		h.ToDo(found.Line, name, "values of other settings are not filled in here: write it out and migrate again")
+		h.ToDo(found.Line, name, "references to other settings are not resolved: write the value out and migrate again")
 	}
 	return found
 }
 
-// service converts the section of one.
+// service converts the section of a service.
 func (h *converter) service(s *migrate.Statement) {
 	v := config.VIP{Name: migrate.DNSName(s.Keyword(), "vip"), Announce: config.AnnounceKernel}
 	disabled := h.get(s, "check_disabled", "true")
@@ -101,7 +102,7 @@ func (h *converter) service(s *migrate.Statement) {
 		h.ToDo(disabled.Line, disabled.Name, "%s is neither true nor false: the service is left out", migrate.Quoted(disabled.Value))
 		return
 	case on && !advertised:
-		h.Note(s.Line, s.Keyword(), "its check is disabled, as it is unless check_disabled is false, and it is withdrawn: left out")
+		h.Note(s.Line, s.Keyword(), "its check is disabled, the default, and so it is withdrawn: left out")
 		return
 	}
 	if prefix := h.get(s, "ip_prefix", ""); prefix.Value != "" {

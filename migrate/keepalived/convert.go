@@ -12,8 +12,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// Convert converts a keepalived.conf, as it is for one node. The error says
-// why the file cannot be read.
+// Convert converts a keepalived.conf for one node. It returns an error if the file cannot be read.
 func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 	k := converter{Draft: migrate.NewDraft(o.File), options: o, table: Table(), checks: map[*migrate.Statement]string{}}
 	file, err := parseLines(data, o.ConfigID, &k.Notes)
@@ -49,12 +48,12 @@ type converter struct {
 	options migrate.Options
 	table   []migrate.Row
 	file    *migrate.Statement
-	checks  map[*migrate.Statement]string // names of the checks that scripts became; empty if none
-	own     netip.Addr                    // the node's address and those of the others, if they use unicast
-	peers   []netip.Addr
+	checks  map[*migrate.Statement]string // names of the checks of scripts; empty if not converted
+	own     netip.Addr                    // unicast address of this node
+	peers   []netip.Addr                  // unicast addresses of the others
 }
 
-// instance converts a vrrp_instance: a VIP for each link that its addresses are on.
+// instance converts a vrrp_instance to one VIP for each link of its addresses.
 func (k *converter) instance(s *migrate.Statement) {
 	v := config.VIP{Announce: config.AnnounceARP, Preempt: len(s.All("nopreempt")) == 0}
 	priority := s.Setting("priority", "")
@@ -63,7 +62,7 @@ func (k *converter) instance(s *migrate.Statement) {
 		k.unicast(b)
 	}
 	usual := s.Last("interface").Arg(0)
-	var links []string // that of the first address first
+	var links []string // in the order of the addresses
 	addrs := map[string][]netip.Addr{}
 	for _, b := range s.All("virtual_ipaddress", "virtual_ipaddress_excluded") {
 		for _, line := range b.Block {
@@ -97,12 +96,12 @@ func (k *converter) instance(s *migrate.Statement) {
 	}
 }
 
-// address reads a line of a virtual_ipaddress block: an address, and the link it is to be on if it says so.
+// address parses a line of a virtual_ipaddress block: an address and its link, if given.
 func (k *converter) address(s *migrate.Statement) (addr netip.Addr, link string) {
 	addr, bits := migrate.ParseAddr(s.Keyword())
 	switch {
 	case !addr.IsValid():
-		k.ToDo(s.Line, s.Keyword(), "is no address: write it into the VIP by hand")
+		k.ToDo(s.Line, s.Keyword(), "is not an address: write it into the VIP by hand")
 		return netip.Addr{}, ""
 	case k.VIPAddrs[addr]:
 		k.Note(s.Line, s.Keyword(), "is a VIP already: taken once")
@@ -119,15 +118,15 @@ func (k *converter) address(s *migrate.Statement) (addr netip.Addr, link string)
 		}
 	}
 	if len(idle) > 0 {
-		k.Note(s.Line, s.Keyword(), "Herald binds the address alone: %q is left out", migrate.Shown(strings.Join(idle, " ")))
+		k.Note(s.Line, s.Keyword(), "Herald binds only the address: %q is left out", migrate.Shown(strings.Join(idle, " ")))
 	}
 	if bits != addr.BitLen() {
-		k.Note(s.Line, s.Keyword(), "Herald binds it as /%d: the link needs an address of that subnet of its own, or clients elsewhere have to be routed to it", addr.BitLen())
+		k.Note(s.Line, s.Keyword(), "Herald binds it as /%d: the link needs another address in that subnet, or clients elsewhere need a route to it", addr.BitLen())
 	}
 	return addr, link
 }
 
-// tracked are the checks of an instance and its group, and the scripts that none could be made of.
+// tracked returns the checks of an instance and its group, and the scripts that could not be converted.
 func (k *converter) tracked(instance *migrate.Statement) (names, lost []string) {
 	blocks := instance.All("track_script")
 	for _, g := range k.file.All(inGroup) {
@@ -151,16 +150,16 @@ func (k *converter) tracked(instance *migrate.Statement) (names, lost []string) 
 	return names, lost
 }
 
-// track is the name of the check that a line of track_script asks for, empty if there is none.
+// track returns the name of the check for a line of track_script; empty if there is none.
 func (k *converter) track(t *migrate.Statement) string {
 	if slices.Contains(t.Words, "reverse") {
-		k.ToDo(t.Line, t.Keyword(), "a check that fails when all is well has no counterpart: leave it out, or ask the opposite")
+		k.ToDo(t.Line, t.Keyword(), "a reversed check has no counterpart: leave it out, or check the opposite")
 		return ""
 	}
 	scripts := k.file.All(inScript)
 	i := slices.IndexFunc(scripts, func(s *migrate.Statement) bool { return s.Arg(0) == t.Keyword() })
 	if i < 0 {
-		k.ToDo(t.Line, t.Keyword(), "no vrrp_script has this name here: write a check of what it asked")
+		k.ToDo(t.Line, t.Keyword(), "the file has no vrrp_script of this name: write a check in its place")
 		return ""
 	}
 	if len(t.Words) > 1 {
@@ -175,12 +174,12 @@ func (k *converter) track(t *migrate.Statement) string {
 	return name
 }
 
-// script makes a check of a vrrp_script.
+// script converts a vrrp_script to a check and returns its name.
 func (k *converter) script(s *migrate.Statement) string {
 	k.LeftOut(k.table, inScript, s.Block)
 	commands := s.All("script")
 	if len(commands) == 0 {
-		k.ToDo(s.Line, s.Arg(0), "has no script: write a check of what it asked")
+		k.ToDo(s.Line, s.Arg(0), "has no script: write a check in its place")
 		return ""
 	}
 	b := commands[0]
@@ -199,7 +198,7 @@ func (k *converter) script(s *migrate.Statement) string {
 	return check.Name
 }
 
-// refresh carries the time between announcements over.
+// refresh converts the interval between announcements.
 func (k *converter) refresh(s *migrate.Statement) {
 	refresh := time.Duration(k.Number(migrate.Setting{Line: s.Line, Name: s.Keyword(), Value: s.Arg(0)}, 0, 3600, 0)) * time.Second
 	if refresh > 0 && (k.ARP.Refresh == 0 || refresh < k.ARP.Refresh) {
@@ -208,7 +207,7 @@ func (k *converter) refresh(s *migrate.Statement) {
 	}
 }
 
-// unicast remembers whose addresses the nodes have. What else is said of a peer, as its TTL, is VRRP's.
+// unicast collects the unicast addresses of the nodes. Other settings of a peer, such as its TTL, are VRRP's.
 func (k *converter) unicast(s *migrate.Statement) {
 	entries := []*migrate.Statement{{Line: s.Line, Words: s.Args()}}
 	if s.HasBlock {
@@ -228,19 +227,19 @@ func (k *converter) unicast(s *migrate.Statement) {
 					k.peers = append(k.peers, addr)
 				}
 			case k.own.IsValid() && k.own != addr:
-				k.ToDo(e.Line, s.Keyword(), "a second address of this node: see which one the members are to reach it at")
+				k.ToDo(e.Line, s.Keyword(), "a second address of this node: choose the one for the members")
 			default:
 				k.own = addr
 			}
 		}
 		if none {
-			k.ToDo(e.Line, s.Keyword(), "no address here: see that election.members has what is meant")
+			k.ToDo(e.Line, s.Keyword(), "has no address: check election.members")
 		}
 	}
 }
 
-// members are those of the options; or else those of unicast, named by their
-// addresses, so that all nodes' files agree; or else to be filled in.
+// members sets the members: from the options, or else from the unicast addresses, or else none. Names made
+// from addresses agree in all nodes' files.
 func (k *converter) members(line int) {
 	nodes := slices.Clone(k.peers)
 	if k.own.IsValid() {
@@ -253,7 +252,7 @@ func (k *converter) members(line int) {
 			members[memberName(addr)] = netip.AddrPortFrom(addr, migrate.GossipPort)
 		}
 		k.NodeName = memberName(k.own)
-		k.Comment("nodeName", "This node's name among the members; the others have theirs.")
+		k.Comment("nodeName", "This node's name among the members; it differs on each node.")
 		k.Comment("election.members", "Named by their addresses, so that all nodes' files agree.")
 	}
 	known := map[netip.Addr]bool{}
@@ -262,7 +261,7 @@ func (k *converter) members(line int) {
 	}
 	for _, addr := range nodes {
 		if len(members) > 0 && !known[addr] {
-			k.ToDo(line, addr.String(), "speaks VRRP, and is no member: give it with --member, or see that it goes")
+			k.ToDo(line, addr.String(), "speaks VRRP but is not a member: pass it with --member, or stop keepalived there")
 		}
 	}
 	k.Elect(line, members, k.options)

@@ -10,7 +10,7 @@ import (
 
 const (
 	maxExpansions = 100     // references in one line
-	maxLine       = 1 << 14 // characters of a line that definitions bring about
+	maxLine       = 1 << 14 // characters of a line after expansion
 )
 
 var (
@@ -18,18 +18,17 @@ var (
 	reference  = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
 )
 
-// expander does what keepalived does with a line before it looks at its words:
-// definitions, their values, and conditions.
+// expander preprocesses lines as keepalived does: definitions, their values, and conditions.
 type expander struct {
 	*migrate.Notes
 	configID    string
 	definitions map[string]string
-	continued   bool // the previous line was part of a definition of several
-	asked       int  // the first line for a certain node
-	matched     bool // one of them was for this one
+	continued   bool // the previous line began or continued a definition of several lines
+	asked       int  // the first line for certain nodes
+	matched     bool // a line was for this node
 }
 
-// expand is the line with the values of definitions; nothing if it says nothing to this node.
+// expand returns the line with the values of definitions; empty if it does not apply to this node.
 func (e *expander) expand(line string, number int) string {
 	line = strings.TrimSpace(line)
 	if e.continued {
@@ -43,7 +42,7 @@ func (e *expander) expand(line string, number int) string {
 	if m := definition.FindStringSubmatch(line); m != nil {
 		if strings.HasSuffix(m[2], `\`) {
 			e.continued = true
-			e.ToDo(number, "$"+m[1], "definitions of several lines are not unrolled here: write them out where they are used and migrate again")
+			e.ToDo(number, "$"+m[1], "definitions of several lines are not expanded: write them out in place of their uses and migrate again")
 		} else {
 			e.definitions[m[1]] = m[2]
 		}
@@ -54,13 +53,13 @@ func (e *expander) expand(line string, number int) string {
 	}
 	if strings.HasPrefix(line, "~SEQ") || strings.HasPrefix(line, "~LST") {
 		keyword, _, _ := strings.Cut(line, "(")
-		e.ToDo(number, keyword, "lists are not unrolled here: write the lines out and migrate again")
+		e.ToDo(number, keyword, "lists are not expanded: write the lines out and migrate again")
 		return ""
 	}
 	return line
 }
 
-// condition takes a leading @identifier off; ok is false if the line is for other nodes.
+// condition removes leading @identifiers; ok is false if the line is for other nodes.
 func (e *expander) condition(line string, number int) (rest string, ok bool) {
 	for strings.HasPrefix(line, "@") {
 		word, rest := line[1:], ""
@@ -81,9 +80,9 @@ func (e *expander) condition(line string, number int) (rest string, ok bool) {
 	return line, true
 }
 
-// substitute puts the values of definitions in, those within values too.
+// substitute replaces references to definitions by their values, recursively.
 func (e *expander) substitute(line string, number int) string {
-	from := 0 // what is before it is done
+	from := 0 // the text before it is done
 	for range maxExpansions {
 		m := reference.FindStringSubmatchIndex(line[from:])
 		if m == nil {
@@ -95,7 +94,7 @@ func (e *expander) substitute(line string, number int) string {
 			from += m[1]
 			continue
 		}
-		from += m[0] // where the value may refer to others
+		from += m[0] // the value may have references
 		line = line[:from] + value + line[from+m[1]-m[0]:]
 		if len(line) > maxLine {
 			break

@@ -15,16 +15,16 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// virtualServer makes a balancer of a virtual_server of LVS, if it is one of TCP.
+// virtualServer converts a virtual_server of LVS with TCP to a balancer.
 func (k *converter) virtualServer(s *migrate.Statement) {
-	const without = "write a balancer by hand, or keep keepalived for it"
+	const cure = "write a balancer by hand, or keep keepalived for it"
 	at, ok := place(s.Arg(0), s.Arg(1), 0)
 	switch {
 	case !ok:
-		k.ToDo(s.Line, "virtual_server", "Herald balances an address and a port, and this is neither: %s", without)
+		k.ToDo(s.Line, "virtual_server", "Herald balances an address and a port, and this has neither: %s", cure)
 		return
 	case slices.ContainsFunc(s.All("protocol"), func(b *migrate.Statement) bool { return !strings.EqualFold(b.Arg(0), "tcp") }):
-		k.ToDo(s.Line, "virtual_server", "Herald balances TCP alone: keep keepalived for it")
+		k.ToDo(s.Line, "virtual_server", "Herald balances only TCP: keep keepalived for it")
 		return
 	}
 	k.LeftOut(k.table, inServer, s.Block)
@@ -44,7 +44,7 @@ func (k *converter) virtualServer(s *migrate.Statement) {
 		k.LeftOut(k.table, inReal, line.Block)
 		addr, ok := place(line.Arg(0), line.Arg(1), at.Port())
 		if !ok {
-			k.ToDo(line.Line, "real_server", "is no address: write it into the backends by hand")
+			k.ToDo(line.Line, "real_server", "is not an address: write it into the backends by hand")
 			continue
 		}
 		if slices.Contains(servers.Addresses, addr) {
@@ -54,20 +54,20 @@ func (k *converter) virtualServer(s *migrate.Statement) {
 		servers.Addresses = append(servers.Addresses, addr)
 		check := k.realCheck(line)
 		if checked && !reflect.DeepEqual(check, b.Check) {
-			k.ToDo(line.Line, "real_server", "is checked in another way than the first: a balancer has one check for all, and the first one's is written")
+			k.ToDo(line.Line, "real_server", "has another check than the first: a balancer has one check for all, and the first one's is written")
 			continue
 		}
 		b.Check, checked = check, true
 	}
 	path := k.AddBalancer(b, s.Line)
 	if len(servers.Addresses) == 0 {
-		k.Leave(path+".backends", s.Line, "the servers: it has none that could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
+		k.Leave(path+".backends", s.Line, "the servers: none could be read", "backends: {static: {addresses: [\"ADDRESS:PORT\"]}}")
 		return
 	}
 	k.Balancers[len(k.Balancers)-1].Backends.Static = servers
 }
 
-// place is an address and a port; the port may be given by another.
+// place parses an address and a port, otherwise by default.
 func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 	a, _ := migrate.ParseAddr(addr)
 	n, err := strconv.ParseUint(port, 10, 16)
@@ -77,7 +77,8 @@ func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a, uint16(n)), err == nil && n > 0 && a.IsValid()
 }
 
-// realCheck is the check of a real_server, the first if it has several; nil asks whether its own port accepts connections.
+// realCheck converts the first check of a real_server. Nil is the default, a connection to the backend's
+// port.
 func (k *converter) realCheck(server *migrate.Statement) *balancer.Probe {
 	checks := server.All("TCP_CHECK", "HTTP_GET", "SSL_GET")
 	if len(checks) == 0 {
@@ -102,13 +103,13 @@ func (k *converter) realCheck(server *migrate.Statement) *balancer.Probe {
 	return nil
 }
 
-// get makes a check of HTTP_GET or SSL_GET: of its first url.
+// get converts the first url of an HTTP_GET or SSL_GET.
 func (k *converter) get(s *migrate.Statement, host string) *balancer.Probe {
 	h := &health.HTTP{}
 	path := "/"
 	for i, u := range s.All("url") {
 		if i > 0 {
-			k.ToDo(u.Line, "url", "a check asks one url, and the first is written")
+			k.ToDo(u.Line, "url", "a check has one url, and the first is written")
 			continue
 		}
 		k.LeftOut(k.table, inURL, u.Block)
@@ -118,12 +119,12 @@ func (k *converter) get(s *migrate.Statement, host string) *balancer.Probe {
 	h.URL = "http://" + host + path
 	if s.Keyword() == "SSL_GET" {
 		h.URL, h.InsecureSkipVerify = "https://"+host+path, true // as keepalived, which verifies nothing
-		k.Note(s.Line, "SSL_GET", "any certificate is accepted, as keepalived does: better give the check a caFile and a serverName")
+		k.Note(s.Line, "SSL_GET", "accepts any certificate, as keepalived does: set caFile and serverName of the check instead")
 	}
 	return &balancer.Probe{HTTP: h}
 }
 
-// statuses are the numbers of a status_code; ranges have no counterpart.
+// statuses parses the numbers of a status_code; ranges have no counterpart.
 func (k *converter) statuses(s *migrate.Statement) []int {
 	var out []int
 	for _, w := range s.Args() {

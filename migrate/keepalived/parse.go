@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// command is what s runs: one word that was quoted, or all of them.
+// command returns the command of s: one quoted word, or all its arguments.
 func command(s *migrate.Statement) string {
 	if strings.Contains(s.Arg(0), " ") {
 		return s.Arg(0)
@@ -22,8 +22,8 @@ func command(s *migrate.Statement) string {
 	return strings.Join(args, " ")
 }
 
-// parseLines parses the lines that apply to the configuration identifier; the file is the block of what it returns. Like
-// keepalived itself it goes line by line: a statement ends with its line, and only braces reach beyond.
+// parseLines parses the lines that apply to configID and returns them as the block of a statement. As in
+// keepalived, a statement ends with its line, unless it has a block.
 func parseLines(data []byte, configID string, notes *migrate.Notes) (*migrate.Statement, error) {
 	s, err := yaml.Text(data)
 	if err != nil {
@@ -33,7 +33,7 @@ func parseLines(data []byte, configID string, notes *migrate.Notes) (*migrate.St
 	p := migrate.Parser{Notes: notes, Comments: "#!", Expand: e.expand}
 	file, err := p.Read(s)
 	if e.asked > 0 && !e.matched {
-		notes.ToDo(e.asked, "@", "no line that is for certain nodes is for %q: give --config-id as keepalived is started with, or is the host's name there", migrate.Shown(configID))
+		notes.ToDo(e.asked, "@", "no line with a condition is for %q: pass --config-id with the value of keepalived's option, or else the host's name there", migrate.Shown(configID))
 	}
 	return file, err
 }

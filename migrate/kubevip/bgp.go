@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// defaultASN is kube-vip's own and its peers', unless set.
+	// defaultASN is the default of kube-vip's own ASN and of its peers'.
 	defaultASN = "65000"
-	// usualTable is where kube-vip puts its routes, unless another is set.
+	// usualTable is the default of the table for kube-vip's routes.
 	usualTable = 198
-	// multihopTTL is that of kube-vip's multihop sessions.
+	// multihopTTL is the TTL of kube-vip's multihop sessions.
 	multihopTTL = 50
 )
 
-// bgp converts the BGP section, the peers of which are in two places.
+// bgp converts the settings of BGP. A list and single variables name the peers.
 func (k *converter) bgp() {
 	k.BGP = &config.BGP{ASN: k.asn("bgp.asn", "bgp_as")}
 	k.Origins["bgp"] = k.line("bgp_enable")
 	k.Origins["bgp.peers"] = k.line("bgp_peers")
-	if id := k.addr("bgp_routerid", k.get("bgp_routerid"), "%s is no IPv4 address: Herald takes the node's first global one unless bgp.routerID is set"); id.IsValid() {
+	if id := k.addr("bgp_routerid", k.get("bgp_routerid"), "%s is not an IPv4 address: Herald uses the node's first global one unless bgp.routerID is set"); id.IsValid() {
 		k.BGP.RouterID = id
 		k.at("bgp.routerID", "bgp_routerid")
-		k.Comment("bgp.routerID", "Another on each node.")
+		k.Comment("bgp.routerID", "Differs on each node.")
 	}
 	missing := "the routers: the file names none"
 	for i, s := range strings.SplitN(k.get("bgp_peers"), ",", maxList) {
@@ -49,7 +49,7 @@ func (k *converter) bgp() {
 		}
 		k.addPeer(p, "bgp_peers")
 	}
-	addr := k.addr("bgp_peeraddress", k.get("bgp_peeraddress"), "%s is no address: write the peer into bgp.peers by hand")
+	addr := k.addr("bgp_peeraddress", k.get("bgp_peeraddress"), "%s is not an address: write the peer into bgp.peers by hand")
 	switch {
 	case addr.IsValid():
 		k.addPeer(peer{
@@ -63,19 +63,19 @@ func (k *converter) bgp() {
 		k.Leave("bgp.peers", k.line("bgp_enable"), missing, "peers:", "- {address: ADDRESS, asn: ASN}")
 	}
 	if k.on("svc_enable") {
-		k.toDo("bgp_enable", "a router takes one session from a node: kube-vip for Services and Herald beside it need different routers, or Services another announcer")
+		k.toDo("bgp_enable", "a router accepts one session from a node: use different routers for Herald and for kube-vip with Services, or let another program announce Services")
 	}
 	if k.on("vip_leaderelection") {
-		k.note("vip_leaderelection", "with announce: bgp nobody is elected: every healthy node announces, and the routers choose or share")
+		k.note("vip_leaderelection", "with announce: bgp there is no election: every healthy node announces, and the routers choose or share")
 	}
 }
 
-// asn is the number in a setting; kube-vip's default if it is not set.
+// asn parses the ASN of a setting; kube-vip's default if it is not set.
 func (k *converter) asn(path yaml.Path, name string) uint32 {
 	return k.ASN(path, migrate.Setting{Line: k.line(name), Value: cmp.Or(k.get(name), defaultASN)})
 }
 
-// addPeer adds a peer with what applies to all of them.
+// addPeer adds a peer with the settings of all peers.
 func (k *converter) addPeer(p peer, source string) {
 	if slices.ContainsFunc(k.BGP.Peers, func(other v1alpha1.Peer) bool { return other.Name() == p.Name() }) {
 		k.note(source, "%s is a peer already: taken once", p.Name())
@@ -94,7 +94,7 @@ func (k *converter) addPeer(p peer, source string) {
 	if local, err := netip.ParseAddr(k.get("bgp_sourceip")); err == nil && p.Address.IsValid() && local.Is4() == p.Address.Is4() {
 		p.LocalAddress = local
 	} else if k.get("bgp_sourceip") != "" {
-		k.note("bgp_sourceip", "is no address that a session with %s can begin at: left out there", p.Name())
+		k.note("bgp_sourceip", "cannot be the source address of a session with %s: left out there", p.Name())
 	}
 	p.HoldTime.Duration = time.Second * time.Duration(k.number("bgp_hold_time", 3, math.MaxUint16, 0))
 	k.nextHops(&p)
@@ -109,22 +109,21 @@ func (k *converter) nextHops(p *peer) {
 	}
 	p.Families = []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}
 	if mode == "fixed" {
-		const complaint = "%s is no address: the next hop is left to Herald"
+		const complaint = "%s is not an address: Herald chooses the next hop"
 		p.NextHop4 = k.addr("mpbgp_ipv4", cmp.Or(p.hop4, k.get("mpbgp_ipv4")), complaint)
 		p.NextHop6 = k.addr("mpbgp_ipv6", cmp.Or(p.hop6, k.get("mpbgp_ipv6")), complaint)
 	}
 }
 
-// peer is one of kube-vip's.
+// peer is a peer of kube-vip.
 type peer struct {
 	v1alpha1.Peer
 	password, multihop bool
 	mode, hop4, hop6   string // of mpbgp
 }
 
-// parsePeer reads address:as:password:multihop:port:mpbgp:bfd, the last four of
-// which, and the password, may be missing. An IPv6 address is in brackets, and
-// unnumbered: precedes an interface.
+// parsePeer parses address:as:password:multihop:port:mpbgp:bfd. The password and the last four may be
+// missing. An IPv6 address is in brackets, and unnumbered: precedes an interface.
 func parsePeer(s string) (peer, error) {
 	var p peer
 	switch {
@@ -157,7 +156,7 @@ func parsePeer(s string) (peer, error) {
 	}
 	port, err := strconv.ParseUint(cmp.Or(parts[4], "0"), 10, 16)
 	if err != nil {
-		return p, errors.New("its port is none")
+		return p, errors.New("its port is invalid")
 	}
 	if port != 179 {
 		p.Port = uint16(port)
@@ -173,14 +172,14 @@ func parsePeer(s string) (peer, error) {
 		case "mpbgp_ipv6":
 			p.hop6 = value
 		default:
-			return p, fmt.Errorf("%s is no option of a peer", migrate.Quoted(key))
+			return p, fmt.Errorf("%s is not an option of a peer", migrate.Quoted(key))
 		}
 	}
 	p.BFD, err = parseBFD(parts[6])
 	return p, err
 }
 
-// parseBFD reads enabled;receive;transmit;multiplier, intervals in milliseconds.
+// parseBFD parses enabled;receive;transmit;multiplier, with intervals in milliseconds.
 func parseBFD(s string) (*v1alpha1.BFD, error) {
 	if s == "" {
 		return nil, nil
@@ -197,7 +196,7 @@ func parseBFD(s string) (*v1alpha1.BFD, error) {
 	for i, usual := range []string{"300", "300", "3"} {
 		numbers[i], err = strconv.ParseUint(cmp.Or(parts[i+1], usual), 10, 16)
 		if err != nil || numbers[i] == 0 {
-			return nil, errors.New("a number of BFD is none")
+			return nil, errors.New("a number of BFD is invalid")
 		}
 	}
 	b := &v1alpha1.BFD{Multiplier: uint8(min(numbers[2], 255))}

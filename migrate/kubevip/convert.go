@@ -19,16 +19,15 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// maxList is more addresses or peers than a kube-vip has; what is beyond is refused as part of the last.
+// maxList limits a list of addresses or peers; the rest counts as part of the last item, which is then invalid.
 const maxList = 1000
 
-// metricsPort is Herald's usual one. With kube-vip's it could not start beside it, and
-// a reload cannot change it afterwards.
+// metricsPort is Herald's default. With kube-vip's port Herald could not start while both run, and a
+// reload cannot change it later.
 const metricsPort = "9474"
 
-// Convert converts a manifest that runs kube-vip, of any number of YAML
-// documents, or a listing of its environment, one NAME=VALUE a line. The error
-// says why the file cannot be read.
+// Convert converts a manifest that runs kube-vip, of any number of YAML documents, or a listing of its
+// environment, one NAME=VALUE a line. It returns an error if the file cannot be read.
 func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 	d, table := migrate.NewDraft(o.File), Table()
 	instances, err := readInstances(data, table, &d.Notes)
@@ -36,7 +35,7 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 		return nil, err
 	}
 	if len(instances) == 0 {
-		d.ToDo(0, "", "runs no kube-vip: no container's name or image has that in it, and no line sets a variable")
+		d.ToDo(0, "", "does not run kube-vip: no name or image of a container contains kube-vip, and no line sets a variable")
 	}
 	for _, in := range instances {
 		k := converter{Draft: d, options: o, table: table, given: map[string]setting{}}
@@ -45,7 +44,7 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 		case !k.on("cp_enable"):
 			d.Note(in.line, "cp_enable", "is not true: this kube-vip announces no control plane, and nothing else is converted")
 		case len(d.VIPs) > 0:
-			d.ToDo(in.line, "cp_enable", "a second kube-vip of the control plane: migrate it by itself")
+			d.ToDo(in.line, "cp_enable", "a second kube-vip of the control plane: migrate it separately")
 		default:
 			k.convert()
 		}
@@ -54,27 +53,27 @@ func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
 	return d.Result("kube-vip"), nil
 }
 
-// converter converts one.
+// converter converts one instance.
 type converter struct {
 	*migrate.Draft
 	options migrate.Options
 	table   []migrate.Row
-	given   map[string]setting // by name; the last one counts
+	given   map[string]setting // by name; the last value counts
 }
 
-// read keeps the settings by name. What is none of kube-vip's is noted, except in a listing, which has more.
+// read stores the settings by name. It notes unknown ones; a listing may have variables of other programs.
 func (k *converter) read(in instance) {
 	for _, s := range in.settings {
 		row, known := k.row(s.name)
 		switch {
 		case known && s.value == "" && s.from == "":
-			// as good as absent
+			// counts as absent
 		case known && row.Boolean && s.from == "" && !isBool(s.value):
 			k.ToDo(s.line, s.name, "%s is neither true nor false", migrate.Quoted(s.value))
 		case known:
 			k.given[s.name] = s
 		case !in.listing || strings.HasPrefix(s.name, "vip_") || strings.HasPrefix(s.name, "bgp_"):
-			k.Note(s.line, s.name, "is no setting that is known here: not carried over")
+			k.Note(s.line, s.name, "is an unknown setting: not carried over")
 		}
 	}
 }
@@ -88,13 +87,13 @@ func isBool(s string) bool {
 	return err == nil
 }
 
-// get is the value of a setting, empty if there is none.
+// get returns the value of a setting; empty if there is none.
 func (k *converter) get(name string) string { return k.given[name].value }
 
-// line is where a setting is, 0 if it is nowhere.
+// line returns the line of a setting; 0 if there is none.
 func (k *converter) line(name string) int { return k.given[name].line }
 
-// note says what is not carried over of a setting, and toDo what has to be done by hand.
+// note adds a note on a setting; toDo adds one with work for the user.
 func (k *converter) note(name, format string, args ...any) {
 	k.Note(k.line(name), name, format, args...)
 }
@@ -103,7 +102,7 @@ func (k *converter) toDo(name, format string, args ...any) {
 	k.ToDo(k.line(name), name, format, args...)
 }
 
-// addr is the address that a setting has; not a valid one if there is none, or it is none, which the complaint says.
+// addr parses the address of a setting. It notes the complaint on an invalid one.
 func (k *converter) addr(name, value, complaint string) netip.Addr {
 	addr, err := netip.ParseAddr(value)
 	if value != "" && err != nil {
@@ -112,7 +111,7 @@ func (k *converter) addr(name, value, complaint string) netip.Addr {
 	return addr
 }
 
-// number is the one in a setting, as [migrate.Notes.Number].
+// number parses the number of a setting, as [migrate.Notes.Number] does.
 func (k *converter) number(name string, least, most, otherwise uint32) uint32 {
 	s := migrate.Setting{Name: name, Value: k.get(name)}
 	if s.Value != "" {
@@ -126,7 +125,7 @@ func (k *converter) on(name string) bool {
 	return b
 }
 
-// at notes where in the input the field at path comes from.
+// at records the setting that the field at path comes from.
 func (k *converter) at(path yaml.Path, name string) { k.Origins[path] = k.line(name) }
 
 // leftOver notes the settings that have no counterpart.
@@ -144,7 +143,7 @@ func (k *converter) leftOver() {
 	}
 }
 
-// in reports whether a setting that others need has been made.
+// in reports whether the setting that others need is set and not false.
 func (k *converter) in(name string) bool {
 	s := k.get(name)
 	return s != "" && (!isBool(s) || k.on(name))
@@ -160,7 +159,7 @@ func (k *converter) convert() {
 	case k.on("vip_arp"):
 		v.Announce = config.AnnounceARP
 		if k.on("bgp_enable") {
-			k.toDo("bgp_enable", "kube-vip takes one of vip_arp and bgp_enable, and this has both: announce: arp is written")
+			k.toDo("bgp_enable", "kube-vip uses either vip_arp or bgp_enable, and both are set: announce: arp is written")
 		}
 	case k.on("bgp_enable"):
 		v.Announce = config.AnnounceBGP
@@ -196,11 +195,11 @@ func (k *converter) convert() {
 			k.Metrics.Listen = net.JoinHostPort(host, metricsPort)
 		}
 		k.at("metrics.listen", "prometheus_server")
-		k.note("prometheus_server", "Herald's metrics have other names, and port %s, since kube-vip keeps its own while both run: change what reads them", metricsPort)
+		k.note("prometheus_server", "Herald's metrics have other names and port %s, so that both can run: adapt the monitoring", metricsPort)
 	}
 }
 
-// balance has the holder of the VIP spread connections over all masters, as IPVS did.
+// balance adds a balancer in place of IPVS: the holder of the VIP spreads connections over all masters.
 func (k *converter) balance() {
 	if !k.on("lb_enable") {
 		return
@@ -211,10 +210,10 @@ func (k *converter) balance() {
 		Listen:   []balancer.Listener{{VIP: k.VIPs[0].Name, Port: port("lb_port")}},
 		Backends: balancer.Backends{Members: &balancer.Members{Port: port("port"), Checks: []string{k.Checks[0].Name}}},
 	}, k.line("lb_enable"))
-	k.Comment(path, "The members whose apiserver is healthy, at the addresses of the election.")
+	k.Comment(path, "The members with a healthy apiserver, at their addresses in election.members.")
 }
 
-// addresses are those of the VIP; what is none is to be filled in.
+// addresses parses the addresses of the VIP. It leaves them to the user if one is invalid.
 func (k *converter) addresses(source string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, s := range strings.SplitN(k.get(source), ",", maxList) {
@@ -226,7 +225,7 @@ func (k *converter) addresses(source string) []netip.Addr {
 		case !addr.IsValid():
 			what := "the VIP's addresses"
 			if s != "" {
-				what += ": " + migrate.Quoted(s) + " is none"
+				what += ": " + migrate.Quoted(s) + " is not one"
 			}
 			k.Leave("vips[0].addresses", cmp.Or(k.line(source), k.line("cp_enable")), what, "addresses: [ADDRESS]")
 			return nil
@@ -235,7 +234,7 @@ func (k *converter) addresses(source string) []netip.Addr {
 	return addrs
 }
 
-// check asks what kube-vip asked, or else the local apiserver.
+// check adds the check of kube-vip, or else that of the local apiserver.
 func (k *converter) check() {
 	const url = "control_plane_health_check_address"
 	c, source := migrate.DefaultCheck(cmp.Or(k.get("port"), "6443")), "port"
@@ -256,7 +255,7 @@ func (k *converter) check() {
 	}
 }
 
-// nodeName carries a name over that the file has; the node's own is the default.
+// nodeName converts the name in the file; the default is the node's own.
 func (k *converter) nodeName() {
 	if k.given["vip_nodename"].from == "" {
 		k.NodeName = k.get("vip_nodename")
@@ -264,7 +263,7 @@ func (k *converter) nodeName() {
 	}
 }
 
-// refresh carries the rate of gratuitous ARP over, if it was asked for, within what Herald takes.
+// refresh converts the interval of gratuitous ARP, within Herald's limits.
 func (k *converter) refresh() {
 	rate := time.Duration(k.number("vip_arpRate", 1, math.MaxInt32, 0)) * time.Millisecond
 	if rate == 0 {
@@ -273,7 +272,7 @@ func (k *converter) refresh() {
 	k.ARP.Refresh = min(max(rate, time.Second), time.Hour)
 	k.at("arp.refresh", "vip_arpRate")
 	if rate != k.ARP.Refresh {
-		k.note("vip_arpRate", "Herald takes 1s to 1h: %s is written", k.ARP.Refresh)
+		k.note("vip_arpRate", "Herald accepts 1s to 1h: %s is written", k.ARP.Refresh)
 	}
-	k.Comment("arp.refresh", "As it was. Herald's default is 60s: it announces seven times when it takes the VIP.")
+	k.Comment("arp.refresh", "As before. Herald's default is 60s: it announces seven times when it takes the VIP.")
 }

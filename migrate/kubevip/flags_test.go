@@ -7,7 +7,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// Each flag is read as its variable is.
+// A flag and its variable have the same effect.
 func TestFlags(t *testing.T) {
 	for _, row := range Table() {
 		value := "10.3.0.9"

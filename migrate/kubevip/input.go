@@ -9,18 +9,18 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// setting is one of kube-vip's, from the environment or a flag.
+// setting is a setting of kube-vip, from a variable or a flag.
 type setting struct {
 	name, value string
 	line        int
-	from        string // where the value is if it is not in the file
+	from        string // source of a value that is not in the file
 }
 
 // instance is one kube-vip: a container of a manifest, or a listing of variables.
 type instance struct {
 	line     int
-	settings []setting // the environment's after the flags', as they override them
-	listing  bool      // may hold variables that are not kube-vip's
+	settings []setting // flags, then variables, which override them
+	listing  bool      // may have variables of other programs
 }
 
 // readInstances finds every kube-vip in a manifest or a listing of its environment.
@@ -55,7 +55,7 @@ func readInstances(data []byte, table []migrate.Row, notes *migrate.Notes) ([]in
 // variable is a line of `env` or of an EnvironmentFile.
 var variable = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
 
-// readListing reads variables; there are none unless the first line that says something sets one.
+// readListing reads variables; none unless the first line, apart from comments, sets one.
 func readListing(s string) []setting {
 	var settings []setting
 	number := 0
@@ -77,7 +77,7 @@ func readListing(s string) []setting {
 	return settings
 }
 
-// containersOf are those of a Pod, or of what has a template for one.
+// containersOf returns the containers of a Pod, or of an object with a Pod template.
 func containersOf(t *migrate.Tree) []*migrate.Tree {
 	spec := t.At("spec")
 	if template := spec.At("template"); !template.Empty() {
@@ -104,7 +104,7 @@ func readContainer(c *migrate.Tree, table []migrate.Row, notes *migrate.Notes) [
 	return settings
 }
 
-// readFlags gives kube-vip's flags the names of the variables that set the same.
+// readFlags converts kube-vip's flags to settings with the names of their variables.
 func readFlags(words []*migrate.Tree, table []migrate.Row, notes *migrate.Notes) []setting {
 	var settings []setting
 	for i := 0; i < len(words); i++ {
@@ -113,7 +113,7 @@ func readFlags(words []*migrate.Tree, table []migrate.Row, notes *migrate.Notes)
 		if !strings.HasPrefix(flag, "-") {
 			continue // the program, or its subcommand
 		}
-		var variable string // behind which the flag is
+		var variable string // the one before the flag in its row
 		row, known := migrate.Find(table, "", func(name string) bool {
 			if name[0] != '-' {
 				variable = name
@@ -129,7 +129,7 @@ func readFlags(words []*migrate.Tree, table []migrate.Row, notes *migrate.Notes)
 			value = words[i].Text()
 		}
 		if !known {
-			notes.Note(line, flag, "is no flag that is known here: not carried over")
+			notes.Note(line, flag, "is an unknown flag: not carried over")
 			continue
 		}
 		settings = append(settings, setting{name: variable, value: value, line: line})

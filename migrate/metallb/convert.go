@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// The kinds of MetalLB that say something. There were AddressPools in 0.13.
+// The kinds of objects that are converted. MetalLB 0.13 had AddressPool.
 const (
 	kindPool      = "IPAddressPool"
 	kindOldPool   = "AddressPool"
@@ -25,10 +25,10 @@ const (
 	kindService   = "Service"
 )
 
-// maxObjects is more than a cluster has of a kind, except Services.
+// maxObjects limits the objects of a kind, except Services.
 const maxObjects = 1000
 
-// converter converts all of it, since its objects name each other.
+// converter converts all objects together, since they refer to each other.
 type converter struct {
 	*migrate.Draft
 	options  migrate.Options
@@ -43,10 +43,9 @@ type converter struct {
 	served   int // Services
 }
 
-// Convert converts the resources of MetalLB, or its ConfigMap from before 0.13, into
-// Herald's: a ConfigMap with the speakers' file, AddressPools and BGPPeers. Of
-// Services it makes the commands that give them Herald's annotations. The error
-// says which file cannot be read, and why.
+// Convert converts the resources of MetalLB, or its ConfigMap from before 0.13, to a ConfigMap with the
+// speakers' file, AddressPools and BGPPeers. For Services it returns commands that add Herald's
+// annotations. The error names an unreadable file.
 func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	o.Namespace = cmp.Or(o.Namespace, migrate.DefaultNamespace)
 	m := &converter{Draft: migrate.NewDraft(o.File), options: o, aliases: map[string]string{}, profiles: map[string]v1alpha1.BFD{}}
@@ -73,7 +72,7 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	m.prioritise()
 	m.validatePools()
 	m.validatePeers()
-	for _, o := range services { // which need to know the pools
+	for _, o := range services { // after the pools
 		m.service(o)
 	}
 	r := &migrate.Result{Commands: m.commands}
@@ -81,7 +80,7 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 		m.speaker()
 		r.Config = m.manifests()
 	} else if len(m.commands) == 0 {
-		m.ToDo(0, "", "there is no IPAddressPool and no BGPPeer in these files, and no Service that asks MetalLB for anything")
+		m.ToDo(0, "", "these files have no IPAddressPool, no BGPPeer, and no Service with annotations of MetalLB")
 	}
 	if len(m.commands) > 0 {
 		m.ToDo(0, "", "%d of %d Services have annotations of MetalLB: herald migrate metallb --services prints the commands that give them Herald's", len(m.commands), m.served)
@@ -92,7 +91,7 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	return r, nil
 }
 
-// convert converts one object that is no Service.
+// convert converts one object, except Services.
 func (m *converter) convert(o *object) {
 	kinds := map[string]func(*object){
 		kindPool: m.pool, kindOldPool: m.pool, kindL2: m.advertisement, kindBGP: m.advertisement,
@@ -100,11 +99,11 @@ func (m *converter) convert(o *object) {
 	}
 	switch convert, known := kinds[o.kind]; {
 	case !known && o.kind == "":
-		o.Note(o.line, "", "is no object of Kubernetes: not carried over")
+		o.Note(o.line, "", "is not a Kubernetes object: not carried over")
 	case !known:
-		o.Note(o.line, o.about(""), "says nothing of addresses and routers: not carried over")
+		o.Note(o.line, o.about(""), "does not configure addresses or routers: not carried over")
 	case max(len(m.pools), len(m.routed), len(m.onLink), len(m.peers)) >= maxObjects:
-		o.ToDo(o.line, o.about(""), "is one of more than %d: convert it by itself", maxObjects)
+		o.ToDo(o.line, o.about(""), "exceeds the limit of %d objects: convert it separately", maxObjects)
 	default:
 		for _, f := range o.metadata.At("annotations").Fields {
 			if !strings.HasPrefix(f.Key, "kubectl.kubernetes.io/") {
@@ -115,12 +114,12 @@ func (m *converter) convert(o *object) {
 	}
 }
 
-// speaker drafts the file that all nodes have.
+// speaker drafts the configuration file of all nodes.
 func (m *converter) speaker() {
 	m.Services = new(config.Services)
 	yaml.SetDefaults(m.Services)
-	m.Services.LoadBalancerClass, m.Services.DefaultClass = m.options.Class, m.options.Class == "" // Services of a class are not those without
-	m.Services.Assign = false                                                                      // it is applied beside MetalLB's controller, which goes on to assign
+	m.Services.LoadBalancerClass, m.Services.DefaultClass = m.options.Class, m.options.Class == "" // with a class, Services without one are not MetalLB's
+	m.Services.Assign = false                                                                      // MetalLB's controller still assigns
 	m.Services.Linger = 0
 	m.Comment("services.assign", "Remove this when MetalLB's controller is gone, then restart Herald's pods.")
 	if !slices.ContainsFunc(m.pools, func(p *lbPool) bool { return p.spec.ARP != nil }) {

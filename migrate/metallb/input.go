@@ -9,8 +9,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// object is a Kubernetes object, or a part of MetalLB's old ConfigMap that became
-// an object of its own later.
+// object is a Kubernetes object, or the part of MetalLB's old ConfigMap that corresponds to one.
 type object struct {
 	*migrate.Notes // of its file
 	line           int
@@ -22,12 +21,12 @@ type object struct {
 	body           *migrate.Tree
 }
 
-// about is what notes on the object begin with.
+// about returns the subject of notes on the object.
 func (o *object) about(setting string) string {
 	return strings.TrimSpace(o.kind + "/" + o.name + " " + setting)
 }
 
-// readObjects are the objects of a file, and of Lists in it.
+// readObjects returns the objects of a file, including the items of Lists.
 func (m *converter) readObjects(file migrate.File, notes *migrate.Notes) ([]*object, error) {
 	s, err := yaml.Text(file.Data)
 	if err != nil {
@@ -66,13 +65,13 @@ func (m *converter) readObjects(file migrate.File, notes *migrate.Notes) ([]*obj
 	return out, nil
 }
 
-// parts are the objects that a ConfigMap of MetalLB before 0.13 stands for.
+// parts converts a ConfigMap of MetalLB before 0.13 to objects.
 func (m *converter) parts(o *object) ([]*object, error) {
 	var out []*object
 	for _, f := range o.body.At("data").Fields {
 		switch f.Key {
 		case "config":
-			documents, err := migrate.Trees(f.Value.Scalar, f.Line) // the text of a block begins on the line after its key's
+			documents, err := migrate.Trees(f.Value.Scalar, f.Line) // a block begins on the line after its key
 			if err != nil {
 				return nil, err
 			}
@@ -80,15 +79,15 @@ func (m *converter) parts(o *object) ([]*object, error) {
 				out = append(out, m.split(o, d)...)
 			}
 		case "extras":
-			o.ToDo(f.Line, o.about(f.Key), "Herald speaks BGP by itself: what this says to FRR has to be said in bgp, BGPPeer and AddressPool, or to the router")
+			o.ToDo(f.Line, o.about(f.Key), "Herald does not use FRR: move these settings into bgp, BGPPeer and AddressPool, or to the router")
 		default:
-			o.Note(f.Line, o.about(f.Key), "is none of MetalLB's: not carried over")
+			o.Note(f.Line, o.about(f.Key), "is not a key of MetalLB: not carried over")
 		}
 	}
 	return out, nil
 }
 
-// split makes objects of the sections of the old file.
+// split converts the sections of the old file to objects.
 func (m *converter) split(o *object, config *migrate.Tree) []*object {
 	kinds := map[string]string{"peers": kindPeer, "address-pools": kindOldPool, "bfd-profiles": kindBFD}
 	var out []*object
@@ -102,13 +101,13 @@ func (m *converter) split(o *object, config *migrate.Tree) []*object {
 		case f.Key == "bgp-communities":
 			maps.Copy(m.aliases, f.Value.Strings())
 		default:
-			o.Note(f.Line, o.about(f.Key), "is no field that is known here: not carried over")
+			o.Note(f.Line, o.about(f.Key), "is an unknown field: not carried over")
 		}
 	}
 	return out
 }
 
-// part makes an object of an item of the old file.
+// part converts an item of the old file to an object.
 func (o *object) part(kind string, item *migrate.Tree) *object {
 	part := *o
 	part.kind, part.line, part.labels = kind, item.Line, nil
@@ -118,7 +117,7 @@ func (o *object) part(kind string, item *migrate.Tree) *object {
 		part.name = "peer-" + migrate.DNSName(item.At("peer-address").Scalar, "unknown")
 	case kindOldPool:
 		if part.name = migrate.DNSName(name, "pool"); part.name != name {
-			part.Note(item.Line, part.about("name"), "was %s, which no object can be called: change what names it, such as annotations of Services", migrate.Quoted(name))
+			part.Note(item.Line, part.about("name"), "was %s, which is not a valid name of an object: change references to it, such as annotations of Services", migrate.Quoted(name))
 		}
 	default:
 		part.name = name
@@ -130,7 +129,7 @@ func (o *object) part(kind string, item *migrate.Tree) *object {
 	return &part
 }
 
-// same reports whether a field is called so: the old file has my-asn for myASN and localpref for localPref.
+// same compares names of fields: the old file has my-asn for myASN and localpref for localPref.
 func same(field, name string) bool {
 	return strings.EqualFold(strings.ReplaceAll(field, "-", ""), name)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 )
 
-// What MetalLB has FRR do unless it is told otherwise.
+// Defaults of MetalLB with FRR.
 const (
 	bfdInterval   = 300 // ms
 	bfdMultiplier = 3
-	frrMultihop   = 255 // the TTL of ebgp-multihop without a number
+	frrMultihop   = 255 // TTL of ebgp-multihop without a number
 )
 
-// lbPeer is a peer, and what is known of it besides what is written.
+// lbPeer is a peer and its object.
 type lbPeer struct {
 	spec v1alpha1.Peer
 	*object
@@ -36,7 +36,7 @@ func (m *converter) peer(o *object) {
 	p.spec.Address = p.address(f, "peerAddress")
 	p.spec.Interface = f.text("interface")
 	own := f.number("myASN", 1<<32-2, 0)
-	if other := f.number("localASN", 1<<32-2, 0); other > 0 { // the only one that the router sees
+	if other := f.number("localASN", 1<<32-2, 0); other > 0 { // the router sees only this one
 		own = other
 	}
 	p.spec.LocalASN = v1alpha1.ASN(own)
@@ -61,7 +61,7 @@ func (m *converter) peer(o *object) {
 	switch {
 	case !f.boolean("ebgpMultiHop", false):
 	case own != 0 && int64(own) == int64(p.spec.ASN):
-		o.Note(o.line, o.about("ebgpMultiHop"), "iBGP is not limited to one hop: it is left out")
+		o.Note(o.line, o.about("ebgpMultiHop"), "iBGP is not limited to one hop: left out")
 	default:
 		p.spec.Multihop = frrMultihop
 	}
@@ -72,27 +72,27 @@ func (m *converter) peer(o *object) {
 	p.profile, p.profileLine = profile.Text(), profile.Line
 	f.done()
 	if slices.ContainsFunc(m.peers, func(other *lbPeer) bool { return other.name == p.name }) {
-		o.ToDo(o.line, o.about(""), "there is a peer of this name already: give one of them another, and say so where pools name it")
+		o.ToDo(o.line, o.about(""), "another peer has this name: rename one of them, also where pools name it")
 	}
 	m.peers = append(m.peers, p)
 }
 
-// address reads an address; unset, and reported, if it is none.
+// address parses the address of a field. It notes an invalid one.
 func (p *lbPeer) address(f *fields, name string) netip.Addr {
 	text := f.text(name)
 	addr, err := netip.ParseAddr(text)
 	if err != nil && text != "" {
-		p.ToDo(p.line, p.about(name), "%s is no address", migrate.Quoted(text))
+		p.ToDo(p.line, p.about(name), "%s is not an address", migrate.Quoted(text))
 	}
 	return addr.Unmap()
 }
 
-// timers carries the hold time over, the third of which is the pace of keepalives.
+// timers converts the hold time. Herald sends keepalives at a third of it.
 func (p *lbPeer) timers(f *fields) {
 	hold, line := f.duration("holdTime")
 	alive, aliveLine := f.duration("keepaliveTime")
 	if line == 0 && aliveLine == 0 {
-		p.Note(p.line, p.about("holdTime"), "is not set, and Herald's is 3s then: set one if the router does not take that")
+		p.Note(p.line, p.about("holdTime"), "is not set, and Herald's default is 3s: set one if the router does not accept that")
 		return
 	}
 	if line == 0 {
@@ -100,7 +100,7 @@ func (p *lbPeer) timers(f *fields) {
 	}
 	switch hold = hold.Truncate(time.Second); {
 	case hold < 3*time.Second || hold > 65535*time.Second:
-		p.Note(line, p.about("holdTime"), "Herald takes 3s to 65535s, and %v is none of them: 3s, its default, is left", hold)
+		p.Note(line, p.about("holdTime"), "Herald accepts 3s to 65535s, not %v: its default of 3s applies", hold)
 	default:
 		p.spec.HoldTime.Duration = hold
 		if aliveLine != 0 && alive != hold/3 {
@@ -109,7 +109,7 @@ func (p *lbPeer) timers(f *fields) {
 	}
 }
 
-// password has the Secret named that holds it. It is never printed.
+// password names the Secret of the password, which is never printed.
 func (m *converter) password(p *lbPeer, path yaml.Path, f *fields) {
 	password, in := f.take("password"), f.within("passwordSecret")
 	secret, namespace := in.text("name"), in.text("namespace")
@@ -118,32 +118,32 @@ func (m *converter) password(p *lbPeer, path yaml.Path, f *fields) {
 	case secret != "":
 		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: secret}
 		m.Comment(path.Field("passwordSecretRef"), "Copied from the namespace "+migrate.Shown(cmp.Or(namespace, p.namespace, "metallb-system"))+".")
-		p.ToDo(p.line, p.about("passwordSecret"), "copy the Secret %s into the namespace %s, where Herald looks for it: its key password is the same", migrate.Shown(secret), m.options.Namespace)
+		p.ToDo(p.line, p.about("passwordSecret"), "copy the Secret %s into the namespace %s, where Herald reads it: its key, password, stays the same", migrate.Shown(secret), m.options.Namespace)
 	case password.Scalar != "":
 		name := "bgp-" + migrate.DNSName(p.name, "peer")
 		p.spec.PasswordSecretRef = &v1alpha1.SecretReference{Name: name}
-		p.ToDo(password.Line, p.about("password"), "it is not printed here: kubectl -n %s create secret generic %s --from-literal=password=PASSWORD", m.options.Namespace, name)
+		p.ToDo(password.Line, p.about("password"), "is not printed here: kubectl -n %s create secret generic %s --from-literal=password=PASSWORD", m.options.Namespace, name)
 	}
 }
 
-// profile converts a BFDProfile, which every peer has for itself in Herald.
+// profile converts a BFDProfile. In Herald each peer has its own BFD settings.
 func (m *converter) profile(o *object) {
 	f := o.fields()
 	receive, transmit := f.number("receiveInterval", 60_000, bfdInterval), f.number("transmitInterval", 60_000, bfdInterval)
 	interval := time.Duration(max(receive, transmit)) * time.Millisecond
 	multiplier := f.number("detectMultiplier", 255, bfdMultiplier)
 	if receive != transmit {
-		o.Note(o.line, o.about("transmitInterval"), "Herald has one interval for both ways, the longer of them: %v", interval)
+		o.Note(o.line, o.about("transmitInterval"), "Herald has one interval for both directions, the longer: %v", interval)
 	}
 	if low, high := 10*time.Millisecond, 10*time.Second; interval < low || interval > high {
-		o.Note(o.line, o.about("receiveInterval"), "Herald takes 10ms to 10s, and %v is none of them: the nearest is taken", interval)
+		o.Note(o.line, o.about("receiveInterval"), "Herald accepts 10ms to 10s, not %v: the nearest is written", interval)
 		interval = min(max(interval, low), high)
 	}
 	if interval < 50*time.Millisecond {
-		o.ToDo(o.line, o.about("receiveInterval"), "below 50ms nodes need realtime: true in herald.yaml, and the rights that herald manifest daemonset gives them then")
+		o.ToDo(o.line, o.about("receiveInterval"), "below 50ms nodes need realtime: true in herald.yaml, and the capabilities that herald manifest daemonset adds for it")
 	}
 	if low, high := uint32(2), uint32(50); multiplier < low || multiplier > high {
-		o.Note(o.line, o.about("detectMultiplier"), "Herald takes 2 to 50, and %d is none of them: the nearest is taken", multiplier)
+		o.Note(o.line, o.about("detectMultiplier"), "Herald accepts 2 to 50, not %d: the nearest is written", multiplier)
 		multiplier = min(max(multiplier, low), high)
 	}
 	f.done()
@@ -152,7 +152,7 @@ func (m *converter) profile(o *object) {
 	m.profiles[o.name] = b
 }
 
-// watch gives peers the BFD that they name.
+// watch sets the BFD of peers from their profiles.
 func (m *converter) watch() {
 	for _, p := range m.peers {
 		if p.profile == "" {
@@ -160,36 +160,36 @@ func (m *converter) watch() {
 		}
 		b, ok := m.profiles[p.profile]
 		if !ok {
-			p.ToDo(p.profileLine, p.about("bfdProfile"), "there is no BFDProfile %s in these files: write its times into bfd, or BFD is off", migrate.Quoted(p.profile))
+			p.ToDo(p.profileLine, p.about("bfdProfile"), "these files have no BFDProfile %s: write its times into bfd, or BFD is off", migrate.Quoted(p.profile))
 			continue
 		}
 		p.spec.BFD = &b
 	}
 }
 
-// validatePeers says what a node would refuse of the peers as they are.
+// validatePeers notes the peers that a node would refuse.
 func (m *converter) validatePeers() {
 	node := peering.New(nil, nil, peering.Options{RouterID: func(string, ...netip.Addr) (netip.Addr, error) { return netip.IPv4Unspecified(), nil }})
-	c := &config.Config{Realtime: true} // which BFD below 50ms needs, as has been said
+	c := &config.Config{Realtime: true} // BFD below 50ms needs it, as profile notes
 	password := func(v1alpha1.SecretReference) (string, error) { return "password", nil }
 	names := map[string]bool{}
 	for i, p := range m.peers {
 		names[p.name] = true
 		peer := v1alpha1.BGPPeer{Spec: p.spec}
-		peer.Spec.NodeSelectors = nil // it is one of those
+		peer.Spec.NodeSelectors = nil // select this node
 		if peer.Spec.LocalASN == 0 {
-			p.ToDo(p.line, p.about("localASN"), "Herald refuses what came of it: give a number from 1 to 4294967294")
-			peer.Spec.LocalASN = 2 // as if it was given
+			p.ToDo(p.line, p.about("localASN"), "Herald refuses the result: set a number from 1 to 4294967294")
+			peer.Spec.LocalASN = 2 // as if set
 		}
 		if m.IsHole(yaml.Path("peers").Item(i).Field("spec.asn")) {
-			peer.Spec.ASN = 1 // as if it was filled in
+			peer.Spec.ASN = 1 // as if filled in
 		}
 		set, err := node.Plan(c, peering.Resources{Peers: []*v1alpha1.BGPPeer{&peer}, Password: password})
 		if err != nil {
-			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", sentence(err))
+			p.ToDo(p.line, p.about(""), "Herald refuses the result: %s", sentence(err))
 		}
 		for _, l := range set.LeftOut {
-			p.ToDo(p.line, p.about(""), "Herald refuses what came of it: %s", migrate.Printable(l.Reason))
+			p.ToDo(p.line, p.about(""), "Herald refuses the result: %s", migrate.Printable(l.Reason))
 		}
 	}
 	for _, p := range m.pools {
@@ -198,7 +198,7 @@ func (m *converter) validatePeers() {
 		}
 		for _, name := range p.spec.BGP.Peers {
 			if !names[name] {
-				p.ToDo(p.line, p.about(""), "there is no BGPPeer %s in these files, and the pool is announced to it", migrate.Quoted(name))
+				p.ToDo(p.line, p.about(""), "these files have no BGPPeer %s, but the pool is announced to it", migrate.Quoted(name))
 			}
 		}
 	}

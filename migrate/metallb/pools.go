@@ -13,18 +13,18 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// lbPool is a pool, and what is known of it besides what is written.
+// lbPool is a pool and its object.
 type lbPool struct {
 	spec v1alpha1.AddressPoolSpec
 	*object
 	ranges []pool.Range
-	// reserved is whether only some Services may have its addresses: MetalLB tries
-	// those pools before the others, and lower priorities before higher ones.
+	// reserved reports that only some Services may use the pool. MetalLB tries reserved pools first, in
+	// the order of their priorities, the lowest first.
 	reserved bool
-	priority uint32 // MetalLB's, 0 if there is none
+	priority uint32 // MetalLB's; 0 if unset
 }
 
-// pool converts an IPAddressPool, or what was one before there were any.
+// pool converts an IPAddressPool, or an AddressPool of older versions.
 func (m *converter) pool(o *object) {
 	p := &lbPool{object: o}
 	f := o.fields()
@@ -32,36 +32,36 @@ func (m *converter) pool(o *object) {
 		p.addRange(item)
 	}
 	if len(p.ranges) == 0 {
-		o.ToDo(o.line, o.about("addresses"), "there are none: add them")
+		o.ToDo(o.line, o.about("addresses"), "the pool has none: add them")
 	}
 	if !f.boolean("autoAssign", true) {
 		p.spec.AutoAssign = new(bool)
 	}
 	p.spec.AvoidBuggyIPs = f.boolean("avoidBuggyIPs", false)
-	to := f.within("serviceAllocation")
-	p.reserved = len(to.left) > 0
-	p.priority = to.number("priority", 1<<31-1, 0)
-	for _, name := range to.texts("namespaces") {
+	allocation := f.within("serviceAllocation")
+	p.reserved = len(allocation.left) > 0
+	p.priority = allocation.number("priority", 1<<31-1, 0)
+	for _, name := range allocation.texts("namespaces") {
 		p.spec.Namespaces = append(p.spec.Namespaces, v1alpha1.Namespace(name))
 	}
-	p.spec.NamespaceSelectors = to.selectors("namespaceSelectors")
-	p.spec.ServiceSelectors = to.selectors("serviceSelectors")
-	to.done()
+	p.spec.NamespaceSelectors = allocation.selectors("namespaceSelectors")
+	p.spec.ServiceSelectors = allocation.selectors("serviceSelectors")
+	allocation.done()
 	if o.kind == kindOldPool {
 		m.advertisedWithin(f)
 	}
 	f.done()
 	if slices.ContainsFunc(m.pools, func(other *lbPool) bool { return other.name == p.name }) {
-		o.ToDo(o.line, o.about(""), "there is a pool of this name already: give one of them another, for Herald's are of the whole cluster")
+		o.ToDo(o.line, o.about(""), "another pool has this name: rename one of them, as Herald's pools have no namespace")
 	}
 	m.pools = append(m.pools, p)
 }
 
-// addRange reads addresses as MetalLB does: networks by any address in them, and ranges.
+// addRange parses a network, given by any address in it, or a range.
 func (p *lbPool) addRange(item *migrate.Tree) {
 	s := item.Text()
 	if network, err := netip.ParsePrefix(s); err == nil && network != network.Masked() {
-		s = network.Masked().String() // MetalLB takes it for the whole network, too
+		s = network.Masked().String() // in MetalLB too this is the whole network
 	}
 	r, err := pool.ParseRange(s)
 	if err != nil {
@@ -72,9 +72,9 @@ func (p *lbPool) addRange(item *migrate.Tree) {
 	p.spec.Addresses = append(p.spec.Addresses, v1alpha1.AddressRange(r.String()))
 }
 
-// advertisedWithin reads how an old pool says that it is announced.
+// advertisedWithin converts the advertisements within an old pool.
 func (m *converter) advertisedWithin(f *fields) {
-	to := func(kind string, line int) *advertisement {
+	newAdvertisement := func(kind string, line int) *advertisement {
 		o := *f.object
 		o.kind, o.line = kind, line
 		return &advertisement{object: &o, pools: []string{f.name}, PoolBGP: v1alpha1.PoolBGP{AggregationLength: 32, AggregationLengthV6: 128}}
@@ -83,14 +83,14 @@ func (m *converter) advertisedWithin(f *fields) {
 	advertisements := f.take("bgpAdvertisements").Items
 	switch {
 	case protocol.Scalar == "layer2":
-		m.onLink = append(m.onLink, to(kindL2, protocol.Line))
+		m.onLink = append(m.onLink, newAdvertisement(kindL2, protocol.Line))
 	case protocol.Scalar != "bgp":
-		f.ToDo(f.line, f.about("protocol"), "is neither layer2 nor bgp: how are its addresses announced?")
+		f.ToDo(f.line, f.about("protocol"), "is neither layer2 nor bgp: choose how to announce its addresses")
 	case len(advertisements) == 0:
-		m.routed = append(m.routed, to(kindBGP, protocol.Line))
+		m.routed = append(m.routed, newAdvertisement(kindBGP, protocol.Line))
 	}
 	for _, item := range advertisements {
-		a := to(kindBGP, item.Line)
+		a := newAdvertisement(kindBGP, item.Line)
 		in := &fields{object: f.object, in: kindBGP, left: item.Fields}
 		m.attributes(a, in)
 		in.done()
@@ -98,7 +98,7 @@ func (m *converter) advertisedWithin(f *fields) {
 	}
 }
 
-// prioritise turns MetalLB's order round: Herald's highest number is first.
+// prioritise reverses MetalLB's order: in Herald the highest number is first.
 func (m *converter) prioritise() {
 	var given []uint32
 	for _, p := range m.pools {
@@ -119,7 +119,7 @@ func (m *converter) prioritise() {
 	}
 }
 
-// validatePools says what Herald would refuse of the pools as they are.
+// validatePools notes the pools that Herald would refuse.
 func (m *converter) validatePools() {
 	var all []pool.Pool
 	for _, p := range m.pools {
@@ -140,30 +140,30 @@ func (m *converter) validatePools() {
 			}
 			network, err := netip.ParsePrefix(r.String())
 			if least := int32(r.First.BitLen()); *length < least && (err != nil || *length < int32(network.Bits())) {
-				p.ToDo(p.line, p.about("addresses"), "routes of length %d reach beyond %s: each address gets a route of its own; give the pool whole networks to have fewer", *length, r)
+				p.ToDo(p.line, p.about("addresses"), "routes of length %d reach beyond %s: each address gets its own route; for fewer routes give the pool whole networks", *length, r)
 				*length = least
 			}
 		}
 	}
 }
 
-// allows reports whether the pools have an address.
+// allows reports whether a pool contains addr.
 func (m *converter) allows(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.pools, func(p *lbPool) bool {
 		return slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return r.Contains(addr) })
 	})
 }
 
-// advertisement is one of either kind: how the addresses of some pools are announced.
+// advertisement is a BGPAdvertisement or L2Advertisement: how the addresses of some pools are announced.
 type advertisement struct {
 	*object
 	pools     []string
 	selectors []v1alpha1.LabelSelector // of pools
-	// Of one on a flat layer 2, Peers are the links, and there is nothing besides them and NodeSelectors.
+	// For an L2Advertisement, Peers are the links, and only they and NodeSelectors are set.
 	v1alpha1.PoolBGP
 }
 
-// advertisement converts one.
+// advertisement converts a BGPAdvertisement or L2Advertisement.
 func (m *converter) advertisement(o *object) {
 	a := &advertisement{object: o}
 	f := o.fields()
@@ -181,7 +181,7 @@ func (m *converter) advertisement(o *object) {
 	f.done()
 }
 
-// attributes reads those of routes. Names of communities are looked up when all of them are known.
+// attributes converts path attributes. resolve looks up names of communities later.
 func (m *converter) attributes(a *advertisement, f *fields) {
 	a.AggregationLength = int32(f.number("aggregationLength", 32, 32))
 	a.AggregationLengthV6 = int32(f.number("aggregationLengthV6", 128, 128))
@@ -193,18 +193,18 @@ func (m *converter) attributes(a *advertisement, f *fields) {
 	}
 }
 
-// pendingCommunity is one of an advertisement, by its value or its name.
+// pendingCommunity is a community of an advertisement, by value or name.
 type pendingCommunity struct {
-	to    *advertisement
+	dst   *advertisement
 	about string
 	value *migrate.Tree
 }
 
-// community remembers the names that communities are given.
+// community records the names of communities.
 func (m *converter) community(o *object) {
 	f := o.fields()
 	for _, item := range f.take("communities").Items {
-		in := f.of("communities[].", item)
+		in := f.nested("communities[].", item)
 		name, value := in.text("name"), in.text("value")
 		in.done()
 		if name != "" {
@@ -214,7 +214,7 @@ func (m *converter) community(o *object) {
 	f.done()
 }
 
-// resolve gives advertisements their communities.
+// resolve sets the communities of advertisements.
 func (m *converter) resolve() {
 	for _, p := range m.pending {
 		s := p.value.Text()
@@ -223,18 +223,18 @@ func (m *converter) resolve() {
 		}
 		if rest, isLarge := strings.CutPrefix(s, "large:"); isLarge {
 			if c, err := v1alpha1.ParseLargeCommunity(rest); err == nil {
-				p.to.LargeCommunities = union(p.to.LargeCommunities, []v1alpha1.LargeCommunity{c})
+				p.dst.LargeCommunities = union(p.dst.LargeCommunities, []v1alpha1.LargeCommunity{c})
 				continue
 			}
 		} else if c, err := v1alpha1.ParseCommunity(s); err == nil {
-			p.to.Communities = union(p.to.Communities, []v1alpha1.Community{c})
+			p.dst.Communities = union(p.dst.Communities, []v1alpha1.Community{c})
 			continue
 		}
-		p.to.ToDo(p.value.Line, p.about, "%s is no community, nor the name of one in these files", migrate.Quoted(p.value.Scalar))
+		p.dst.ToDo(p.value.Line, p.about, "%s is neither a community nor the name of one in these files", migrate.Quoted(p.value.Scalar))
 	}
 }
 
-// union is all of two lists, in order, each once.
+// union appends the items of b that a lacks to a.
 func union[T comparable](a, b []T) []T {
 	out := slices.Clone(a)
 	for _, x := range b {
@@ -245,7 +245,7 @@ func union[T comparable](a, b []T) []T {
 	return out
 }
 
-// selects reports whether an advertisement is about a pool; without names and selectors it is about all.
+// selects reports whether a applies to p. Without names and selectors it applies to all pools.
 func (a *advertisement) selects(p *lbPool) bool {
 	if len(a.pools) == 0 && len(a.selectors) == 0 {
 		return true
@@ -272,50 +272,49 @@ func (m *converter) announce() {
 			}
 		}
 		if routed == nil && onLink == nil {
-			p.Note(p.line, p.about(""), "nothing here announces it: its Services get addresses that no one hears of")
+			p.Note(p.line, p.about(""), "has no advertisement in these files: the addresses of its Services are not announced")
 		}
 	}
 	for _, a := range slices.Concat(m.routed, m.onLink) {
 		for _, name := range a.pools {
 			if !known[name] {
-				a.Note(a.line, a.about("ipAddressPools"), "there is no pool %s in these files", migrate.Quoted(name))
+				a.Note(a.line, a.about("ipAddressPools"), "these files have no pool %s", migrate.Quoted(name))
 			}
 		}
 	}
 }
 
-// merge is the one advertisement that does what all that select p do, as far as
-// one can: Herald announces a pool in one way. Nil if none does.
+// merge combines the advertisements that select p, since Herald announces a pool in one way. It notes those
+// that cannot be combined, and returns nil if none selects p.
 func (p *lbPool) merge(all []*advertisement) *advertisement {
 	var merged *advertisement
 	for _, a := range all {
 		switch {
 		case !a.selects(p):
 		case merged == nil:
-			one := *a
-			merged = &one
+			first := *a
+			merged = &first
 		case !merged.absorb(a):
-			a.ToDo(a.line, a.about(""), "Herald announces a pool in one way, and %s as %s:%d says: this other way is not carried over; divide the pool if both are needed", p.about(""), merged.File, merged.line)
+			a.ToDo(a.line, a.about(""), "Herald announces a pool in one way, %s as in %s:%d: this advertisement is not carried over; divide the pool if both are needed", p.about(""), merged.File, merged.line)
 		}
 	}
 	return merged
 }
 
-// absorb has a do what b does, too. It reports whether that can be, which it can
-// if they differ in one thing only.
+// absorb adds b to a. It reports false, and changes nothing, if they differ in more than one respect.
 func (a *advertisement) absorb(b *advertisement) bool {
 	sameNodes := reflect.DeepEqual(a.NodeSelectors, b.NodeSelectors)
-	sameTo := slices.Equal(a.Peers, b.Peers)
+	samePeers := slices.Equal(a.Peers, b.Peers)
 	sameWay := reflect.DeepEqual(a.Attributes, b.Attributes)
 	switch {
 	case a.AggregationLength != b.AggregationLength || a.AggregationLengthV6 != b.AggregationLengthV6:
 		return false
-	case sameNodes && sameTo && reflect.DeepEqual(a.LocalPref, b.LocalPref):
+	case sameNodes && samePeers && reflect.DeepEqual(a.LocalPref, b.LocalPref):
 		a.Communities = union(a.Communities, b.Communities)
 		a.LargeCommunities = union(a.LargeCommunities, b.LargeCommunities)
-	case sameWay && sameTo && (len(a.NodeSelectors) == 0 || len(b.NodeSelectors) == 0):
+	case sameWay && samePeers && (len(a.NodeSelectors) == 0 || len(b.NodeSelectors) == 0):
 		a.NodeSelectors = nil
-	case sameWay && sameTo:
+	case sameWay && samePeers:
 		a.NodeSelectors = slices.Concat(a.NodeSelectors, b.NodeSelectors)
 	case sameWay && sameNodes && (len(a.Peers) == 0 || len(b.Peers) == 0):
 		a.Peers = nil

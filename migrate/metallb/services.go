@@ -9,8 +9,7 @@ import (
 	"github.com/herald-vip/herald/migrate"
 )
 
-// service converts what MetalLB has been asked for on a Service. Its address is in
-// its status, where Herald finds it.
+// service converts the annotations of a Service. Herald finds its address in its status.
 func (m *converter) service(o *object) {
 	namespace := cmp.Or(o.namespace, "default")
 	var given []string
@@ -23,21 +22,21 @@ func (m *converter) service(o *object) {
 		annotation := strings.Trim(row.Becomes, "`")
 		switch {
 		case !known:
-			o.Note(f.Line, o.about(f.Key), "is none that is known here: not carried over")
+			o.Note(f.Line, o.about(f.Key), "is an unknown annotation: not carried over")
 		case row.Becomes == "":
-			// MetalLB's own remark: the table says so
+			// MetalLB's own remark
 		case f.Value.Text() != "" && !slices.ContainsFunc(given, func(s string) bool { return strings.HasPrefix(s, annotation+"=") }):
 			given = append(given, annotation+"="+strings.ReplaceAll(f.Value.Text(), ", ", ","))
 		}
 	}
 	if o.body.At("spec", "type").Scalar != "LoadBalancer" {
 		if len(given) > 0 {
-			o.Note(o.line, o.about(""), "is not of type LoadBalancer: its annotations mean nothing, and are not carried over")
+			o.Note(o.line, o.about(""), "is not of type LoadBalancer: its annotations have no effect and are not carried over")
 		}
 		return
 	}
 	if class := o.body.At("spec", "loadBalancerClass").Scalar; class != m.options.Class {
-		o.Note(o.line, o.about("spec.loadBalancerClass"), "%s is not what MetalLB was told by --lb-class: if it is, migrate with that flag, and otherwise this Service is another's", migrate.Quoted(class))
+		o.Note(o.line, o.about("spec.loadBalancerClass"), "%s differs from --lb-class: if MetalLB has this class, migrate with --lb-class, else the Service belongs to another load balancer", migrate.Quoted(class))
 		return
 	}
 	m.served++
@@ -53,12 +52,12 @@ func (m *converter) service(o *object) {
 		ip := ingress.At("ip")
 		addr, err := netip.ParseAddr(ip.Scalar)
 		if err == nil && !m.allows(addr) {
-			o.ToDo(ip.Line, o.about("status"), "has %s, which is in no pool of these files: without one Herald does not announce it", addr)
+			o.ToDo(ip.Line, o.about("status"), "has %s, which no pool of these files contains: without one Herald does not announce it", addr)
 		}
 	}
 }
 
-// shellWord is s as one word of a shell's command.
+// shellWord quotes s as one word of a shell command.
 func shellWord(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

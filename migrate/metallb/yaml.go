@@ -5,7 +5,7 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// resource is an object of Kubernetes as it is written.
+// resource is the head of a Kubernetes object.
 type resource struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -17,10 +17,10 @@ type metadata struct {
 	Namespace string `json:"namespace"`
 }
 
-// manifests are the objects to apply, in one stream.
+// manifests returns the objects to apply as one YAML stream.
 func (m *converter) manifests() []byte {
 	w := m.Writer("json")
-	w.Remark("By herald migrate metallb. Look at the comments, fill in what is left open, then:",
+	w.Remark("By herald migrate metallb. Read the comments, fill in the open fields, then:",
 		"kubectl apply -f FILE")
 	w.Struct("", resource{"v1", "ConfigMap", metadata{"herald", m.options.Namespace}})
 	w.Line("data:")
