@@ -19,28 +19,27 @@ import (
 
 const defaultRefresh = time.Minute
 
-// Announcer announces and watches addresses on links. Its methods may be called at
-// any time from any goroutine. They wait for nothing but each other, and none of them is long.
+// Announcer announces and watches addresses on links. Any goroutine may call its methods at any time. They
+// wait only for each other, and return soon.
 type Announcer struct {
 	log      *slog.Logger
 	opts     Options
 	net      network
-	wake     chan struct{} // receives when something is due earlier than the loop knows
-	reported chan struct{} // receives when there is something to tell
+	wake     chan struct{} // wakes the loop for work that is due earlier
+	reported chan struct{} // wakes the goroutine that handles reports
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	readers sync.WaitGroup
 	running bool
 	links   map[string]link.Link
 	own     map[mac]bool // hardware addresses of this node
-	members map[mac]bool // those of the electorate
+	members map[mac]bool // hardware addresses of the electorate
 	states  map[string]*linkState
-	reports []func() // the queue of what is to be told
+	reports []func() // queue of log messages and calls of Observe
 	stats   Stats
 }
 
-// New returns an Announcer that announces and watches nothing yet. It does
-// neither before Run.
+// New returns an Announcer without addresses. It sends and receives nothing before Run.
 func New(log *slog.Logger, o Options) *Announcer {
 	if o.Watcher == nil {
 		o.Watcher = new(rtnetlink.Watcher)
@@ -60,22 +59,22 @@ func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
 	}
 }
 
-// Announce says on the link that addrs are at this node: at once, six times more
-// within 3 s, and every Options.Refresh until Withdraw; anew when the link comes up
-// or changes its hardware address. An error means that not all was sent now; the
-// rest happens all the same, as soon as it can. Nothing is sent from until on, unless it is zero; see
-// Limit. Announcing again starts anew.
+// Announce announces on the link that addrs are at this node: at once, six times more within
+// 3 s, and every Options.Refresh until Withdraw. It starts again when the link comes up or
+// changes its hardware address. An error means that some frames were not sent now; they follow as soon as
+// possible. No frame is sent after until, unless until is zero; see Limit. Announcing again starts a
+// new burst.
 func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	s := a.stateOf(now, link)
 	entries := make([]*entry, 0, len(addrs))
-	var failed error // first; the others say the same in most cases
+	var failed error // the first; others are mostly the same
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !announceable(addr) {
-			failed = cmp.Or(failed, fmt.Errorf("%q is not a unicast address beyond the link", addr))
+			failed = cmp.Or(failed, fmt.Errorf("%q is not a global unicast address without a zone", addr))
 			continue
 		}
 		e := s.entry(addr)
@@ -99,7 +98,7 @@ func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) 
 
 func announceable(addr netip.Addr) bool { return addr.IsGlobalUnicast() && addr.Zone() == "" }
 
-// list names an address, or says how many there are.
+// list returns a single address, or the number of several.
 func list(addrs []netip.Addr) string {
 	if len(addrs) == 1 {
 		return addrs[0].String()
@@ -107,21 +106,20 @@ func list(addrs []netip.Addr) string {
 	return fmt.Sprintf("%d addresses", len(addrs))
 }
 
-// Try says why nothing could be announced on any link: a missing right.
+// Try returns the error that would prevent announcements on every link, such as a missing right.
 func (a *Announcer) Try() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.states {
 		if s.wires != [2]wire{} {
-			return nil // as one has been opened
+			return nil // a socket was opened
 		}
 	}
 	return a.net.permitted()
 }
 
-// Limit has addrs not announced on the link from until on. A holder moves it on whenever
-// its lease is renewed: should this process stand still, it does not announce what
-// it has lost meanwhile.
+// Limit ends announcements of addrs on the link at until. A holder extends it at each renewal of its
+// lease. So a process that was stopped does not announce addresses that it has lost meanwhile.
 func (a *Announcer) Limit(until time.Time, link string, addrs ...netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,8 +132,7 @@ func (a *Announcer) Limit(until time.Time, link string, addrs ...netip.Addr) {
 	}
 }
 
-// Withdraw ends the announcements of addrs on the link. When it returns nothing more
-// is sent.
+// Withdraw ends the announcements of addrs on the link. No frame is sent after it returns.
 func (a *Announcer) Withdraw(link string, addrs ...netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,9 +148,9 @@ func (a *Announcer) Withdraw(link string, addrs ...netip.Addr) {
 	a.pruneEntries(s)
 }
 
-// Apply makes the watched addresses those listed, one for each link and address, except
-// for what Announce refuses. What is known of those that stay remains. Their links
-// are made ready for Announce.
+// Apply replaces the watched addresses; the list has at most one entry per link and address. It ignores addresses
+// that Announce rejects. Findings of addresses that stay are kept. Apply opens the sockets of their links, so that
+// Announce is quick.
 func (a *Announcer) Apply(watched []Watched) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,13 +177,13 @@ func (a *Announcer) Apply(watched []Watched) {
 			}
 		}
 		a.pruneEntries(s)
-		_ = a.fitWires(now, s) // tried again, and Announce tells
+		_ = a.fitWires(now, s) // retried later; Announce returns the error
 	}
 	wake.Up(a.wake)
 }
 
-// Members tells the hardware addresses at which members of the electorate use the
-// watched addresses rightfully. An address that only they use is Free.
+// Members sets the hardware addresses of members of the electorate, which may use the watched addresses. An
+// address that only members use is Free.
 func (a *Announcer) Members(macs []net.HardwareAddr) {
 	members := make(map[mac]bool, len(macs))
 	for _, hw := range macs {
@@ -201,7 +198,7 @@ func (a *Announcer) Members(macs []net.HardwareAddr) {
 	wake.Up(a.wake)
 }
 
-// Status tells the Finding of every watched address, ordered by link and address.
+// Status returns the Finding of every watched address, ordered by link and address.
 func (a *Announcer) Status() []Finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,14 +216,14 @@ func (a *Announcer) Status() []Finding {
 	return out
 }
 
-// Stats tells what was counted.
+// Stats returns the counters.
 func (a *Announcer) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stats
 }
 
-// stateOf returns the state of a link, which it makes if there is none.
+// stateOf returns the state of a link, new if necessary.
 func (a *Announcer) stateOf(now time.Time, link string) *linkState {
 	s := a.states[link]
 	if s == nil {
@@ -237,10 +234,10 @@ func (a *Announcer) stateOf(now time.Time, link string) *linkState {
 	return s
 }
 
-// fitWires opens and closes the wires of a link as it needs.
+// fitWires opens and closes a link's wires as its entries need them.
 func (a *Announcer) fitWires(now time.Time, s *linkState) error {
 	if !a.running {
-		return errors.New("nothing can be sent before Run and after it")
+		return errors.New("frames can be sent only during Run")
 	}
 	if err := s.usable(); err != nil {
 		return err
@@ -252,10 +249,10 @@ func (a *Announcer) fitWires(now time.Time, s *linkState) error {
 	return err
 }
 
-// announce sends an announcement if it is allowed.
+// announce sends an announcement unless the entry's limit has passed.
 func (a *Announcer) announce(now time.Time, s *linkState, e *entry) error {
 	e.done(now)
-	if !e.allowed(time.Now()) { // now may have passed long ago
+	if !e.allowed(time.Now()) { // now may be long past
 		return nil
 	}
 	if err := s.send(e.addr, announcement(s.src, e.addr)...); err != nil {
@@ -266,7 +263,7 @@ func (a *Announcer) announce(now time.Time, s *linkState, e *entry) error {
 	return nil
 }
 
-// pruneEntries forgets what is neither announced nor watched.
+// pruneEntries removes entries that are neither announced nor watched.
 func (a *Announcer) pruneEntries(s *linkState) {
 	maps.DeleteFunc(s.entries, func(_ netip.Addr, e *entry) bool { return !e.announced && e.watch == nil })
 	if len(s.entries) == 0 {
@@ -275,7 +272,7 @@ func (a *Announcer) pruneEntries(s *linkState) {
 	}
 }
 
-// clearOffenders makes free what only those use who may.
+// clearOffenders removes offenders that are rightful now, and makes addresses without offenders Free.
 func (a *Announcer) clearOffenders() {
 	for _, s := range a.states {
 		for _, e := range s.entries {
@@ -286,5 +283,5 @@ func (a *Announcer) clearOffenders() {
 	}
 }
 
-// rightful is whether this node or a member has the hardware address.
+// rightful reports whether this node or a member has the hardware address.
 func (a *Announcer) rightful(m mac) bool { return a.own[m] || a.members[m] }

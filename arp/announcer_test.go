@@ -15,7 +15,7 @@ func TestAnnounce(t *testing.T) {
 		b.must(b.Announce(time.Time{}, "eth0", vip4, vip6))
 		for i, want := range [][]byte{announcement(self, vip4)[0], announcement(self, vip4)[1], announcement(self, vip6)[0]} {
 			if sent := b.net.peek(); len(sent) != 3 || !slices.Equal(sent[i].frame, want) {
-				t.Fatalf("when Announce returns %d frames are sent, the %dth is not as it should be", len(sent), i)
+				t.Fatalf("after Announce: %d frames sent, frame %d is wrong", len(sent), i)
 			}
 		}
 		b.wait(2*time.Minute + 5*time.Second)
@@ -31,14 +31,14 @@ func TestAnnounce(t *testing.T) {
 		b.wait(time.Hour)
 		for _, s := range b.net.take() {
 			if c, _ := parse(s.frame); c.addr != vip6 {
-				t.Fatalf("%v announced after it was withdrawn", c.addr)
+				t.Fatalf("%v announced after Withdraw", c.addr)
 			}
 		}
 		b.Withdraw("eth0", vip6, vip4)
 		b.Withdraw("eth1", vip4)
 		b.wait(time.Hour)
 		if sent, open := b.net.take(), b.net.open4and6(); len(sent) > 0 || open > 0 {
-			t.Errorf("%d frames sent, %d wires open, though all is withdrawn", len(sent), open)
+			t.Errorf("%d frames sent, %d wires open after Withdraw of all", len(sent), open)
 		}
 	})
 }
@@ -50,9 +50,9 @@ func TestAnnounceRefuses(t *testing.T) {
 		for _, tt := range []struct{ link, addr, want string }{
 			{"eth1", "10.0.0.99", "announce 10.0.0.99 on eth1: there is no such link"},
 			{"down0", "10.0.0.99", "announce 10.0.0.99 on down0: the link is down"},
-			{"tun0", "10.0.0.99", "announce 10.0.0.99 on tun0: it has no Ethernet address"},
-			{"eth0", "224.0.0.1", `announce 224.0.0.1 on eth0: "224.0.0.1" is not a unicast address beyond the link`},
-			{"eth0", "fe80::1%eth0", `announce fe80::1%eth0 on eth0: "fe80::1%eth0" is not a unicast address beyond the link`},
+			{"tun0", "10.0.0.99", "announce 10.0.0.99 on tun0: the link has no Ethernet address"},
+			{"eth0", "224.0.0.1", `announce 224.0.0.1 on eth0: "224.0.0.1" is not a global unicast address without a zone`},
+			{"eth0", "fe80::1%eth0", `announce fe80::1%eth0 on eth0: "fe80::1%eth0" is not a global unicast address without a zone`},
 		} {
 			if err := b.Announce(time.Time{}, tt.link, netip.MustParseAddr(tt.addr)); err == nil || err.Error() != tt.want {
 				t.Errorf("error %v\nwant %s", err, tt.want)
@@ -65,12 +65,12 @@ func TestAnnounceRefuses(t *testing.T) {
 		}
 		b.Apply([]Watched{{Link: "eth0", Addr: netip.Addr{}}, {Link: "eth0", Addr: netip.MustParseAddr("ff02::1")}})
 		if got := b.Status(); len(got) != 0 {
-			t.Errorf("watches %+v", got)
+			t.Errorf("watched: %+v, want none", got)
 		}
 	})
 }
 
-// Once a lease has ended nothing is announced, whatever is due.
+// After the limit nothing is announced, even if announcements are due.
 func TestLimit(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
@@ -88,12 +88,12 @@ func TestLimit(t *testing.T) {
 				t.Errorf("announced after %v", s.at.Sub(b.start))
 			}
 		}
-		b.must(b.Announce(time.Now(), "eth0", vip4)) // it took its caller too long
+		b.must(b.Announce(time.Now(), "eth0", vip4)) // the limit has passed already
 		b.wait(time.Minute)
 		if got := b.sentAt(announcement(member, vip4)[0]); len(got) > 0 {
-			t.Errorf("announced after its limit, at %v", got)
+			t.Errorf("announced after the limit, at %v", got)
 		}
-		b.must(b.Announce(time.Time{}, "eth0", vip4)) // anew, without limit
+		b.must(b.Announce(time.Time{}, "eth0", vip4)) // again, without limit
 		b.wait(63 * time.Second)
 		if got := len(b.sentAt(announcement(member, vip4)[0])); got != len(burst)+1 {
 			t.Errorf("sent %d times, want %d", got, len(burst)+1)
@@ -108,11 +108,11 @@ func TestLinkChanges(t *testing.T) {
 		src   mac
 		index int
 	}{
-		"down and up":         {[]link.Link{with(func(l *link.Link) { l.Up = false }), eth0}, self, 2},
-		"deleted and remade":  {[]link.Link{{Name: "eth0"}, with(func(l *link.Link) { l.Index = 9 })}, self, 9},
-		"remade between":      {[]link.Link{with(func(l *link.Link) { l.Index = 9 })}, self, 9},
-		"another MAC":         {[]link.Link{with(func(l *link.Link) { l.MAC = member.hardware() })}, member, 2},
-		"no Ethernet between": {[]link.Link{with(func(l *link.Link) { l.MAC = nil }), eth0}, self, 2},
+		"down and up":            {[]link.Link{with(func(l *link.Link) { l.Up = false }), eth0}, self, 2},
+		"deleted and made again": {[]link.Link{{Name: "eth0"}, with(func(l *link.Link) { l.Index = 9 })}, self, 9},
+		"replaced at once":       {[]link.Link{with(func(l *link.Link) { l.Index = 9 })}, self, 9},
+		"MAC changed":            {[]link.Link{with(func(l *link.Link) { l.MAC = member.hardware() })}, member, 2},
+		"without MAC and back":   {[]link.Link{with(func(l *link.Link) { l.MAC = nil }), eth0}, self, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBench(t, func(b *bench) {
@@ -123,13 +123,13 @@ func TestLinkChanges(t *testing.T) {
 					b.net.take()
 					b.net.set(l)
 					if b.wait(time.Second); i < len(tt.steps)-1 && len(b.net.peek()) > 0 {
-						t.Errorf("%d frames are sent while the link cannot be used", len(b.net.peek()))
+						t.Errorf("%d frames sent while the link is unusable", len(b.net.peek()))
 					}
 				}
 				b.wait(10 * time.Second)
 				sent := b.net.take()
-				if want := 3*len(burst) + 2; len(sent) != want { // two probes with the last
-					t.Errorf("%d frames are sent, want %d", len(sent), want)
+				if want := 3*len(burst) + 2; len(sent) != want { // two probes with the last announcement
+					t.Errorf("%d frames sent, want %d", len(sent), want)
 				}
 				for _, s := range sent {
 					if c, ok := parse(s.frame); !ok || c.src != tt.src || s.link != tt.index {
@@ -141,23 +141,23 @@ func TestLinkChanges(t *testing.T) {
 					t.Errorf("findings %v", got)
 				}
 				if n := b.net.open4and6(); n != 2 {
-					t.Errorf("%d wires are open", n)
+					t.Errorf("%d wires open, want 2", n)
 				}
 				b.net.set(link.Link{Name: "other0", Index: 20, Up: true})
 				if b.wait(time.Second); len(b.net.take()) > 0 {
-					t.Error("announced anew because of another link")
+					t.Error("announced again because of another link")
 				}
 			})
 		})
 	}
 }
 
-// A link that appears after all is announced on at once.
+// Announcements start at once when a missing link appears.
 func TestLinkAppears(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth1", Addr: vip4, Probe: true}})
 		if err := b.Announce(time.Time{}, "eth1", vip6); err == nil {
-			t.Error("no error")
+			t.Error("Announce on a missing link: no error")
 		}
 		b.wait(time.Hour)
 		if got := b.states(); !slices.Equal(got, []State{Unknown}) {
@@ -169,12 +169,12 @@ func TestLinkAppears(t *testing.T) {
 			t.Errorf("findings %v", got)
 		}
 		if sent := b.net.take(); len(sent) != probes+5 || sent[0].at.Sub(b.start) != time.Hour {
-			t.Errorf("%d frames are sent", len(sent))
+			t.Errorf("%d frames sent, want %d at once", len(sent), probes+5)
 		}
 	})
 }
 
-// A wire that fails, or cannot be opened, is opened later.
+// A wire that fails or cannot be opened is opened later.
 func TestBrokenWires(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.net.failWith(errFake)
@@ -186,7 +186,7 @@ func TestBrokenWires(t *testing.T) {
 		b.net.failWith(nil)
 		b.wait(5 * time.Second)
 		if got := len(b.sentAt(announcement(self, vip4)[0])); got != len(burst) {
-			t.Errorf("announced %d times when that was possible, want %d", got, len(burst))
+			t.Errorf("announced %d times after the failure, want %d", got, len(burst))
 		}
 		if got := b.log.String(); strings.Count(got, "cannot announce or watch") != 1 || strings.Count(got, "can announce and watch") != 1 {
 			t.Errorf("log:\n%s", got)
@@ -194,10 +194,10 @@ func TestBrokenWires(t *testing.T) {
 		b.net.breakWires()
 		b.wait(5 * time.Second)
 		if got := len(b.sentAt(announcement(self, vip4)[0])); got != len(burst) || b.net.open4and6() != 1 {
-			t.Errorf("announced %d times after a wire failed, want %d; %d are open", got, len(burst), b.net.open4and6())
+			t.Errorf("announced %d times after a wire failed, want %d; %d wires open, want 1", got, len(burst), b.net.open4and6())
 		}
 		if b.Stats().Failed == 0 {
-			t.Error("no failure is counted")
+			t.Error("Failed is 0")
 		}
 	})
 }

@@ -1,10 +1,8 @@
-// Package arp makes the neighbours of a VIP's holder send to it, by gratuitous
-// ARP and unsolicited neighbour advertisements, and watches the wire for anyone
-// else who uses the address.
+// Package arp directs neighbours to the holder of a VIP, by gratuitous ARP and unsolicited
+// neighbour advertisements, and watches the link for other hosts that use the address.
 //
-// It decides nothing about who holds an address. Frames leave through packet
-// sockets, which netfilter does not see: so an address must be withdrawn here
-// before it is released.
+// It does not decide which node holds an address. Frames leave through packet sockets, which
+// netfilter does not filter. So an address must be withdrawn here before it is released.
 package arp
 
 import (
@@ -15,29 +13,29 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Options adjust an Announcer. The zero value is right for a speaker.
+// Options adjust an Announcer. The zero value suits a speaker.
 type Options struct {
-	// Watcher tells of changes of links. Default: one of its own.
+	// Watcher reports changes of links. Default: a new one.
 	Watcher *rtnetlink.Watcher
-	// Refresh is the time between announcements of an address after its burst, so
-	// that switches and neighbours, whose tables age, do not forget where it is. With
-	// the last of the burst, and each that follows, a watched address is probed: who
-	// uses it and tells only those who ask is found then. Default: 60s.
+	// Refresh is the time between announcements of an address after its burst. They keep
+	// the entries of switches and neighbours from ageing out. With the last announcement of
+	// the burst, and each later one, a watched address is probed: that finds hosts that
+	// use it but only answer requests. Default: 60s.
 	Refresh time.Duration
-	// Observe, which may be nil, is told of each change of a Finding's State, and
-	// the first State of each watched address, in order, on a goroutine of Run that
-	// does nothing else but log. It may call the Announcer's methods.
+	// Observe, which may be nil, is called with the first State of each watched address and
+	// each change of a State, in order. It runs on a goroutine of Run that otherwise only
+	// logs, and may call the Announcer's methods.
 	Observe func(Finding)
 }
 
-// Policy is what to do about someone else who uses a watched address.
+// Policy is the reaction to another host that uses a watched address.
 type Policy int
 
 const (
-	// Defend announces the address anew, at most once a second (RFC 5227, section
-	// 2.4, case c).
+	// Defend announces the address again, at most once a second (RFC 5227, section 2.4,
+	// case c).
 	Defend Policy = iota
-	// Yield leaves it to the caller to give the address up, until it is Free.
+	// Yield does nothing: the caller gives up the address until it is Free.
 	Yield
 )
 
@@ -48,46 +46,45 @@ type Watched struct {
 	Link   string
 	Addr   netip.Addr
 	Policy Policy
-	// Probe asks the link for the address before it counts as Free (RFC 5227,
-	// section 2.1; RFC 4862, section 5.4), once in the life of the Announcer. This
-	// takes 400 ms of a link that is up.
+	// Probe probes for the address before it counts as Free (RFC 5227, section 2.1;
+	// RFC 4862, section 5.4), unless it is announced. This takes 400 ms while the link is up.
 	Probe bool
 }
 
-// State is whether someone else uses an address.
+// State is the use of an address by other hosts.
 type State int
 
 const (
-	// Unknown is the state while the link is probed, or cannot be yet.
+	// Unknown means that probing has not finished, or not begun as the link is down.
 	Unknown State = iota
-	// Free is the state when nobody else is known to use the address.
+	// Free means that no other host, members excepted, is known to use the address.
 	Free
-	// Taken is the state when someone other than a member does.
+	// Taken means that a host that is not a member uses it.
 	Taken
 )
 
 func (s State) String() string { return [...]string{"unknown", "free", "taken"}[s] }
 
-// Finding is what the watch knows about an address.
+// Finding is the result of watching an address.
 type Finding struct {
 	Link  string
 	Addr  netip.Addr
 	State State
-	// MAC is the first of those who use it, since it became Taken.
+	// MAC is the first host that used it since it became Taken; nil otherwise.
 	MAC net.HardwareAddr
-	// Rival is a member that was seen within a minute to hold the address, which is announced here; nil
-	// if none was. Two members that do is what the lease is to prevent.
+	// Rival is a member that held the address within the last minute while it is announced here; nil without
+	// one. The lease should prevent that.
 	Rival net.HardwareAddr
-	// Count is how many packets of others who use the address came since then.
+	// Count is the number of packets from such hosts since it became Taken.
 	Count uint64
 }
 
-// Stats counts what happened on all links since New.
+// Stats counts events on all links since New.
 type Stats struct {
-	Announced uint64 // announcements sent, each of all forms for one address
+	Announced uint64 // announcements sent; one includes all frames for an address.
 	Probed    uint64 // probes sent
-	Defended  uint64 // announcements among Announced that answered someone else's use
+	Defended  uint64 // announcements that defended an address; part of Announced.
 	Failed    uint64 // announcements and probes that could not be sent
-	Heard     uint64 // packets of others read that say something about a watched address
-	Conflicts uint64 // packets among Heard that came from neither this node nor a member
+	Received  uint64 // statements of other hosts about watched addresses.
+	Conflicts uint64 // conflicting statements of hosts that are not members; part of Received
 }

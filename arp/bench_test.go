@@ -8,7 +8,7 @@ import (
 	"github.com/herald-vip/herald/arp"
 )
 
-// What a takeover waits for: all frames of one dual-stack VIP are on the wire.
+// BenchmarkAnnounce measures sending all frames of one dual-stack VIP, the delay of a takeover.
 func BenchmarkAnnounce(b *testing.B) {
 	benchmark(b, vips)
 }

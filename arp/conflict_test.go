@@ -20,7 +20,7 @@ func TestProbe(t *testing.T) {
 			b.Members([]net.HardwareAddr{member.hardware(), {1, 2, 3}})
 			b.Apply([]Watched{{Link: "eth0", Addr: addr, Probe: true}})
 			b.wait(150 * time.Millisecond)
-			b.net.show(2, announcement(member, addr)...) // answers too
+			b.net.show(2, announcement(member, addr)...) // a member's answer
 			b.net.show(2, probe(self, addr))             // a loop in the network
 			b.wait(time.Second)
 			if got, want := b.sentAt(probe(self, addr)), []time.Duration{0, probeEvery, 2 * probeEvery}; !slices.Equal(got, want) {
@@ -47,7 +47,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// An address that is announced is not probed any more: this node would be asking itself.
+// Announcing ends probing: this node would probe for its own address.
 func TestAnnounceEndsProbe(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4, Probe: true}})
@@ -76,7 +76,7 @@ func TestConflict(t *testing.T) {
 			at := time.Since(b.start)
 			for range 20 { // within 2 s
 				b.net.show(2, announcement(outsider, vip4)...)
-				b.net.show(2, probe(outsider, vip6)) // harmless
+				b.net.show(2, probe(outsider, vip6)) // no conflict
 				b.wait(100 * time.Millisecond)
 			}
 			want := []time.Duration{at, at + time.Second, at + 2*time.Second}
@@ -89,7 +89,7 @@ func TestConflict(t *testing.T) {
 			if got := b.states(); !slices.Equal(got, []State{Taken}) {
 				t.Errorf("%v: findings %v", policy, got)
 			}
-			if got := b.Stats(); got.Conflicts != 40 || got.Heard != 60 || got.Defended != uint64(len(want)) {
+			if got := b.Stats(); got.Conflicts != 40 || got.Received != 60 || got.Defended != uint64(len(want)) {
 				t.Errorf("%v: stats %+v", policy, got)
 			}
 			b.net.show(2, announcement(mac{2, 0, 0, 0, 0, 0xef}, vip4)...)
@@ -98,19 +98,18 @@ func TestConflict(t *testing.T) {
 				t.Errorf("%v: findings %v", policy, got)
 			}
 			log := b.log.String()
-			for _, line := range []string{"\"a host that is not a member uses a VIP", "another host that is not a member", "no host that is not a member",
+			for _, line := range []string{"\"a host that is not a member uses a VIP", "another host that is not a member", "only members use the VIP again",
 				"mac=02:00:00:00:00:ee", "mac=02:00:00:00:00:ef"} {
 				if strings.Count(log, line) != 1 {
-					t.Errorf("%v: the log has %q %d times:\n%s", policy, line, strings.Count(log, line), log)
+					t.Errorf("%v: the log has %q %d times, want once:\n%s", policy, line, strings.Count(log, line), log)
 				}
 			}
 		})
 	}
 }
 
-// A member that announces what is announced here has not heard of it. Neighbours have
-// heard the member, so they are told again, but not before this node may learn that it is
-// the one who is mistaken.
+// A member that announces an address that this node announces is outdated, or this node is. Neighbours may believe
+// the member, so this node announces again, after a grace to learn that it lost the address.
 func TestMemberClaims(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Members([]net.HardwareAddr{member.hardware()})
@@ -129,7 +128,7 @@ func TestMemberClaims(t *testing.T) {
 		b.Withdraw("eth0", vip4)
 		b.wait(time.Minute)
 		if got := b.net.take(); len(got) > 0 {
-			t.Errorf("%d frames after it was withdrawn", len(got))
+			t.Errorf("%d frames sent after Withdraw", len(got))
 		}
 		if got := b.states(); !slices.Equal(got, []State{Free}) {
 			t.Errorf("findings %v", got)
@@ -137,8 +136,8 @@ func TestMemberClaims(t *testing.T) {
 	})
 }
 
-// A member that claims an address again after it was contradicted holds it, too. One that
-// stood still claims it but once.
+// A member that claims an address again after a contradiction holds it too. A member that was stopped
+// claims it only once.
 func TestTwoMembersHold(t *testing.T) {
 	for _, addr := range []netip.Addr{vip4, vip6} {
 		inBench(t, func(b *bench) {
@@ -151,23 +150,23 @@ func TestTwoMembersHold(t *testing.T) {
 				synctest.Wait()
 			}
 			b.wait(10 * time.Second)
-			claim() // all at once, as after it stood still
+			claim() // both at once, as after the member was stopped
 			claim()
 			b.wait(memberGrace + rivalry + time.Second)
 			claim()
 			b.wait(2 * memberGrace)
 			if got := rival(); got != "" || strings.Contains(b.log.String(), "TWO MEMBERS") {
-				t.Errorf("%v: a member that is late is taken for a holder: %q", addr, got)
+				t.Errorf("%v: rival %q after late claims, want none", addr, got)
 			}
 			claim()
 			b.wait(2 * time.Second)
 			claim()
 			if got := rival(); got != member.hardware().String() || strings.Count(b.log.String(), "TWO MEMBERS") != 1 {
-				t.Errorf("%v: a member that goes on is not told of once: %q\n%s", addr, got, b.log)
+				t.Errorf("%v: rival %q after repeated claims, want the member, logged once:\n%s", addr, got, b.log)
 			}
 			b.wait(quiet)
 			if got := rival(); got != "" {
-				t.Errorf("%v: %q after a minute of silence", addr, got)
+				t.Errorf("%v: rival %q after a minute without claims, want none", addr, got)
 			}
 			claim()
 			b.wait(2 * memberGrace)
@@ -176,13 +175,13 @@ func TestTwoMembersHold(t *testing.T) {
 			b.must(b.Announce(time.Time{}, "eth0", addr))
 			claim()
 			if got := rival(); got != "" {
-				t.Errorf("%v: the last holder's claim counts: %q", addr, got)
+				t.Errorf("%v: rival %q after a claim of the previous holder, want none", addr, got)
 			}
 		})
 	}
 }
 
-// Who turns out to be a member, or this node, is no offender.
+// A host that becomes known as a member or as this node is no offender.
 func TestMemberIsLearnt(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}, {Link: "eth0", Addr: vip6}})
@@ -199,7 +198,7 @@ func TestMemberIsLearnt(t *testing.T) {
 	})
 }
 
-// A flood is read at a bounded pace, and of forged senders only some are kept.
+// A flood is read at a bounded pace, and only some forged senders are kept.
 func TestFlood(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.Apply([]Watched{{Link: "eth0", Addr: vip4}})
@@ -217,11 +216,11 @@ func TestFlood(t *testing.T) {
 			b.wait(time.Millisecond)
 		}
 		got := b.Stats()
-		if most := uint64(time.Second/paceTime+1) * paceReads; got.Heard > most || got.Heard < most/2 {
-			t.Errorf("of 10,000 packets in a second %d are read, at most %d may be", got.Heard, most)
+		if most := uint64(time.Second/paceTime+1) * paceReads; got.Received > most || got.Received < most/2 {
+			t.Errorf("%d of 10,000 packets read in a second, want at most %d", got.Received, most)
 		}
 		if lines := strings.Count(b.log.String(), "\n"); lines != knownOffenders {
-			t.Errorf("%d lines are logged", lines)
+			t.Errorf("%d log lines, want %d", lines, knownOffenders)
 		}
 		if got := b.states(); !slices.Equal(got, []State{Taken}) {
 			t.Errorf("findings %v", got)
@@ -229,7 +228,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// An observer that takes its time does not keep announcements waiting.
+// A slow observer does not delay announcements.
 func TestSlowObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNetwork{links: map[string]link.Link{"eth0": eth0}}
@@ -254,8 +253,8 @@ func TestSlowObserver(t *testing.T) {
 	})
 }
 
-// Who tells only those who ask is asked: with the last announcement of the burst and with
-// each that follows, but not when someone else's claim is contradicted.
+// An announced address is probed with the last announcement of the burst and each later one, but not when
+// a claim is contradicted. The probe finds hosts that only answer requests.
 func TestPatrol(t *testing.T) {
 	for _, addr := range []netip.Addr{vip4, vip6} {
 		inBench(t, func(b *bench) {
@@ -263,13 +262,13 @@ func TestPatrol(t *testing.T) {
 			b.Apply([]Watched{{Link: "eth0", Addr: addr}})
 			b.wait(time.Hour)
 			if sent := b.net.take(); len(sent) > 0 {
-				t.Errorf("%v: %d frames are sent before it is announced", addr, len(sent))
+				t.Errorf("%v: %d frames sent before Announce, want none", addr, len(sent))
 			}
 			b.must(b.Announce(time.Time{}, "eth0", addr))
 			b.Limit(time.Now().Add(2*time.Minute), "eth0", addr)
 			at := time.Since(b.start)
 			b.wait(5 * time.Second)
-			b.net.show(2, announcement(member, addr)...) // the last holder's answer, late
+			b.net.show(2, announcement(member, addr)...) // a late answer of the previous holder
 			b.wait(5 * time.Minute)
 			if got, want := b.sentAt(probe(self, addr)), []time.Duration{at + 3*time.Second, at + 63*time.Second}; !slices.Equal(got, want) {
 				t.Errorf("%v: probes at %v, want %v", addr, got, want)

@@ -7,13 +7,12 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// memberGrace is how long to wait before a member's statement is contradicted. If this process
-// stood still, it is of one that took over meanwhile, and the address is about to
-// be withdrawn here.
+// memberGrace is the wait before contradicting a member's statement. If this process was stopped, the
+// member has taken over meanwhile, and the address is about to be withdrawn here.
 const memberGrace = 100 * time.Millisecond
 
-// rivalry is for how long after its claim was contradicted a member that claims an address again holds
-// it, too: one that stood still has found out by then that it does not.
+// rivalry is a time after a contradiction: a further claim within it shows that the member holds the address
+// too. A member that was stopped has found out by then that it lost the address.
 const rivalry = 5 * time.Second
 
 // entry is an address on a link that is announced, watched, or both.
@@ -21,15 +20,15 @@ type entry struct {
 	addr      netip.Addr
 	announced bool
 	schedule  schedule
-	until     time.Time // nothing is announced from then on; zero for no limit
-	answered  time.Time // when someone else's statement was last contradicted
-	answerAt  time.Time // when one is to be; zero for never
+	until     time.Time // end of announcements; zero for no limit
+	answered  time.Time // time of the last contradiction of another host's statement
+	answerAt  time.Time // time of the next one; zero for never
 	watch     *watch    // nil: not watched
 
-	claimed      bool      // a member's claim is to be contradicted
-	contradicted time.Time // when one was last, since the address is announced
-	rival        mac       // member that holds the address, too
-	rivalSeen    time.Time // when it last claimed it; zero for never
+	claimed      bool      // the next contradiction answers a member's claim
+	contradicted time.Time // time of the last such contradiction in this announcement
+	rival        mac       // member that holds the address too
+	rivalSeen    time.Time // time of its last claim; zero for never
 }
 
 // announce begins a burst.
@@ -38,8 +37,8 @@ func (e *entry) announce(now, until time.Time, refresh time.Duration) {
 	e.claimed, e.contradicted, e.rivalSeen = false, time.Time{}, time.Time{}
 }
 
-// claim takes in that a member claims the address, which is announced here. It returns whether that
-// shows, and was not known, that the member holds it.
+// claim notes that a member claims the address while it is announced here. It reports whether this is news that the
+// member holds the address too.
 func (e *entry) claim(now time.Time, by mac) (news bool) {
 	e.claimed = true
 	if e.contradicted.IsZero() || now.Sub(e.contradicted) > rivalry {
@@ -50,18 +49,18 @@ func (e *entry) claim(now time.Time, by mac) (news bool) {
 	return news
 }
 
-// rivals is whether a member holds the address, too.
+// rivals reports whether a member holds the address too.
 func (e *entry) rivals(now time.Time) bool {
 	return e.announced && !e.rivalSeen.IsZero() && now.Sub(e.rivalSeen) < quiet
 }
 
-// allowed is whether the address may be announced still.
+// allowed reports whether the address may be announced.
 func (e *entry) allowed(now time.Time) bool {
 	return e.announced && (e.until.IsZero() || now.Before(e.until))
 }
 
-// answer has someone else's statement contradicted after delay, or later if one was within
-// defendEvery. It returns false if that is to happen already.
+// answer schedules a contradiction after delay, or later to keep defendEvery after the last one. It
+// reports false if one is scheduled already.
 func (e *entry) answer(now time.Time, delay time.Duration) bool {
 	if !e.answerAt.IsZero() {
 		return false
@@ -73,14 +72,14 @@ func (e *entry) answer(now time.Time, delay time.Duration) bool {
 	return true
 }
 
-// due is whether to announce now.
+// due reports whether an announcement is due.
 func (e *entry) due(now time.Time) bool {
 	return e.announced && (e.schedule.due(now) || e.answering(now))
 }
 
 func (e *entry) answering(now time.Time) bool { return wake.Due(now, e.answerAt) }
 
-// done moves on after an announcement.
+// done updates the schedule after an announcement.
 func (e *entry) done(now time.Time) {
 	if e.schedule.due(now) {
 		e.schedule = e.schedule.done(now)
@@ -93,7 +92,7 @@ func (e *entry) done(now time.Time) {
 	}
 }
 
-// next is when something is due; zero for never.
+// next returns the time of the next step; zero for never.
 func (e *entry) next() time.Time {
 	var next time.Time
 	if e.watch != nil {

@@ -24,7 +24,7 @@ type fakeNetwork struct {
 	changed func(map[string]link.Link)
 	wires   []*fakeWire // open
 	opened  int
-	fail    error // of open and of send
+	fail    error // of open and send
 	sent    []sentFrame
 }
 
@@ -81,7 +81,7 @@ func (n *fakeNetwork) open(l link.Link, f family, watched []netip.Addr) (wire, e
 	return w, nil
 }
 
-// show has the frame arrive on a link.
+// show delivers frames on a link.
 func (n *fakeNetwork) show(link int, frames ...[]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,7 +98,7 @@ func (n *fakeNetwork) show(link int, frames ...[]byte) {
 	}
 }
 
-// take returns what was sent since it was last called.
+// take returns the frames sent since the last call.
 func (n *fakeNetwork) take() []sentFrame {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,7 +106,7 @@ func (n *fakeNetwork) take() []sentFrame {
 	return n.sent
 }
 
-// peek returns what take would.
+// peek returns the same as take, and keeps the frames.
 func (n *fakeNetwork) peek() []sentFrame {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *fakeWire) close() {
 
 var eth0 = link.Link{Name: "eth0", Index: 2, Up: true, MAC: self.hardware()}
 
-// bench is an announcer at work on eth0, in virtual time.
+// bench is a running announcer with the link eth0, in virtual time.
 type bench struct {
 	*Announcer
 	t        *testing.T
@@ -185,7 +185,7 @@ type bench struct {
 	findings []Finding
 }
 
-// inBench runs f with a bench that is idle.
+// inBench runs f with an idle bench.
 func inBench(t *testing.T, f func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, log: new(strings.Builder), start: time.Now(),
@@ -203,21 +203,21 @@ func inBench(t *testing.T, f func(*bench)) {
 			t.Errorf("Run: %v", err)
 		}
 		if n := b.net.open4and6(); n != 0 {
-			t.Errorf("%d wires are left open", n)
+			t.Errorf("%d wires left open", n)
 		}
 		if err := b.Announce(time.Time{}, "eth0", vip4); err == nil {
-			t.Error("announces after Run")
+			t.Error("Announce after Run: no error")
 		}
 	})
 }
 
-// wait lets time pass.
+// wait advances time.
 func (b *bench) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// sentAt returns when the frame was sent since the last take, in time since start; from src.
+// sentAt returns the times at which the frame was sent since the last take, relative to start.
 func (b *bench) sentAt(frame []byte) (times []time.Duration) {
 	for _, s := range b.net.take() {
 		if slices.Equal(s.frame, frame) {
@@ -227,7 +227,7 @@ func (b *bench) sentAt(frame []byte) (times []time.Duration) {
 	return times
 }
 
-// states forgets what was observed, and returns it.
+// states returns the observed states and forgets them.
 func (b *bench) states() (states []State) {
 	synctest.Wait()
 	for _, f := range b.findings {

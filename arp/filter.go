@@ -10,12 +10,11 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// filterLimit is how many addresses the kernel is to compare a packet with. Where more are
-// watched it lets all statements pass: a filter for them would be long, and the
-// kernel allows a socket little memory for it.
+// filterLimit is the maximum number of addresses in a filter. With more watched addresses the filter passes all
+// statements: it would be long, and the kernel allows a socket little memory for it.
 const filterLimit = 64
 
-// Where things are in an Ethernet frame.
+// Offsets in an Ethernet frame.
 const (
 	arpSender     = 14 + 14
 	arpTarget     = 14 + 24
@@ -24,7 +23,7 @@ const (
 	ipv6Source    = 14 + 8
 	icmpv6Type    = 14 + ipv6.HeaderLen
 	icmpv6Target  = 14 + ipv6.HeaderLen + 8
-	passToThisEnd = 2 // PACKET_MULTICAST: after it come other hosts' packets, and this one's own
+	passToThisEnd = 2 // PACKET_MULTICAST: higher types are packets to other hosts, and this host's own
 )
 
 const (
@@ -32,11 +31,11 @@ const (
 	drop = 0
 )
 
-// filter assembles a socket filter that passes what parse finds statements in, about the
-// watched addresses only. A flood of other packets costs no more than that.
+// filter assembles a socket filter that passes statements about the watched addresses only, as parse finds
+// them. So a flood of other packets costs little.
 func filter(f family, watched []netip.Addr) ([]bpf.RawInstruction, error) {
-	// On a link in promiscuous mode, and for VLANs that nobody has set up, the
-	// kernel shows packets that are not for this host.
+	// On a link in promiscuous mode, and for VLANs that are not configured, the kernel also delivers
+	// packets for other hosts.
 	program := append([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: passToThisEnd, SkipFalse: 1},
@@ -49,7 +48,7 @@ func filter(f family, watched []netip.Addr) ([]bpf.RawInstruction, error) {
 	return raw, nil
 }
 
-// matchStatements is the part of the filter that looks into the packet.
+// matchStatements returns the part of the filter that examines the packet.
 func matchStatements(f family, watched []netip.Addr) []bpf.Instruction {
 	if f == inet4 {
 		return matchARP(watched)
@@ -85,7 +84,7 @@ func matchNDP(watched []netip.Addr) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(ipv6.ICMPTypeNeighborAdvertisement), SkipTrue: 11},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(ipv6.ICMPTypeNeighborSolicitation), SkipTrue: 1},
 		bpf.RetConstant{Val: drop},
-		// A solicitation: X is where its source is, or if that is unspecified its target.
+		// A solicitation: X is the offset of its source, or of its target if the source is unspecified.
 		bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Source},
 	}
 	for i := range uint32(4) {
@@ -99,7 +98,7 @@ func matchNDP(watched []netip.Addr) []bpf.Instruction {
 	}
 	for _, addr := range watched {
 		a := addr.As16()
-		for _, at := range []uint32{12, 8, 4, 0} { // from the end, where addresses of a site differ
+		for _, at := range []uint32{12, 8, 4, 0} { // from the end: addresses of a site differ there
 			program = append(program,
 				bpf.LoadIndirect{Off: at, Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(a[at:]), SkipTrue: uint8(1 + at/2)})

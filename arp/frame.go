@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// family is what a socket is for.
+// family is the protocol family of a socket.
 type family uint8
 
 const (
@@ -26,12 +26,12 @@ func familyOf(addr netip.Addr) family {
 	return inet6
 }
 
-// mac is an Ethernet address that can be compared.
+// mac is a comparable Ethernet address.
 type mac [6]byte
 
 func (m mac) hardware() net.HardwareAddr { return m[:] }
 
-// macOf returns an Ethernet address; ok is false for other hardware addresses.
+// macOf returns an Ethernet address. It reports false for other hardware addresses.
 func macOf(a net.HardwareAddr) (m mac, ok bool) {
 	if len(a) != len(m) {
 		return mac{}, false
@@ -39,19 +39,17 @@ func macOf(a net.HardwareAddr) (m mac, ok bool) {
 	return mac(a), true
 }
 
-// announcement returns the frames that say that addr is at src, padded to the 60 bytes
-// that Ethernet asks for.
+// announcement returns the frames that announce addr at src, padded to Ethernet's minimum of 60
+// bytes.
 //
-// IPv4 is announced twice. As a request it is the ARP Announcement of RFC 5227,
-// section 2.3, the form that every host takes note of that already has an entry
-// (RFC 826). Some take note of replies only. In these the target is the sender, as in
-// RFC 5944, section 4.6: else Linux takes it for no gratuitous ARP, and ignores
-// it within a second of another change.
+// IPv4 is announced twice. The request is the ARP Announcement of RFC 5227, section 2.3: each host with
+// an entry updates it (RFC 826). Some hosts accept only replies. In the reply the target is the
+// sender, as in RFC 5944, section 4.6. Otherwise Linux does not take it for gratuitous ARP, and
+// ignores it within a second of another change.
 //
-// IPv6 is announced by an unsolicited neighbour advertisement with Override, which
-// replaces what neighbours know (RFC 4861, section 7.2.6). As it goes to all nodes,
-// a router that had no entry may make one of it, so that the first packet to
-// the address does not wait (RFC 9131).
+// IPv6 is announced by an unsolicited neighbour advertisement with Override, which replaces neighbours'
+// entries (RFC 4861, section 7.2.6). It goes to all nodes, so that a router without an
+// entry may create one, and the first packet to the address need not wait (RFC 9131).
 func announcement(src mac, addr netip.Addr) [][]byte {
 	if addr.Is4() {
 		return [][]byte{
@@ -67,9 +65,9 @@ func announcement(src mac, addr netip.Addr) [][]byte {
 	})}
 }
 
-// probe returns the frame that asks whether anyone uses addr without saying that src
-// does: an ARP Probe (RFC 5227, section 2.1.1), or a neighbour solicitation from the
-// unspecified address, to the solicited-node group (RFC 4862, section 5.4.2).
+// probe returns the frame that probes for a host that uses addr, without claiming it for src. It is an ARP Probe
+// (RFC 5227, section 2.1.1), or a neighbour solicitation from the unspecified address to the
+// solicited-node group (RFC 4862, section 5.4.2).
 func probe(src mac, addr netip.Addr) []byte {
 	if addr.Is4() {
 		return arpFrame(src, arp.OperationRequest, netip.IPv4Unspecified(), mac{}, addr)
@@ -100,10 +98,10 @@ func arpFrame(src mac, op arp.Operation, sender netip.Addr, targetMAC mac, targe
 	return b
 }
 
-// ndpHopLimit proves that a packet comes from this link (RFC 4861, section 7.1).
+// ndpHopLimit proves that a packet was sent on this link (RFC 4861, section 7.1).
 const ndpHopLimit = 255
 
-// ndpFrame makes a frame to an IPv6 multicast group (RFC 2464, section 7).
+// ndpFrame returns a frame to an IPv6 multicast group (RFC 2464, section 7).
 func ndpFrame(src mac, from, group netip.Addr, m ndp.Message) []byte {
 	message, _ := ndp.MarshalMessageChecksum(m, from, group) // cannot fail: the addresses are IPv6
 	packet := make([]byte, ipv6.HeaderLen, ipv6.HeaderLen+len(message))

@@ -15,7 +15,7 @@ var (
 	outsider = mac{2, 0, 0, 0, 0, 0xee}
 )
 
-// The frames, byte for byte, as the RFCs have them.
+// The frames match the RFCs byte for byte.
 func TestFrames(t *testing.T) {
 	padding := strings.Repeat("00", 18)
 	for name, tt := range map[string]struct {

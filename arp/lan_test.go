@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// Neighbours that took an address to be elsewhere send to the announcer's link from now on.
+// Neighbours with another entry for an address send to the announcer's link after an announcement.
 func TestNeighboursFollow(t *testing.T) {
 	for _, kind := range []string{"veth", "bridge", "macvlan"} {
 		t.Run(kind, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		{func() { l.hub.SetDown("port0") }, func() { l.hub.SetUp("port0") }}, // the carrier
 	} {
 		set.down()
-		wait.Until(t, "it notices", func() bool { return a.Announce(time.Time{}, "eth0", vips...) != nil })
+		wait.Until(t, "Announce fails", func() bool { return a.Announce(time.Time{}, "eth0", vips...) != nil })
 		l.mislead()
 		set.up()
 		l.believes(l.self.mac("eth0"))
@@ -77,11 +77,11 @@ func TestLinkIsMadeAnew(t *testing.T) {
 	a := l.run()
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
 	l.announces("eth0", vips...)
-	was := l.self.mac("eth0")
+	before := l.self.mac("eth0")
 	must(t, l.self.NL.LinkDel(l.self.Link("eth0")))
 	l.mislead()
 	l.plug(l.self, "port9", "eth0")
-	if mac := l.self.mac("eth0"); slices.Equal(mac, was) {
+	if mac := l.self.mac("eth0"); slices.Equal(mac, before) {
 		t.Fatalf("the new link has the old hardware address, %s", mac)
 	}
 	l.believes(l.self.mac("eth0"))
@@ -102,7 +102,7 @@ func TestHardwareAddressChanges(t *testing.T) {
 	l.believes(mac)
 }
 
-// The kernel of a host that has an address answers the probe.
+// The kernel of a host with the address answers the probe.
 func TestProbeOnTheWire(t *testing.T) {
 	l := newLAN(t)
 	l.stranger.Add("eth0", "10.0.0.99/32")
@@ -123,13 +123,13 @@ func TestProbeOnTheWire(t *testing.T) {
 		l.finds(addr, arp.Free)
 	}
 
-	a.Members([]net.HardwareAddr{l.stranger.mac("eth0")}) // which it turns out to be
+	a.Members([]net.HardwareAddr{l.stranger.mac("eth0")}) // the stranger is a member after all
 	for _, vip := range vips {
 		l.finds(vip, arp.Free)
 	}
 }
 
-// A stranger that takes the addresses is found out, and does not keep them if they are defended.
+// A stranger that uses the addresses is detected, and loses them if they are defended.
 func TestDefend(t *testing.T) {
 	l := newLAN(t)
 	a := l.run()
@@ -156,25 +156,25 @@ func TestYield(t *testing.T) {
 	for _, vip := range vips {
 		l.finds(vip, arp.Taken)
 	}
-	wait.Until(t, "both are told", func() bool {
+	wait.Until(t, "both are reported", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[0] && f.State == arp.Taken }) &&
 			slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[1] && f.State == arp.Taken })
 	})
 	if got := a.Stats(); got.Defended != 0 {
-		t.Errorf("defended: %+v", got)
+		t.Errorf("stats %+v, want nothing defended", got)
 	}
 }
 
-// usurp has the stranger's kernel use the VIPs: it asks for another host with them as source.
+// usurp makes the stranger's kernel use the VIPs: it sends requests for another host with them as source.
 func (l *lan) usurp() {
 	l.t.Helper()
 	l.stranger.Add("eth0", "10.0.0.99/24")
 	l.stranger.Add("eth0", "fd00::99/64")
-	for i, nobody := range []string{"10.0.0.200", "fd00::200"} {
+	for i, unused := range []string{"10.0.0.200", "fd00::200"} {
 		must(l.t, l.stranger.in(func() error {
-			c, err := net.DialUDP("udp", &net.UDPAddr{IP: vips[i].AsSlice()}, &net.UDPAddr{IP: net.ParseIP(nobody), Port: 9})
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: vips[i].AsSlice()}, &net.UDPAddr{IP: net.ParseIP(unused), Port: 9})
 			if err != nil {
 				return err
 			}
@@ -185,8 +185,7 @@ func (l *lan) usurp() {
 	}
 }
 
-// What is not about a watched address, or of a VLAN that is not this link's, does not
-// leave the kernel.
+// The kernel filters frames about other addresses, frames to other hosts, and frames of other VLANs.
 func TestFilterOnTheWire(t *testing.T) {
 	l := newLAN(t)
 	a := l.run()
@@ -207,19 +206,19 @@ func TestFilterOnTheWire(t *testing.T) {
 	for _, vip := range vips {
 		l.finds(vip, arp.Taken)
 	}
-	if got := a.Stats(); got.Heard != 2 {
-		t.Errorf("%d packets heard, want 2", got.Heard)
+	if got := a.Stats(); got.Received != 2 {
+		t.Errorf("%d statements received, want 2", got.Received)
 	}
 }
 
-// The rest of a watch's life, with frames of this node's own on the link.
+// This node's own frames that come back on the link are no conflicts.
 func TestOwnFrames(t *testing.T) {
 	l := newLAN(t)
 	a := l.run()
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
 	l.announces("eth0", vips...)
 	for _, vip := range vips {
-		l.stranger.send("eth0", arp.Frames(l.self.mac("eth0"), vip)...) // as a loop in the network would
+		l.stranger.send("eth0", arp.Frames(l.self.mac("eth0"), vip)...) // as by a loop in the network
 	}
 	free := vips[0].Next()
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}, {Link: "eth0", Addr: free}})
@@ -230,8 +229,8 @@ func TestOwnFrames(t *testing.T) {
 	}
 }
 
-// A machine that has the addresses and says so to nobody but those who ask is found all
-// the same; a member that has them still, as the last holder might, is not reported.
+// A host that uses the addresses but only answers requests is detected. A member that still has them, as the
+// previous holder might, is not reported.
 func TestSilentDuplicate(t *testing.T) {
 	l := newLAN(t)
 	for i, bits := range []string{"/32", "/128"} {
@@ -241,7 +240,7 @@ func TestSilentDuplicate(t *testing.T) {
 	a.Members([]net.HardwareAddr{l.client.mac("eth0")})
 	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
 	l.announces("eth0", vips...)
-	wait.Until(t, "the member answers for both", func() bool { return a.Stats().Heard >= 2 })
+	wait.Until(t, "the member answers for both", func() bool { return a.Stats().Received >= 2 })
 	for _, vip := range vips {
 		l.finds(vip, arp.Free)
 	}
@@ -249,7 +248,7 @@ func TestSilentDuplicate(t *testing.T) {
 	for i, bits := range []string{"/32", "/128"} {
 		l.stranger.Add("eth0", vips[i].String()+bits)
 	}
-	l.announces("eth0", vips...) // the next refresh would do as well
+	l.announces("eth0", vips...) // stands for the next refresh
 	for _, vip := range vips {
 		if f := l.finds(vip, arp.Taken); !slices.Equal(f.MAC, l.stranger.mac("eth0")) {
 			t.Errorf("%s is taken by %s, want %s", vip, f.MAC, l.stranger.mac("eth0"))
@@ -257,7 +256,7 @@ func TestSilentDuplicate(t *testing.T) {
 	}
 }
 
-// Two members that hold the VIPs at once both find out.
+// Two members that hold the VIPs at once both detect it.
 func TestTwoMembersOnTheWire(t *testing.T) {
 	l := newLAN(t)
 	self, other := l.run(), l.runOn(l.stranger)
@@ -265,10 +264,10 @@ func TestTwoMembersOnTheWire(t *testing.T) {
 	other.Members([]net.HardwareAddr{l.self.mac("eth0")})
 	for _, a := range []*arp.Announcer{self, other} {
 		a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0]}, {Link: "eth0", Addr: vips[1]}})
-		wait.Until(t, "it announces", func() bool { return a.Announce(time.Time{}, "eth0", vips...) == nil })
+		wait.Until(t, "Announce succeeds", func() bool { return a.Announce(time.Time{}, "eth0", vips...) == nil })
 	}
 	for _, a := range []*arp.Announcer{self, other} {
-		wait.Until(t, "it finds its rival", func() bool {
+		wait.Until(t, "both addresses have a rival", func() bool {
 			return !slices.ContainsFunc(a.Status(), func(f arp.Finding) bool { return f.Rival == nil })
 		})
 	}

@@ -17,17 +17,17 @@ const reopenEvery = time.Second
 // linkState is a link and the addresses on it. The Announcer's mutex guards it.
 type linkState struct {
 	name    string
-	link    link.Link // zero while there is none of this name
-	src     mac       // of link
+	link    link.Link // zero while there is no link of this name
+	src     mac       // hardware address of link
 	up      bool      // frames can be sent and received
 	entries map[netip.Addr]*entry
 	wires   [2]wire         // by family; nil while not open
-	watched [2][]netip.Addr // what the wires show
-	reopen  time.Time       // when to try again to open one; zero for not
-	broken  bool            // one could not be opened
+	watched [2][]netip.Addr // the wires' watched addresses
+	reopen  time.Time       // time of the next attempt to open a wire; zero without one
+	broken  bool            // a wire could not be opened
 }
 
-// entry returns the entry of an address, which it makes if there is none.
+// entry returns the entry of an address, new if necessary.
 func (s *linkState) entry(addr netip.Addr) *entry {
 	e := s.entries[addr]
 	if e == nil {
@@ -37,7 +37,7 @@ func (s *linkState) entry(addr netip.Addr) *entry {
 	return e
 }
 
-// finding tells what is known of a watched address.
+// finding returns the Finding of a watched address.
 func (s *linkState) finding(e *entry) Finding {
 	f := Finding{Link: s.name, Addr: e.addr, State: e.watch.state, Count: e.watch.count}
 	if len(e.watch.offenders) > 0 {
@@ -49,7 +49,7 @@ func (s *linkState) finding(e *entry) Finding {
 	return f
 }
 
-// usable is why frames cannot be sent now.
+// usable returns the reason that frames cannot be sent now, nil if they can.
 func (s *linkState) usable() error {
 	switch {
 	case s.link.Index == 0:
@@ -57,27 +57,27 @@ func (s *linkState) usable() error {
 	case !s.link.Up:
 		return errors.New("the link is down")
 	case !s.up:
-		return errors.New("it has no Ethernet address")
+		return errors.New("the link has no Ethernet address")
 	}
 	return nil
 }
 
-// takeLink takes in the state of the link. If it can be used now and could not before, or
-// is at another hardware address, all is announced anew.
+// takeLink updates the state of the link. If the link became usable, or has another hardware address, it restarts
+// announcements and probing.
 func (s *linkState) takeLink(now time.Time, l link.Link, refresh time.Duration) {
 	src, ethernet := macOf(l.MAC)
 	up := l.Up && ethernet
-	anew := up && (!s.up || l.Index != s.link.Index || src != s.src)
+	restart := up && (!s.up || l.Index != s.link.Index || src != s.src)
 	if !up || l.Index != s.link.Index {
 		s.closeWires()
 	}
 	s.link, s.src, s.up = l, src, up
-	if anew {
+	if restart {
 		s.restart(now, refresh)
 	}
 }
 
-// restart begins bursts and probing anew.
+// restart restarts bursts and probing.
 func (s *linkState) restart(now time.Time, refresh time.Duration) {
 	for _, e := range s.entries {
 		if e.announced {
@@ -89,7 +89,7 @@ func (s *linkState) restart(now time.Time, refresh time.Duration) {
 	}
 }
 
-// closeWires lets go of the wires; their readers close them.
+// closeWires interrupts the wires; their readers close them.
 func (s *linkState) closeWires() {
 	for f, w := range s.wires {
 		if w != nil {
@@ -100,8 +100,8 @@ func (s *linkState) closeWires() {
 	s.reopen = time.Time{}
 }
 
-// fitWires makes the wires those that the entries need, on a link that is usable. Each that
-// is opened is handed to opened.
+// fitWires opens, changes and closes wires as the entries need them, on a usable link. It calls opened with each new
+// wire.
 func (s *linkState) fitWires(now time.Time, n network, opened func(family, wire)) error {
 	var errs []error
 	for _, f := range []family{inet4, inet6} {
@@ -133,7 +133,7 @@ func (s *linkState) fitWires(now time.Time, n network, opened func(family, wire)
 	return errors.Join(errs...)
 }
 
-// needs returns the watched addresses of a family, and whether there are any of it at all.
+// needs returns the watched addresses of a family, and whether it has any entries.
 func (s *linkState) needs(f family) (watched []netip.Addr, any bool) {
 	for addr, e := range s.entries {
 		if familyOf(addr) == f {
@@ -147,14 +147,14 @@ func (s *linkState) needs(f family) (watched []netip.Addr, any bool) {
 	return watched, any
 }
 
-// send sends frames about addr, all or, after an error, some.
+// send sends frames about addr. It stops at the first error.
 func (s *linkState) send(addr netip.Addr, frames ...[]byte) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
 	w := s.wires[familyOf(addr)]
 	if w == nil {
-		return errors.New("its packet socket is not open")
+		return errors.New("the packet socket is not open")
 	}
 	for _, frame := range frames {
 		if err := w.send(frame); err != nil {
@@ -164,7 +164,7 @@ func (s *linkState) send(addr netip.Addr, frames ...[]byte) error {
 	return nil
 }
 
-// next is when something is due; zero for never.
+// next returns the time of the next step; zero for never.
 func (s *linkState) next() time.Time {
 	if !s.up {
 		return time.Time{}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var vips = []netip.Addr{netip.MustParseAddr("10.0.0.99"), netip.MustParseAddr("fd00::99")}
 
-// host is a fresh network namespace.
+// host is a new network namespace.
 type host struct{ *nettest.Host }
 
 func newHost(t testing.TB) *host {
@@ -48,7 +48,7 @@ func (h *host) mac(name string) net.HardwareAddr {
 	return h.Link(name).Attrs().HardwareAddr
 }
 
-// neighbour returns where the host takes addr to be, if it knows.
+// neighbour returns the hardware address in the host's neighbour entry for addr; nil without one.
 func (h *host) neighbour(link string, addr netip.Addr) net.HardwareAddr {
 	h.T.Helper()
 	all, err := h.NL.NeighList(h.Link(link).Attrs().Index, netlink.FAMILY_ALL)
@@ -61,7 +61,7 @@ func (h *host) neighbour(link string, addr netip.Addr) net.HardwareAddr {
 	return nil
 }
 
-// believe has the host take addr to be at mac.
+// believe sets the host's neighbour entry for addr.
 func (h *host) believe(link string, addr netip.Addr, mac net.HardwareAddr) {
 	h.T.Helper()
 	h.Must(h.NL.NeighSet(&netlink.Neigh{
@@ -88,8 +88,8 @@ func (h *host) send(link string, frames ...[]byte) {
 	}))
 }
 
-// lan is a switch with three hosts: the announcer's, a neighbour, and a stranger. Each is
-// attached by eth0.
+// lan is a switch with three hosts: the announcer's, a neighbour, and a stranger. Their links are
+// eth0.
 type lan struct {
 	t                      testing.TB
 	hub                    *host
@@ -121,7 +121,7 @@ func (l *lan) plug(h *host, port, name string) {
 	must(l.t, l.hub.NL.LinkSetNsFd(l.hub.Link(name), int(h.NS)))
 	l.hub.SetUp(port)
 	h.SetUp(name)
-	wait.Until(l.t, port+" forwards", func() bool { // else the kernel drops what is sent, and says nothing
+	wait.Until(l.t, port+" forwards", func() bool { // until then the kernel drops frames without an error
 		return l.hub.Link(port).Attrs().OperState == netlink.OperUp && h.Link(name).Attrs().OperState == netlink.OperUp
 	})
 }
@@ -154,23 +154,23 @@ func (l *lan) runOn(h *host) *arp.Announcer {
 	return a
 }
 
-// announces calls Announce until it succeeds, as a link may have come up a moment ago.
+// announces calls Announce until it succeeds: a link may have come up just before.
 func (l *lan) announces(link string, addrs ...netip.Addr) {
 	l.t.Helper()
-	wait.Until(l.t, "it announces", func() bool { return l.announcer.Announce(time.Time{}, link, addrs...) == nil })
+	wait.Until(l.t, "Announce succeeds", func() bool { return l.announcer.Announce(time.Time{}, link, addrs...) == nil })
 }
 
-// believes waits until the client takes the VIPs to be at mac.
+// believes waits until the client's neighbour entries for the VIPs have mac.
 func (l *lan) believes(mac net.HardwareAddr) {
 	l.t.Helper()
 	for _, vip := range vips {
-		wait.Until(l.t, "the client takes "+vip.String()+" to be at "+mac.String(), func() bool {
+		wait.Until(l.t, "the client's entry for "+vip.String()+" is "+mac.String(), func() bool {
 			return slices.Equal(l.client.neighbour("eth0", vip), mac)
 		})
 	}
 }
 
-// mislead has the client take the VIPs to be at the stranger.
+// mislead sets the client's neighbour entries for the VIPs to the stranger.
 func (l *lan) mislead() {
 	l.t.Helper()
 	for _, vip := range vips {
@@ -192,5 +192,3 @@ func (l *lan) finds(vip netip.Addr, want arp.State) (found arp.Finding) {
 	})
 	return found
 }
-
-// patience is how long a test waits for what is to come at once.

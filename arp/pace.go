@@ -3,23 +3,23 @@ package arp
 import "time"
 
 const (
-	// maxFrame is the longest frame that is read, in bytes: statements fit any link's MTU.
+	// maxFrame is the size of the read buffer in bytes: statements fit any link's MTU.
 	maxFrame = 1514
 
-	// A wire is read so many times in each paceTime at most. What is more waits in the
-	// socket's buffer, or is dropped by the kernel, which is cheap: a flood
-	// says a thousand times a second what once would be enough.
+	// paceReads is the maximum number of reads of a wire in each paceTime. Further packets wait in the
+	// socket's buffer, or the kernel drops them, which is cheap: a flood repeats the same
+	// statements.
 	paceReads = 100
 	paceTime  = 100 * time.Millisecond
 )
 
-// pace keeps a reader from taking the CPU.
+// pace limits a reader's use of the CPU.
 type pace struct {
 	start time.Time
 	reads int
 }
 
-// wait is to be called after each read, and sleeps when there were too many.
+// wait sleeps after too many reads. Call it after each read.
 func (p *pace) wait() {
 	now := time.Now()
 	if now.Sub(p.start) >= paceTime {

@@ -8,21 +8,20 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// What is to be logged, and what the observer is to be told, goes through a queue to a
-// goroutine of its own: neither may keep announcements waiting. The Announcer's mutex is held
-// by those who put something into it.
+// Log messages and calls of Options.Observe go through a queue to a separate goroutine, so that they never delay
+// announcements. The functions that queue them are called with the Announcer's mutex held.
 
-// reportState tells a new state.
+// reportState reports a new state.
 func (a *Announcer) reportState(s *linkState, e *entry) {
-	f, policy, was := s.finding(e), e.watch.policy, e.watch.told
-	e.watch.told = f.State
+	f, policy, prev := s.finding(e), e.watch.policy, e.watch.reported
+	e.watch.reported = f.State
 	a.enqueue(func() {
 		switch {
 		case f.State == Taken:
 			a.log.Error("a host that is not a member uses a VIP",
 				"address", f.Addr, "link", f.Link, "mac", f.MAC.String(), "policy", policy)
-		case f.State == Free && was == Taken:
-			a.log.Info("no host that is not a member uses the VIP any more", "address", f.Addr, "link", f.Link)
+		case f.State == Free && prev == Taken:
+			a.log.Info("only members use the VIP again", "address", f.Addr, "link", f.Link)
 		}
 		if a.opts.Observe != nil {
 			a.opts.Observe(f)
@@ -30,19 +29,19 @@ func (a *Announcer) reportState(s *linkState, e *entry) {
 	})
 }
 
-// reportStranger tells that by uses an address too that is Taken already.
+// reportStranger reports another host that uses an address that is Taken already.
 func (a *Announcer) reportStranger(s *linkState, e *entry, by mac) {
 	a.logLater(slog.LevelError, "another host that is not a member uses a VIP",
 		"address", e.addr, "link", s.name, "mac", by.hardware().String(), "policy", e.watch.policy)
 }
 
-// reportRival tells that a member holds an address, too, which must never be.
+// reportRival reports that a member holds an address too, which must never happen.
 func (a *Announcer) reportRival(s *linkState, e *entry) {
-	a.logLater(slog.LevelError, "TWO MEMBERS ANSWER FOR A VIP: this node, and another that claims it though it was contradicted",
+	a.logLater(slog.LevelError, "TWO MEMBERS ANSWER FOR A VIP: another member claims it again after this node contradicted it",
 		"address", e.addr, "link", s.name, "mac", e.rival.hardware().String())
 }
 
-// reportWires tells why a link's sockets cannot be opened, until they can.
+// reportWires reports that a link's sockets cannot be opened, and the end of that.
 func (a *Announcer) reportWires(s *linkState, err error) {
 	if s.broken == (err != nil) {
 		return
@@ -63,7 +62,7 @@ func (a *Announcer) enqueue(f func()) {
 	wake.Up(a.reported)
 }
 
-// report tells what is in the queue until ctx is done.
+// report handles the queue until ctx is done.
 func (a *Announcer) report(ctx context.Context) {
 	wake.Loop(ctx, a.reported, func() (never time.Time) {
 		a.mu.Lock()

@@ -10,11 +10,11 @@ import (
 	"github.com/herald-vip/herald/netutil/link"
 )
 
-// sendsInARow is for how many addresses the loop sends before it lets others in.
+// sendsInARow is the number of addresses that the loop sends for before it releases the mutex.
 const sendsInARow = 64
 
-// Run opens sockets, repeats announcements and watches until ctx is done, and returns
-// nil then. An error means that links cannot be watched. Run it once.
+// Run opens sockets, repeats announcements and watches addresses until ctx is done; then it returns nil. An
+// error means that links cannot be watched. Call it once.
 func (a *Announcer) Run(ctx context.Context) error {
 	a.mu.Lock()
 	a.running = true
@@ -28,7 +28,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	return err
 }
 
-// closeAll ends what Run kept going.
+// closeAll closes all wires and waits for their readers.
 func (a *Announcer) closeAll() {
 	a.mu.Lock()
 	a.running = false
@@ -40,7 +40,7 @@ func (a *Announcer) closeAll() {
 	a.readers.Wait()
 }
 
-// step does all that is due and returns when the next is; zero for never.
+// step does everything that is due, and returns the time of the next step; zero for never.
 func (a *Announcer) step() time.Time {
 	for {
 		a.mu.Lock()
@@ -52,8 +52,7 @@ func (a *Announcer) step() time.Time {
 	}
 }
 
-// stepSome does some of what is due. It returns whether that was all, and if so when
-// the next is.
+// stepSome does some of the work that is due. If that was all, it reports true and the time of the next step.
 func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 	left := sendsInARow
 	for _, s := range a.states {
@@ -76,11 +75,11 @@ func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 	return next, true
 }
 
-// stepEntry does what is due about an address and returns whether that was anything.
+// stepEntry does the work that is due for an address, and reports whether it sent anything.
 func (a *Announcer) stepEntry(now time.Time, s *linkState, e *entry) (busy bool) {
 	patrol := e.announced && e.schedule.due(now) && e.schedule.steady()
 	if e.due(now) {
-		_ = a.announce(now, s, e) // counted, and the next is on its way
+		_ = a.announce(now, s, e) // counted, and repeated soon
 		busy = true
 	}
 	if e.watch == nil {
@@ -101,7 +100,7 @@ func (a *Announcer) stepEntry(now time.Time, s *linkState, e *entry) (busy bool)
 	return busy
 }
 
-// linksChanged takes in the state of all links.
+// linksChanged updates the state of all links.
 func (a *Announcer) linksChanged(links map[string]link.Link) {
 	own := make(map[mac]bool, len(links))
 	for _, l := range links {
@@ -115,13 +114,13 @@ func (a *Announcer) linksChanged(links map[string]link.Link) {
 	a.links, a.own = links, own
 	for name, s := range a.states {
 		s.takeLink(now, links[name], a.opts.Refresh)
-		_ = a.fitWires(now, s) // tried again, and Announce tells
+		_ = a.fitWires(now, s) // retried later; Announce returns the error
 	}
 	a.clearOffenders()
 	wake.Up(a.wake)
 }
 
-// read takes in what a wire receives until it fails or is let go of.
+// read handles the frames of a wire until it fails or is interrupted.
 func (a *Announcer) read(s *linkState, f family, w wire) {
 	defer w.close()
 	b := make([]byte, maxFrame)
@@ -139,8 +138,8 @@ func (a *Announcer) read(s *linkState, f family, w wire) {
 	}
 }
 
-// dropWire notes that a wire is of no more use, if it is in use. It fails when its link
-// goes down, which may be over before the link is told to be down.
+// dropWire removes a failed wire unless it was replaced. A wire fails when its link goes down, which may end before
+// the link is reported down.
 func (a *Announcer) dropWire(s *linkState, f family, w wire) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,7 +150,7 @@ func (a *Announcer) dropWire(s *linkState, f family, w wire) {
 	}
 }
 
-// takeStatement judges a statement.
+// takeStatement handles a statement of another host.
 func (a *Announcer) takeStatement(s *linkState, c statement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +159,7 @@ func (a *Announcer) takeStatement(s *linkState, c statement) {
 		return
 	}
 	now := time.Now()
-	a.stats.Heard++
+	a.stats.Received++
 	switch {
 	case a.members[c.src]:
 		if !e.allowed(now) || c.probe {
@@ -169,7 +168,7 @@ func (a *Announcer) takeStatement(s *linkState, c statement) {
 		if e.claim(now, c.src) {
 			a.reportRival(s, e)
 		}
-		// It may not know yet that the address is here, and neighbours may believe it.
+		// The member may not know yet that the address is here, and neighbours may believe it.
 		if e.answer(now, memberGrace) {
 			wake.Up(a.wake)
 		}

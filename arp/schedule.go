@@ -2,12 +2,11 @@ package arp
 
 import "time"
 
-// burst is when announcements leave after an address has moved: at once, again soon
-// because nobody acknowledges one, and then ever later, for switches that learn slowly
-// and neighbours that were busy.
+// burst holds the times of announcements after an address has moved. The first leaves at once, the next soon, as they
+// are not acknowledged. The others follow at growing distances, for slow switches and busy neighbours.
 //
-// RFC 5227, section 2.3, has two announcements 2 s apart, and RFC 4861, section 7.2.6,
-// three that are 1 s apart. Neither has a service in mind that stands still until one arrives.
+// RFC 5227, section 2.3, has two announcements 2 s apart, and RFC 4861, section 7.2.6, three
+// announcements 1 s apart. Both are too slow for a service that waits for one.
 var burst = [...]time.Duration{
 	0,
 	50 * time.Millisecond,
@@ -18,10 +17,10 @@ var burst = [...]time.Duration{
 	3 * time.Second,
 }
 
-// schedule is when an address is to be announced.
+// schedule holds the times of an address's announcements.
 type schedule struct {
 	start   time.Time
-	sent    int // of the burst
+	sent    int // announcements of the burst
 	next    time.Time
 	refresh time.Duration
 }
@@ -31,14 +30,14 @@ func startSchedule(now time.Time, refresh time.Duration) schedule {
 	return schedule{start: now, next: now, refresh: refresh}
 }
 
-// due is whether to announce now.
+// due reports whether an announcement is due.
 func (s schedule) due(now time.Time) bool { return !now.Before(s.next) }
 
-// steady is whether the next announcement is the last of the burst or comes after it:
-// neighbours have followed by then, and the host that held the address before has let go of it.
+// steady reports whether the next announcement is the last of the burst or a later one. By then neighbours have
+// followed, and the previous holder has released the address.
 func (s schedule) steady() bool { return s.sent >= len(burst)-1 }
 
-// done moves on after an announcement. A process that was late does not catch up.
+// done returns the schedule after an announcement. It skips announcements that are overdue.
 func (s schedule) done(now time.Time) schedule {
 	for s.sent++; s.sent < len(burst); s.sent++ {
 		if s.next = s.start.Add(burst[s.sent]); s.next.After(now) {

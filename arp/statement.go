@@ -15,15 +15,15 @@ const (
 	protocolICMPv6   = 58
 )
 
-// statement is what a packet says of an address: that src uses it.
+// statement is a packet's statement that src uses an address.
 type statement struct {
 	addr netip.Addr
 	src  mac
-	// probe is that src does not use it yet, and asks whether it may.
+	// probe means that src does not use it yet, but probes for it.
 	probe bool
 }
 
-// parse reads a frame. It returns false for one that says nothing of an address.
+// parse returns the statement in a frame, and false without one.
 func parse(frame []byte) (statement, bool) {
 	var f ethernet.Frame
 	if err := f.UnmarshalBinary(frame); err != nil || f.VLAN != nil {
@@ -38,8 +38,8 @@ func parse(frame []byte) (statement, bool) {
 	return statement{}, false
 }
 
-// parseARP reads an ARP packet. Its sender says that it uses its IP address, be it a request or a
-// reply (RFC 5227, section 2.4); without one the packet is a probe (section 1.1).
+// parseARP parses an ARP packet. Requests and replies state that the sender uses its IP address (RFC 5227,
+// section 2.4). A request without a sender's address is a probe (section 1.1).
 func parseARP(from mac, b []byte) (statement, bool) {
 	var p arp.Packet
 	if err := p.UnmarshalBinary(b); err != nil || p.HardwareType != hardwareEthernet || !p.SenderIP.Is4() || !p.TargetIP.Is4() {
@@ -61,10 +61,10 @@ func parseARP(from mac, b []byte) (statement, bool) {
 	return statement{addr: p.TargetIP, src: src, probe: true}, p.Operation == arp.OperationRequest
 }
 
-// parseNDP reads an IPv6 packet. A neighbour advertisement says that its target is used, and a
-// solicitation that its source is, for both make neighbours send there (RFC 4861, section 7.2);
-// a solicitation without a source is a probe of its target (RFC 4862, section 5.4.3).
-// What hosts must ignore (RFC 4861, section 7.1) says nothing.
+// parseNDP parses an IPv6 packet. A neighbour advertisement states that its target is used, and a solicitation
+// that its source is: both change neighbours' entries (RFC 4861, section 7.2). A solicitation without a
+// source is a probe of its target (RFC 4862, section 5.4.3). Packets that hosts must ignore (RFC 4861,
+// section 7.1) contain no statement.
 func parseNDP(from mac, b []byte) (statement, bool) {
 	if len(b) < ipv6.HeaderLen || b[0]>>4 != ipv6.Version || b[6] != protocolICMPv6 || b[7] != ndpHopLimit {
 		return statement{}, false
@@ -93,7 +93,7 @@ func parseNDP(from mac, b []byte) (statement, bool) {
 	return statement{}, false
 }
 
-// linkLayer returns the address in the option, or else what the frame came from.
+// linkLayer returns the address in the option, or else the frame's source.
 func linkLayer(options []ndp.Option, d ndp.Direction, from mac) mac {
 	for _, o := range options {
 		if l, ok := o.(*ndp.LinkLayerAddress); ok && l.Direction == d {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The probe is that of RFC 5227, section 2.1.1, with other times: with those a boot would
-// last up to 7 s. The section allows shorter ones on links that are known to be quick,
-// as those of servers are; their hosts answer within a millisecond.
+// Probing follows RFC 5227, section 2.1.1, with shorter times: otherwise a start would take up to 7 s. The
+// section permits that on links known to be quick, such as links of servers: hosts answer within a
+// millisecond.
 const (
 	probes     = 3
 	probeEvery = 100 * time.Millisecond
@@ -15,28 +15,28 @@ const (
 )
 
 const (
-	// quiet is how long nobody else may have been seen before an address counts as Free again.
+	// quiet is the time without conflicting statements after which an address is Free again.
 	quiet = time.Minute
-	// askEvery is the time between probes of an address that is Taken: who uses it is
-	// seldom heard of otherwise.
+	// askEvery is the time between probes of an address that is Taken. Its user seldom sends
+	// statements otherwise.
 	askEvery = 15 * time.Second
-	// defendEvery is the least time between two defences of an address. Two hosts that
-	// both defend it should not fill the link (RFC 5227, section 2.4).
+	// defendEvery is the minimum time between two defences of an address. Two hosts that both
+	// defend it must not flood the link (RFC 5227, section 2.4).
 	defendEvery = time.Second
-	// knownOffenders are told apart for each address. Forged addresses cost no more.
+	// knownOffenders is the number of offenders kept for each address. It bounds the cost of forged addresses.
 	knownOffenders = 8
 )
 
-// watch judges who else uses an address.
+// watch detects other hosts that use an address.
 type watch struct {
 	policy    Policy
 	state     State
-	told      State // last
+	reported  State // the last reported
 	count     uint64
-	offenders []mac     // in order of appearance since then
-	last      time.Time // statement of an offender
-	asked     int       // probes sent of this round, while Unknown
-	ask       time.Time // when the next step of probing is due; zero for never
+	offenders []mac     // in order of appearance since it was Taken
+	last      time.Time // time of the last conflict
+	asked     int       // probes sent while Unknown
+	ask       time.Time // time of the next step of probing; zero for never
 }
 
 func newWatch(now time.Time, policy Policy, probe bool) *watch {
@@ -54,12 +54,12 @@ func (w *watch) enter(s State) {
 	}
 }
 
-// conflict is whether a stranger's statement is one: a probe is only while this node probes
+// conflict reports whether a stranger's statement is a conflict. A probe is one only while this node probes
 // too (RFC 5227, section 2.1.1).
 func (w *watch) conflict(c statement) bool { return !c.probe || w.state == Unknown }
 
-// taken takes in a conflict. It returns whether the address was not Taken before, and
-// whether the offender is one not seen before.
+// taken notes a conflict. It reports whether the address became Taken, and whether the offender is
+// new.
 func (w *watch) taken(now time.Time, by mac) (changed, stranger bool) {
 	if changed = w.state != Taken; changed {
 		w.enter(Taken)
@@ -74,10 +74,10 @@ func (w *watch) taken(now time.Time, by mac) (changed, stranger bool) {
 	return changed, stranger
 }
 
-// clearOffenders is to be called when others than before count as rightful. It returns
-// whether that made the address Free.
+// clearOffenders removes offenders that are rightful now, and reports whether that made the address Free. Call it when
+// the rightful hosts change.
 func (w *watch) clearOffenders(rightful func(mac) bool) bool {
-	if w.state != Taken || len(w.offenders) == knownOffenders { // else some may not be among them
+	if w.state != Taken || len(w.offenders) == knownOffenders { // at the limit some offenders may be missing
 		return false
 	}
 	w.offenders = slices.DeleteFunc(w.offenders, rightful)
@@ -88,7 +88,7 @@ func (w *watch) clearOffenders(rightful func(mac) bool) bool {
 	return true
 }
 
-// announced ends probing: the address is used now, and who asks is answered.
+// announced ends probing: this node uses the address now. It reports whether the state changed.
 func (w *watch) announced() (changed bool) {
 	if changed = w.state == Unknown; changed {
 		w.enter(Free)
@@ -96,7 +96,7 @@ func (w *watch) announced() (changed bool) {
 	return changed
 }
 
-// linkUp says that the link can be heard again. What it was silent for counts for nothing.
+// linkUp notes that the link is up again. The time while it was down does not count.
 func (w *watch) linkUp(now time.Time) {
 	switch w.state {
 	case Unknown:
@@ -106,7 +106,7 @@ func (w *watch) linkUp(now time.Time) {
 	}
 }
 
-// step does what is due. It returns whether to send a probe, and whether the state changed.
+// step does the work that is due. It reports whether to send a probe, and whether the state changed.
 func (w *watch) step(now time.Time) (probe, changed bool) {
 	switch {
 	case w.state == Taken && !now.Before(w.last.Add(quiet)):
@@ -129,7 +129,7 @@ func (w *watch) step(now time.Time) (probe, changed bool) {
 	return true, false
 }
 
-// next is when step is due; zero for never.
+// next returns the time of the next step; zero for never.
 func (w *watch) next() time.Time {
 	if end := w.last.Add(quiet); w.state == Taken && end.Before(w.ask) {
 		return end

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// watchStep is something that happens to a watch, and what is to come of it.
+// watchStep is an event for a watch, and its expected result.
 type watchStep struct {
-	after   time.Duration // since the step before
-	claim   *statement    // of a host that is not a member; nil: time passes
+	after   time.Duration // since the previous step
+	claim   *statement    // from a host that is not a member; nil: time passes
 	want    State
 	changed bool
-	probe   bool // one is to be sent
+	probe   bool // a probe is sent
 }
 
 func TestWatch(t *testing.T) {
@@ -26,7 +26,7 @@ func TestWatch(t *testing.T) {
 			{want: Free},
 			{after: time.Hour, want: Free},
 		}},
-		"nobody answers the probe": {true, []watchStep{
+		"no answer to the probe": {true, []watchStep{
 			{want: Unknown, probe: true},
 			{after: 99 * ms, want: Unknown},
 			{after: 1 * ms, want: Unknown, probe: true},
@@ -35,29 +35,29 @@ func TestWatch(t *testing.T) {
 			{after: 1 * ms, want: Free, changed: true},
 			{after: time.Hour, want: Free},
 		}},
-		"someone answers the probe": {true, []watchStep{
+		"answer to the probe": {true, []watchStep{
 			{want: Unknown, probe: true},
 			{after: 1 * ms, claim: uses, want: Taken, changed: true},
 			{after: 99 * ms, want: Taken},
 			{after: 14 * time.Second, want: Taken},
-			{after: 901 * ms, want: Taken, probe: true}, // 15 s after the finding
+			{after: 901 * ms, want: Taken, probe: true}, // 15 s after it was Taken
 			{after: 1 * ms, claim: uses, want: Taken},
 		}},
-		"someone else probes too": {true, []watchStep{
+		"another host probes too": {true, []watchStep{
 			{want: Unknown, probe: true},
 			{after: 1 * ms, claim: asks, want: Taken, changed: true},
 		}},
-		"someone only asks whether it is free": {false, []watchStep{
+		"another host only probes": {false, []watchStep{
 			{claim: asks, want: Free},
 		}},
-		"someone takes it, and leaves it": {false, []watchStep{
+		"another host uses it for a while": {false, []watchStep{
 			{after: time.Hour, claim: uses, want: Taken, changed: true},
 			{after: 15 * time.Second, want: Taken, probe: true},
 			{after: 5 * time.Second, claim: uses, want: Taken},
 			{after: 10 * time.Second, want: Taken, probe: true},
 			{after: 15 * time.Second, want: Taken, probe: true},
 			{after: 15 * time.Second, want: Taken, probe: true},
-			{after: 15 * time.Second, want: Taken, probe: true}, // 55 s after the last
+			{after: 15 * time.Second, want: Taken, probe: true}, // 55 s after the last conflict
 			{after: 4999 * ms, want: Taken},
 			{after: 1 * ms, want: Free, changed: true},
 			{after: time.Minute, want: Free},
@@ -93,22 +93,22 @@ func TestWatchOffenders(t *testing.T) {
 			strangers++
 		}
 		if _, stranger := w.taken(now, mac{2}); stranger && i > 0 {
-			t.Error("the same one is a stranger twice")
+			t.Error("the same host is reported as new twice")
 		}
 	}
 	if w.count != 2000 || strangers != knownOffenders || len(w.offenders) != knownOffenders {
 		t.Errorf("%d claims, %d strangers, %d known", w.count, strangers, len(w.offenders))
 	}
 	if w.clearOffenders(func(mac) bool { return true }) {
-		t.Error("acquitted of offenders that are not known")
+		t.Error("Free although some offenders are unknown")
 	}
 }
 
-func TestWatchAcquits(t *testing.T) {
+func TestClearOffenders(t *testing.T) {
 	now := time.Now()
 	w := newWatch(now, Yield, false)
 	if w.clearOffenders(func(mac) bool { return true }) {
-		t.Error("became free though it was")
+		t.Error("clearOffenders reports a change of a Free address")
 	}
 	w.taken(now, member)
 	w.taken(now, outsider)
@@ -120,12 +120,12 @@ func TestWatchAcquits(t *testing.T) {
 	}
 }
 
-// What happens while the link is down is unknown, so it counts for nothing.
+// Statements sent while the link is down are unknown, so that time does not count.
 func TestWatchLinkUp(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct {
 		prepare func(*watch)
-		after   []time.Duration // of a probe, or of the end
+		after   []time.Duration // of each probe, and of the end
 		want    State
 	}{
 		"free":  {func(*watch) {}, nil, Free},
@@ -152,7 +152,7 @@ func TestWatchLinkUp(t *testing.T) {
 	}
 }
 
-// Claims are contradicted at most once a second, and the last one too.
+// Claims are contradicted at most once a second, including the last.
 func TestAnswer(t *testing.T) {
 	const ms = time.Millisecond
 	now := time.Now()
@@ -174,7 +174,7 @@ func TestAnswer(t *testing.T) {
 		at := now.Add(step.at)
 		for next := e.next(); !next.After(at); next = e.next() {
 			if !e.due(next) || e.due(next.Add(-1)) {
-				t.Fatalf("step %d: due at another time than next", i)
+				t.Fatalf("step %d: due at another time than next returns", i)
 			}
 			e.done(next)
 		}

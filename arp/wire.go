@@ -18,22 +18,22 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// network is what this package asks of the host.
+// network is the host's links and packet sockets.
 type network interface {
 	// watchLinks is link.Watch.
 	watchLinks(ctx context.Context, changed func(map[string]link.Link)) error
-	// permitted is why no wire could be opened.
+	// permitted returns the error of opening any wire, such as a missing right.
 	permitted() error
-	// open opens a wire that shows statements of the watched addresses.
+	// open opens a wire that receives statements about the watched addresses.
 	open(l link.Link, f family, watched []netip.Addr) (wire, error)
 }
 
-// wire is a socket for the frames of one family on one link. Only its owner, who
-// receives, closes it.
+// wire is a socket for the frames of one family on one link. Only the goroutine that receives
+// closes it.
 type wire interface {
-	// send sends a frame and does not wait.
+	// send sends a frame without waiting.
 	send(frame []byte) error
-	// receive waits for the next frame. After an error the wire is of no more use.
+	// receive waits for the next frame. After an error the wire cannot be used.
 	receive(b []byte) (int, error)
 	// watch changes the watched addresses.
 	watch(watched []netip.Addr) error
@@ -42,10 +42,10 @@ type wire interface {
 	close()
 }
 
-// host is the real one.
+// host is the running host.
 type host struct {
 	watcher *rtnetlink.Watcher
-	// inside calls a function on a thread in the network namespace to work in.
+	// inside calls a function on a thread in the host's network namespace.
 	inside func(func() error) error
 }
 
@@ -53,9 +53,9 @@ func (h host) watchLinks(ctx context.Context, changed func(map[string]link.Link)
 	return h.inside(func() error { return link.Watch(ctx, h.watcher, changed) })
 }
 
-// socket is a packet socket. It is bound to one EtherType, so that all the rest of
-// the link's traffic passes it by, and sees the link as the network stack does: VLAN
-// tags are off, ports of a bridge or bond have handed up what they received.
+// socket is a packet socket bound to one EtherType, so that it never receives the link's other traffic. It receives
+// frames as the network stack does: without VLAN tags, and on the bridge or bond rather than its
+// ports.
 type socket struct {
 	family family
 	conn   *packet.Conn
@@ -72,7 +72,7 @@ func (h host) permitted() error {
 	})
 }
 
-// explainSocket adds what to do to an error that does not say so.
+// explainSocket adds the cure to an error.
 func explainSocket(err error) error {
 	err = fmt.Errorf("open packet socket: %w", err)
 	if errors.Is(err, unix.EPERM) {
@@ -105,7 +105,7 @@ func (h host) open(l link.Link, f family, watched []netip.Addr) (wire, error) {
 	return s, nil
 }
 
-// send does without packet.Conn.WriteTo, which waits while the socket's buffer is full.
+// send avoids packet.Conn.WriteTo, which waits while the socket's buffer is full.
 func (s *socket) send(frame []byte) error {
 	var sendErr error
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -133,5 +133,5 @@ func (s *socket) watch(watched []netip.Addr) error {
 
 func (s *socket) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(0, 0)) }
 
-// close may take long: the kernel waits until no CPU looks at the socket any more.
+// close may take long: the kernel waits until no CPU uses the socket.
 func (s *socket) close() { _ = s.conn.Close() }

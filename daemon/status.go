@@ -185,7 +185,7 @@ func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, confl
 	for _, l := range d.addresses.Status() {
 		links[l.Binding] = l
 	}
-	strays := d.addresses.Strays()
+	foreign := d.addresses.Foreign()
 	vips := make(map[netip.Prefix]bool) // prefixes that the status lists one by one
 	for _, a := range own {
 		vips[a.Route()] = true
@@ -197,7 +197,7 @@ func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, confl
 	}
 	for _, a := range own {
 		v := admin.NewVIP(a, links[address.Binding{Interface: a.Interface, Addr: a.Address}], conflicts[a.Address], sessions, sent[a.Route()])
-		v.Error = cmp.Or(v.Error, text(strays[a.Address]))
+		v.Error = cmp.Or(v.Error, text(foreign[a.Address]))
 		s.VIPs = append(s.VIPs, v)
 	}
 	return own, services

@@ -1,10 +1,9 @@
-// Package address keeps VIP addresses on links for as long as they are wanted. It knows nothing of
+// Package address keeps VIP addresses on links while they are wanted. It knows nothing about
 // health or routes.
 //
-// A VIP address is given to the kernel with a lifetime of seconds and refreshed
-// while it is wanted. So the kernel itself removes what a dead or frozen process
-// left behind. A process that goes on after that puts it back only after a second, in
-// which the caller can unbind it.
+// Each address has a lifetime of seconds in the kernel and is refreshed while it is wanted. So
+// the kernel removes the addresses of a dead or frozen process. A process that continues after
+// that puts them back only after a second: the caller can unbind them until then.
 package address
 
 import (
@@ -22,19 +21,19 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Options adjust a Binder. The zero value is right for a speaker.
+// Options adjust a Binder. The zero value suits a speaker.
 type Options struct {
-	// Lifetime is how long an address outlives the last refresh, in whole seconds
-	// from 1s to 60s; the kernel is late or early by up to a second. Refreshes come
-	// at a third of it. BindFor has another for one address. Default: 10s.
+	// Lifetime is the time from the last refresh to the expiry of an address, in whole seconds
+	// from 1s to 60s. The kernel is late or early by up to a second. A third of it is the time
+	// between refreshes. BindFor overrides it for one address. Default: 10s.
 	Lifetime time.Duration
-	// Mark is the IFA_PROTO value by which Herald recognises its addresses, on Linux
-	// 5.18 and later. Two Heralds on one host need two. Default: DefaultMark.
+	// Mark is the IFA_PROTO value of Herald's addresses. Herald recognises them by it on Linux 5.18 and
+	// later. Two Heralds on one host need different marks. Default: DefaultMark.
 	Mark uint8
-	// NetNS is a file descriptor of the network namespace to work in, which stays
-	// the caller's. Default: the namespace of the process.
+	// NetNS is a file descriptor of the network namespace to work in. The caller keeps
+	// owning it. Default: the namespace of the process.
 	NetNS int
-	// Watcher reports changes of the host, except of addresses with Mark. Default: one of its own.
+	// Watcher reports changes of the host, except refreshes of addresses with Mark. Default: a new one.
 	Watcher *rtnetlink.Watcher
 }
 
@@ -55,54 +54,51 @@ type Binding struct {
 // Status is the state of one wanted binding.
 type Status struct {
 	Binding
-	// Bound is whether Herald's address is there and the kernel answers for it.
+	// Bound means that the link has Herald's address and the kernel answers for it.
 	Bound bool
-	// Restored counts how often the address was put back after something took it away or
-	// changed it.
+	// Restored counts how often Herald put the address back after its removal or change.
 	Restored int
-	// Err is why it is not bound, or what is wrong although it is; Since is since when it is not.
+	// Err is the reason that it is not bound, or a fault of a bound address. Since is the time at which it was lost.
 	Err   error
 	Since time.Time
 }
 
-// Binder keeps VIP addresses on links: there while they are wanted, put back
-// when something removes them, and gone by themselves about a lifetime after
-// the process stopped refreshing them. Its methods may be called at any time from
-// any goroutine.
+// Binder keeps wanted VIP addresses on links and puts removed ones back. They expire about a lifetime after
+// the process stops refreshing them. Any goroutine may call its methods at any time.
 type Binder struct {
 	log  *slog.Logger
 	opts Options
 
-	mu      sync.Mutex // guards what follows, and is held during calls to the kernel
-	kernel  kernel
-	view    view
-	live    bool                            // Run keeps view up to date
-	wants   map[string]map[netip.Addr]*want // by link name
-	waiting map[*want]struct{}              // those with a retryAt
-	retry   alarm                           // goes off at the earliest retryAt
-	refresh alarm                           // goes off when a refresh is due
-	strays  map[netip.Addr]error            // of reserved addresses; nil: there is none
-	lossAt  time.Time                       // when changes were last lost
+	mu       sync.Mutex // guards the fields below; held during calls to the kernel
+	kernel   kernel
+	view     view
+	live     bool                            // Run keeps view up to date
+	wants    map[string]map[netip.Addr]*want // by link name
+	waiting  map[*want]struct{}              // wants with a retryAt
+	retry    alarm                           // fires at the earliest retryAt.
+	refresh  alarm                           // fires when a refresh is due
+	reserved map[netip.Addr]error            // by reserved address: its foreign copy, nil without one.
+	lossAt   time.Time                       // when changes were last lost
 }
 
-// want is a binding to be kept.
+// want is a wanted binding.
 type want struct {
 	Binding
 	lifetime  time.Duration
 	link      int // index of the link that last had it; 0 for none
 	bound     bool
-	had       bool      // was bound at some time
-	refreshed time.Time // when the last successful refresh was sent
-	created   time.Time // when it last had to be created
-	removals  int       // by others, in a row
+	had       bool      // was bound before
+	refreshed time.Time // time of the last successful refresh's request.
+	created   time.Time // time of the last creation
+	removals  int       // by other programs, in a row
 	failures  int       // in a row
-	retryAt   time.Time // when the next attempt is due; zero for none
+	retryAt   time.Time // time of the next attempt; zero without one.
 	restored  int
 	err       error
-	since     time.Time // since when it is not bound
+	since     time.Time // time at which it was lost; zero while bound
 }
 
-// New returns a Binder that wants nothing yet. Run refreshes and puts back.
+// New returns a Binder without bindings. Run refreshes them and puts them back.
 func New(log *slog.Logger, opts Options) (*Binder, error) {
 	opts.Lifetime = cmp.Or(opts.Lifetime, defaultLifetime)
 	opts.Mark = cmp.Or(opts.Mark, DefaultMark)
@@ -110,7 +106,7 @@ func New(log *slog.Logger, opts Options) (*Binder, error) {
 		return nil, err
 	}
 	if opts.Mark <= 3 {
-		return nil, fmt.Errorf("address mark %d: the kernel uses 0 to 3 itself", opts.Mark)
+		return nil, fmt.Errorf("address mark %d: the kernel reserves 0 to 3, choose another", opts.Mark)
 	}
 	if opts.Watcher == nil {
 		opts.Watcher = &rtnetlink.Watcher{NetNS: opts.NetNS, Mark: opts.Mark}
@@ -138,18 +134,17 @@ func newBinder(log *slog.Logger, opts Options, k kernel) *Binder {
 }
 
 // Bind puts addr on the link named iface, as a /32 or /128. When it returns nil the
-// kernel has the address and answers for it. Even if not, the binding is wanted from
-// now on, unless iface or addr can never be bound: until Unbind, Run binds it as soon
-// as that is possible and puts it back when something removes it. Binding again is
-// harmless.
+// kernel has the address and answers for it. After an error the binding is wanted too, unless
+// iface or addr is invalid. Until Unbind, Run binds it as soon as possible and puts it back after
+// a removal. Binding again is harmless.
 //
-// Bind leaves alone an address that the host has already and that Herald did not put
-// there; the error is then an [ErrForeign].
+// Bind does not touch an address that another program put on the host. The error is then an
+// [ErrForeign].
 func (a *Binder) Bind(iface string, addr netip.Addr) error {
 	return a.BindFor(iface, addr, a.opts.Lifetime)
 }
 
-// BindFor is Bind with another lifetime, to which the rules of Options.Lifetime apply.
+// BindFor is Bind with its own lifetime. The limits of Options.Lifetime apply.
 func (a *Binder) BindFor(iface string, addr netip.Addr, lifetime time.Duration) error {
 	b := Binding{iface, addr.Unmap()}
 	if err := errors.Join(b.validate(), validLifetime(lifetime)); err != nil {
@@ -171,7 +166,7 @@ func (a *Binder) BindFor(iface string, addr netip.Addr, lifetime time.Duration) 
 	if err := a.ensureView(); err != nil {
 		return a.noteFailure(w, err)
 	}
-	defer a.lookForStray(b.Addr)
+	defer a.checkReserved(b.Addr)
 	return a.reconcile(w, true)
 }
 
@@ -180,34 +175,33 @@ func (b Binding) validate() error {
 	case b.Interface == "" || len(b.Interface) >= unix.IFNAMSIZ:
 		return fmt.Errorf("bind %s: %q is not the name of a link", b.Addr, b.Interface)
 	case !b.Addr.IsGlobalUnicast() || b.Addr.Zone() != "":
-		return fmt.Errorf("bind %q on %s: not a unicast address beyond the link", b.Addr, b.Interface)
+		return fmt.Errorf("bind %q on %s: not a global unicast address without a zone", b.Addr, b.Interface)
 	}
 	return nil
 }
 
-// Unbind removes those of addrs that Herald put on the link named iface, and no longer
-// wants any of them there. When it returns nil Herald's addresses are gone from the
-// kernel. After an error some may be left, which expire within their lifetime; Unbind
-// of each shows which. A missing right to remove addresses is no error if this process
-// was never able to add them.
+// Unbind removes Herald's addresses among addrs from the link named iface and no longer wants
+// any of addrs there. When it returns nil they are gone from the kernel. After an error some may be
+// left, and expire within their lifetime; Unbind of each shows which. A missing right to remove
+// addresses is no error if this process could never add them.
 func (a *Binder) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	err := a.ensureView()
 	var gone []address
-	known := false // one of them is, or was, on its link
+	known := false // the link has or had at least one of them
 	for _, addr := range addrs {
 		b := Binding{iface, addr.Unmap()}
 		for _, l := range a.linksOf(b) {
 			own := vip(l, b.Addr, a.opts.Lifetime, a.opts.Mark)
-			own.Label = "" // a link that got another name changes them
+			own.Label = "" // labels change when a link is renamed
 			at, there := a.view.places[own.IP][place{l.Index, own.Subnet}]
 			if there && !Ours(at, iface, a.opts.Mark, a.view.marks) && !a.holds(b.Addr, l.Index) {
 				continue
 			}
 			known = known || there
-			// Also when the view lacks it: the view may be late, and an address left
-			// behind sends the node's own clients to a dead server.
+			// Removed even if the view lacks it: the view may lag, and a left-over address would send
+			// the node's own clients to a dead server.
 			gone = append(gone, own)
 		}
 		if w := a.wants[iface][b.Addr]; w != nil {
@@ -228,13 +222,13 @@ func (a *Binder) Unbind(iface string, addrs ...netip.Addr) error {
 		a.view.drop(at)
 	}
 	for _, addr := range addrs {
-		a.lookForStray(addr.Unmap())
+		a.checkReserved(addr.Unmap())
 	}
 	return nil
 }
 
-// Try says why Bind would fail now, as far as that is known without doing it: the link, somebody else's
-// address, or a missing right. Of a wanted binding it says why it is not bound.
+// Try returns the error that Bind would return now, without binding: for the link, a foreign address, or a missing right.
+// For a wanted binding it returns the reason that it is not bound.
 func (a *Binder) Try(iface string, addr netip.Addr) error {
 	b := Binding{iface, addr.Unmap()}
 	a.mu.Lock()
@@ -251,19 +245,18 @@ func (a *Binder) Try(iface string, addr netip.Addr) error {
 	if step, err := a.plan(b); step == leave {
 		return err
 	}
-	// The kernel looks at the right before it finds that there is no such link.
+	// The kernel checks the right before it looks for the link.
 	if err := a.kernel.Remove(vip(link{Index: noLink}, b.Addr, a.opts.Lifetime, a.opts.Mark)); err != nil {
 		return explainError(b, err)
 	}
 	return nil
 }
 
-// noLink is an index that no link has.
+// noLink is an unused link index.
 const noLink = 1<<31 - 1
 
-// linksOf lists the links that may have a binding's address: the one of that name and,
-// if another link has taken the name, the one that got the address, unless a binding
-// under that link's present name wants it too.
+// linksOf returns the links that may have a binding's address: the link of that name, and a link that got the
+// address and was renamed since. It omits the latter if a binding under its new name wants the address too.
 func (a *Binder) linksOf(b Binding) (links []link) {
 	if l, ok := a.view.byName(b.Interface); ok {
 		links = append(links, l)
@@ -276,7 +269,7 @@ func (a *Binder) linksOf(b Binding) (links []link) {
 	return links
 }
 
-// describeAddrs names a single address, and counts several.
+// describeAddrs returns a single address, or the number of several.
 func describeAddrs(addrs []netip.Addr) string {
 	if len(addrs) == 1 {
 		return addrs[0].String()
@@ -284,9 +277,8 @@ func describeAddrs(addrs []netip.Addr) string {
 	return fmt.Sprintf("%d addresses", len(addrs))
 }
 
-// Sweep removes what an earlier Herald left on the host, except wanted addresses and
-// those that keep lists, which stay until they expire, Bind adopts them or Unbind
-// removes them.
+// Sweep removes the addresses that an earlier Herald left on the host, except wanted ones and the ones
+// in keep. Addresses in keep stay until they expire, Bind adopts them or Unbind removes them.
 func (a *Binder) Sweep(keep []Binding) error {
 	kept := make(map[Binding]bool, len(keep))
 	for _, b := range keep {
@@ -295,7 +287,7 @@ func (a *Binder) Sweep(keep []Binding) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.ensureView(); err != nil {
-		return fmt.Errorf("sweep left-over addresses: %w", err)
+		return fmt.Errorf("remove left-over addresses: %w", err)
 	}
 	var left []address
 	for ip, places := range a.view.places {
@@ -351,7 +343,7 @@ func (a *Binder) ensureView() error {
 	return a.readHost()
 }
 
-// readHost makes a new view of everything that the host has.
+// readHost reads all links and addresses into a new view.
 func (a *Binder) readHost() error {
 	links, addrs, err := a.kernel.Dump()
 	if err != nil {

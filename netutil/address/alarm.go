@@ -2,7 +2,7 @@ package address
 
 import "time"
 
-// alarm is a timer that is set to the earliest of several times.
+// alarm is a timer for the earliest of several times.
 type alarm struct {
 	*time.Timer
 	at time.Time // zero for never
@@ -14,7 +14,7 @@ func newAlarm() alarm {
 	return alarm{Timer: t}
 }
 
-// setWithin makes it go off in d at the latest.
+// setWithin makes the alarm fire in d at the latest.
 func (a *alarm) setWithin(d time.Duration) {
 	if at := time.Now().Add(d); a.at.IsZero() || at.Before(a.at) {
 		a.at = at
@@ -22,5 +22,5 @@ func (a *alarm) setWithin(d time.Duration) {
 	}
 }
 
-// clear forgets the time, once it has gone off.
+// clear forgets the time after the alarm has fired.
 func (a *alarm) clear() { a.at = time.Time{} }

@@ -120,7 +120,7 @@ func TestLeftPermanent(t *testing.T) {
 }
 
 // What nobody wants here is told of while it is there, and not touched.
-func TestStrays(t *testing.T) {
+func TestReserved(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
 	a, _ := start(h, address.Options{})
@@ -129,7 +129,7 @@ func TestStrays(t *testing.T) {
 	a.Reserve([]netip.Addr{vip4, vip6})
 	stray := func(addr netip.Addr, want bool) {
 		t.Helper()
-		wait.Until(t, fmt.Sprintf("%s is a stray: %t", addr, want), func() bool { return errors.Is(a.Strays()[addr], address.ErrForeign) == want })
+		wait.Until(t, fmt.Sprintf("%s is a stray: %t", addr, want), func() bool { return errors.Is(a.Foreign()[addr], address.ErrForeign) == want })
 	}
 	stray(vip4, true)
 	h.Add("lo", vip6.String()+"/128")

@@ -9,27 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrForeign means that the host has the address already and that Herald did not put
-// it there. Herald neither uses nor touches such an address.
+// ErrForeign means that another program put the address on the host. Herald neither uses nor touches
+// such an address.
 var ErrForeign = errors.New("not put there by Herald")
 
-// ipvsLink is where kube-proxy in IPVS mode has the addresses of all Services, on every
-// node, so that the kernel accepts their packets. That does not make them foreign.
+// ipvsLink is the link on which kube-proxy in IPVS mode has the addresses of all Services, on every
+// node, so that the kernel accepts their packets. Such copies do not count as foreign.
 const ipvsLink = "kube-ipvs0"
 
-// step is what to do about a wanted address.
+// step is the action for a wanted address.
 type step int
 
 const (
-	leave  step = iota // nothing can be done
+	leave  step = iota // it cannot be bound
 	create             // the link lacks it
-	keep               // the link has Herald's
-	mend               // and somebody has changed it, such as its lifetime
+	keep               // the link has it unchanged
+	mend               // another program changed it, such as its lifetime
 )
 
-// plan decides about one wanted address. With leave the error says why; with keep and mend
-// it may report a foreign second copy, which is no reason to give up Herald's. held tells
-// whether Herald has the address on a link, whatever somebody did to it since.
+// plan returns the step for a wanted address. With leave the error is the reason. With keep and mend it may
+// report a foreign second copy; Herald keeps its own nevertheless. held reports whether Herald bound the address on a
+// link, even if another program changed it since.
 func (v *view) plan(b Binding, mark uint8, held func(link int) bool) (step, error) {
 	l, exists := v.byName(b.Interface)
 	own := netip.PrefixFrom(b.Addr, b.Addr.BitLen())
@@ -50,7 +50,7 @@ func (v *view) plan(b Binding, mark uint8, held func(link int) bool) (step, erro
 	return create, nil
 }
 
-// foreign says where a foreign copy of an address is, nil if there is none.
+// foreign returns an ErrForeign with the place of a foreign copy of an address; nil without one.
 func (v *view) foreign(b Binding, mark uint8, held func(link int) bool) error {
 	own := netip.PrefixFrom(b.Addr, b.Addr.BitLen())
 	var foreign error
@@ -60,13 +60,13 @@ func (v *view) foreign(b Binding, mark uint8, held func(link int) bool) error {
 			continue
 		}
 		if e := foreignError(a, on); foreign == nil || e.Error() < foreign.Error() {
-			foreign = e // the same one in whatever order the map yields them
+			foreign = e // does not depend on the map's order
 		}
 	}
 	return foreign
 }
 
-// foreignError says where the address is, its traits, and what to do.
+// foreignError names the place of the address, its traits and the cure.
 func foreignError(a address, link string) error {
 	cidr := netip.PrefixFrom(a.IP, a.Subnet.Bits())
 	var traits string
@@ -80,22 +80,22 @@ func foreignError(a address, link string) error {
 		cidr, link, traits, ErrForeign, cidr, link)
 }
 
-// Ours recognises what Herald, this process or an earlier one, put on a link, whatever
-// somebody did to it since, but that in IPv6 there is no label to know it by then.
+// Ours reports whether this or an earlier Herald put an address on a link, even if modified since. A modified
+// IPv6 address cannot be recognised: IPv6 has no labels.
 func Ours(a address, link string, mark uint8, marks bool) bool {
 	return asMade(a, link, mark, marks) || labelled(a, link)
 }
 
-// labelled reports whether an address has the label of Herald's, but no mark: `ip address
-// change` takes the mark off.
+// labelled reports whether an address has Herald's label but no mark. `ip address change`
+// removes the mark.
 func labelled(a address, link string) bool {
 	return a.Proto == 0 && a.Subnet == netip.PrefixFrom(a.IP, 32) && a.Label == label(link) && a.Label != link
 }
 
-// asMade recognises what is as Herald made it: by the mark (IFA_PROTO), if the kernel has
-// marks, else by a combination that no other program makes: a host address, deprecated from
-// the start, about to expire, without a route, and labelled (IPv4) or set without duplicate
-// address detection (IPv6).
+// asMade reports whether an address is as Herald made it. If the kernel has marks (IFA_PROTO), the mark
+// decides. Otherwise a combination does that no other program uses: a host address, deprecated, about to
+// expire, without a route, and with the label (IPv4) or without duplicate address detection
+// (IPv6).
 func asMade(a address, link string, mark uint8, marks bool) bool {
 	if marks || a.Proto != 0 {
 		return a.Proto == mark
@@ -112,16 +112,15 @@ func asMade(a address, link string, mark uint8, marks bool) bool {
 	return a.Label == label(link)
 }
 
-// An address that is removed again and again is put back at once the first time,
-// then after a pause that doubles up to maxPause, until it has stayed for calm.
-// After a refusal of the kernel, Herald tries again after the same pauses.
+// Herald puts a removed address back at once the first time, then after pauses that double up to
+// maxPause, until the address has stayed for calm. It uses the same pauses after errors of the kernel.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 	calm     = 4 * maxPause
 )
 
-// pauseAfter returns how long to wait after n removals or failures in a row.
+// pauseAfter returns the pause after n removals or failures in a row.
 func pauseAfter(n int) time.Duration {
 	if n == 0 {
 		return 0
@@ -129,7 +128,7 @@ func pauseAfter(n int) time.Duration {
 	return min(minPause<<min(n-1, 16), maxPause)
 }
 
-// explainError adds what to do to errors of the kernel that do not say so.
+// explainError adds the cure to errors of the kernel.
 func explainError(b Binding, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

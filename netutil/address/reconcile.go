@@ -11,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reconcile compares one want with the host, changes the difference, and returns why
-// the address is not bound. With now it asks the kernel even if the view shows no
-// difference, and skips pauses.
+// reconcile makes the host match one want, and returns the reason if the address is not bound. With now
+// it refreshes the address even if the view shows no difference, and skips pauses.
 func (a *Binder) reconcile(w *want, now bool) error {
 	step, err := a.plan(w.Binding)
 	if step == leave {
-		a.cancelRetry(w) // only an event can change that
+		a.cancelRetry(w) // an event will reconcile it again
 		a.setLost(w, err)
 		return err
 	}
@@ -45,7 +44,7 @@ func (a *Binder) reconcile(w *want, now bool) error {
 		a.view.put(addr)
 		w.refreshed = asked
 		if changed {
-			a.noteReturn(w, "somebody changed it")
+			a.noteReturn(w, "another program changed it")
 			w.created = asked
 		}
 	}
@@ -58,11 +57,11 @@ func (a *Binder) createAddress(w *want, addr address, now bool) error {
 		return w.err
 	}
 	if !now && w.bound { // something removed it
-		// The kernel reports the end of a link only after that of its addresses.
+		// The kernel reports the end of a link after the end of its addresses.
 		if a.linkChanged(addr.Link) {
 			return w.err
 		}
-		if a.overdue(w) && w.failures == 0 { // and no attempt has failed
+		if a.overdue(w) && w.failures == 0 { // this process was stopped: no refresh failed
 			a.noteExpiry(w)
 			return w.err
 		}
@@ -71,18 +70,18 @@ func (a *Binder) createAddress(w *want, addr address, now bool) error {
 			return w.err
 		}
 	}
-	asked := time.Now() // not later: this process may stand still before it has the answer
+	asked := time.Now() // before the call: this process may stop during it
 	err := a.kernel.Add(addr)
 	if errors.Is(err, unix.EEXIST) {
 		return a.rereadAddresses(w, now)
 	}
 	if err != nil {
-		w.refreshed = time.Time{} // nothing left to refresh
+		w.refreshed = time.Time{} // the kernel lacks the address
 		return a.noteFailure(w, err)
 	}
 	a.view.put(addr)
 	if w.had {
-		a.noteReturn(w, "somebody removed it")
+		a.noteReturn(w, "another program removed it")
 	}
 	w.refreshed, w.created = asked, asked
 	a.setBound(w, nil)
@@ -93,13 +92,13 @@ func (a *Binder) plan(b Binding) (step, error) {
 	return a.view.plan(b, a.opts.Mark, func(link int) bool { return a.holds(b.Addr, link) })
 }
 
-// holds reports whether an address is bound on a link, as far as is known.
+// holds reports whether the last call or event left the address bound on the link.
 func (a *Binder) holds(addr netip.Addr, link int) bool {
 	w := a.wants[a.view.links[link].Name][addr]
 	return w != nil && w.bound && w.link == link
 }
 
-// pause counts that somebody removed or changed the address, and returns how long to leave it so.
+// pause counts a removal or change by another program, and returns the pause before putting the address back.
 func (w *want) pause() time.Duration {
 	if time.Since(w.created) >= calm {
 		w.removals = 0
@@ -108,8 +107,8 @@ func (w *want) pause() time.Duration {
 	return pauseAfter(w.removals - 1)
 }
 
-// linkChanged reads one link. If the view differs, linkChanged updates it and
-// reconciles the wants of that link.
+// linkChanged reads one link. If the view differs, it updates the view, reconciles the wants of that link and
+// returns true.
 func (a *Binder) linkChanged(index int) bool {
 	l, err := a.kernel.Link(index)
 	e := event{Link: &l}
@@ -122,9 +121,9 @@ func (a *Binder) linkChanged(index int) bool {
 	return true
 }
 
-// rereadAddresses reads the addresses again, as the kernel has one that the view lacks:
-// its event is still to come. It does not replace the view's links: their events
-// reconcile wants only if they change the view.
+// rereadAddresses reads the addresses again: the kernel has an address that the view lacks, as its event has not
+// arrived yet. It keeps the view's links: their events reconcile wants only if they change
+// the view.
 func (a *Binder) rereadAddresses(w *want, now bool) error {
 	links, addrs, err := a.kernel.Dump()
 	if err != nil {
@@ -133,35 +132,35 @@ func (a *Binder) rereadAddresses(w *want, now bool) error {
 	fresh := newView(links, addrs)
 	a.view.places, a.view.marks = fresh.places, fresh.marks
 	if step, _ := a.plan(w.Binding); step == create {
-		return a.noteFailure(w, errors.New("it comes and goes"))
+		return a.noteFailure(w, errors.New("the kernel reports the address as existing, but does not list it"))
 	}
 	return a.reconcile(w, now)
 }
 
-// delayReturn leaves an address alone for a while that something removes again and again.
+// delayReturn delays putting back an address that another program keeps removing.
 func (a *Binder) delayReturn(w *want, p time.Duration) {
-	err := fmt.Errorf("removed by somebody else %d times in a row, to be put back after %v: `ip monitor address` shows when it goes", w.removals, p)
+	err := fmt.Errorf("removed by another program %d times in a row, put back after %v: `ip monitor address` shows each removal", w.removals, p)
 	if w.removals == 2 {
-		a.log.Warn("VIP address keeps being removed, putting it back ever more slowly", "address", w.Addr, "link", w.Interface, "err", err)
+		a.log.Warn("another program keeps removing the VIP address, putting it back after longer pauses", "address", w.Addr, "link", w.Interface, "err", err)
 	}
 	a.scheduleRetry(w, p)
 	a.setUnbound(w, err)
 }
 
-// grace is how long an address stays away that expired because this process stood
-// still. The want is as old as the pause, so the caller gets time for Unbind, which it
-// calls within milliseconds of noticing the pause. Bind puts the address back at once.
+// grace is the time before putting back an address that expired while this process was stopped.
+// The want may be outdated, so the caller gets time for Unbind, which it calls within
+// milliseconds of noticing the stop. Bind puts the address back at once.
 const grace = time.Second
 
-// noteExpiry notes that the kernel removed an address, and waits out the grace.
+// noteExpiry notes that an address expired, and schedules its return after the grace.
 func (a *Binder) noteExpiry(w *want) {
 	ago := time.Since(w.refreshed).Round(time.Millisecond)
 	a.scheduleRetry(w, grace)
-	a.setUnbound(w, fmt.Errorf("it expired, for this process stood still: it was last refreshed %v ago", ago))
+	a.setUnbound(w, fmt.Errorf("it expired while this process was stopped: last refresh %v ago", ago))
 }
 
-// noteReturn counts and logs that an address is again as it should be, after what somebody did,
-// or after the want's error.
+// noteReturn counts and logs that an address was put back, after the given event, or after the want's error if it
+// was not bound.
 func (a *Binder) noteReturn(w *want, after string) {
 	w.restored++
 	if !w.bound {
@@ -175,16 +174,16 @@ func (a *Binder) noteReturn(w *want, after string) {
 	w.err = nil
 }
 
-// overdue reports whether a refresh was missed, so that the address may have expired:
-// the kernel counts in seconds and may be early.
+// overdue reports whether a refresh was missed, so that the address may have expired. The
+// kernel counts in seconds and may be early.
 func (a *Binder) overdue(w *want) bool {
 	return time.Since(w.refreshed) > 2*w.interval()
 }
 
-// setBound notes that the kernel has the address; flaw is what is wrong nevertheless.
+// setBound notes that the kernel has the address; flaw is a foreign second copy, or nil.
 func (a *Binder) setBound(w *want, flaw error) {
 	switch {
-	case !w.bound && w.err != nil: // else it is new, and Bind returned nil
+	case !w.bound && w.err != nil: // without an error it is new, and Bind returns nil
 		a.log.Info("VIP address bound", "address", w.Addr, "link", w.Interface, "after", w.err)
 	case flaw != nil && !sameError(flaw, w.err):
 		a.log.Warn("VIP address is on this host twice", "address", w.Addr, "link", w.Interface, "err", flaw)
@@ -194,7 +193,7 @@ func (a *Binder) setBound(w *want, flaw error) {
 	a.refresh.setWithin(time.Until(w.refreshed.Add(w.interval())))
 }
 
-// setLost logs that the address is not bound any more, and notes it.
+// setLost notes and logs that the address is no longer bound.
 func (a *Binder) setLost(w *want, err error) {
 	if w.bound {
 		a.log.Warn("VIP address lost", "address", w.Addr, "link", w.Interface, "err", err)
@@ -210,8 +209,8 @@ func (a *Binder) setUnbound(w *want, err error) {
 	w.bound, w.err = false, err
 }
 
-// noteFailure notes that the kernel refused, and schedules a retry. What is bound counts
-// as bound until it would have expired.
+// noteFailure notes an error of the kernel, and schedules a retry. A bound address counts as bound
+// until its lifetime has passed.
 func (a *Binder) noteFailure(w *want, err error) error {
 	err = explainError(w.Binding, err)
 	w.failures++
@@ -227,7 +226,7 @@ func (a *Binder) noteFailure(w *want, err error) error {
 	return err
 }
 
-// scheduleRetry makes Run reconcile the want after a while.
+// scheduleRetry makes Run reconcile the want after d.
 func (a *Binder) scheduleRetry(w *want, d time.Duration) {
 	w.retryAt = time.Now().Add(d)
 	a.waiting[w] = struct{}{}
@@ -239,7 +238,7 @@ func (a *Binder) cancelRetry(w *want) {
 	delete(a.waiting, w)
 }
 
-// retryDue reconciles the wants whose retryAt has passed.
+// retryDue reconciles the wants with a retryAt in the past.
 func (a *Binder) retryDue() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Bind and Unbind wait for at most so many refreshes.
+// refreshBatch bounds the refreshes that Bind and Unbind wait for.
 const refreshBatch = 64
 
-// Run refreshes what is bound and puts back what goes missing, until ctx is done. It
-// returns nil then. It removes nothing: without Run addresses expire, so it should
-// outlive the last Unbind. Run it once.
+// Run refreshes bound addresses and puts missing ones back, until ctx is done; then it returns nil. It
+// removes nothing. Without Run addresses expire, so it should outlive the last Unbind. Call
+// it once.
 func (a *Binder) Run(ctx context.Context) error {
 	defer a.endRun()
 	var sub watcher
@@ -59,10 +59,9 @@ func (a *Binder) Run(ctx context.Context) error {
 	}
 }
 
-// subscribe subscribes first and then reads the host, so that no change falls in
-// between. Changes from before the reading arrive again. That does no harm: the last
-// event about an address agrees with what was read, and the kernel rejects what
-// reconcile does wrongly until then.
+// subscribe subscribes and then reads the host, so that no change is missed. Changes from before the
+// reading arrive again. That is harmless: the last event about an address agrees with the reading, and
+// the kernel rejects wrong steps of reconcile until then.
 func (a *Binder) subscribe() (watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,12 +77,12 @@ func (a *Binder) subscribe() (watcher, error) {
 	return w, nil
 }
 
-// noteLoss notes that changes were lost: until the next subscription Bind and Unbind read the host.
+// noteLoss notes lost changes. Until the next subscription Bind and Unbind read the host.
 func (a *Binder) noteLoss(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.live = false
-	if time.Since(a.lossAt) >= calm { // log a series of losses once
+	if time.Since(a.lossAt) >= calm { // logs a series of losses once
 		a.log.Warn("changes of links and addresses were lost, reading all of them", "err", err)
 	}
 	a.lossAt = time.Now()
@@ -107,13 +106,13 @@ func (a *Binder) reconcileAll() error {
 	for w := range a.bindings() {
 		_ = a.reconcile(w, false) // Status shows the error
 	}
-	for addr := range a.strays {
-		a.lookForStray(addr)
+	for addr := range a.reserved {
+		a.checkReserved(addr)
 	}
 	return nil
 }
 
-// applyEvents updates the view and reconciles what the events concern.
+// applyEvents updates the view and reconciles the wants that the events concern.
 func (a *Binder) applyEvents(events []event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +135,7 @@ func (a *Binder) applyEvent(e event) {
 				_ = a.reconcile(w, false)
 			}
 		}
-		a.lookForStray(e.Address.IP)
+		a.checkReserved(e.Address.IP)
 	case e.Link == nil:
 	case e.Gone:
 		changed = a.view.dropLink(*e.Link)
@@ -153,9 +152,8 @@ func (a *Binder) applyEvent(e event) {
 // interval is the time between two refreshes.
 func (w *want) interval() time.Duration { return w.lifetime / 3 }
 
-// refreshDue refreshes every binding whose refresh is due now or soon, so that they go
-// together. If it runs late it first reads the host, so that it does not bring back
-// what has expired meanwhile.
+// refreshDue refreshes every binding with a refresh due now or soon, so that refreshes share batches. If it is
+// late it reads the host first, so as not to bring back expired addresses.
 func (a *Binder) refreshDue(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,11 +167,11 @@ func (a *Binder) refreshDue(now time.Time) {
 		}
 	}
 	if overdue || !a.live {
-		_ = a.reconcileAll() // what makes it fail makes the refreshes fail too, which Status shows
+		_ = a.reconcileAll() // if it fails, so do the refreshes, and Status shows that
 	}
 	for chunk := range slices.Chunk(due, refreshBatch) {
 		a.refreshChunk(chunk)
-		a.mu.Unlock() // lets Bind and Unbind in
+		a.mu.Unlock() // lets Bind and Unbind run
 		a.mu.Lock()
 	}
 	for w := range a.bindings() {
@@ -183,7 +181,7 @@ func (a *Binder) refreshDue(now time.Time) {
 	}
 }
 
-// steady reports whether refreshDue handles the want, rather than retryDue.
+// steady reports whether refreshDue handles the want; otherwise retryDue does.
 func (w *want) steady() bool { return w.bound && w.retryAt.IsZero() }
 
 // bindings yields every want.
@@ -199,7 +197,7 @@ func (a *Binder) bindings() iter.Seq[*want] {
 	}
 }
 
-// refreshChunk refreshes those of some that are still bound.
+// refreshChunk refreshes the wants that are still bound.
 func (a *Binder) refreshChunk(some []*want) {
 	var wants []*want
 	var addrs []address
@@ -212,7 +210,7 @@ func (a *Binder) refreshChunk(some []*want) {
 	asked := time.Now()
 	if err := a.kernel.Refresh(addrs...); err != nil {
 		for _, w := range wants {
-			_ = a.reconcile(w, true) // finds out which of them fails
+			_ = a.reconcile(w, true) // finds out which one fails
 		}
 		return
 	}

@@ -192,7 +192,7 @@ func TestRemovalInALoop(t *testing.T) {
 		if s.Restored < 15 || s.Restored > 19 {
 			t.Errorf("put back %d times in a minute", s.Restored)
 		}
-		if s.Bound || s.Err == nil || !strings.Contains(s.Err.Error(), "removed by somebody else") {
+		if s.Bound || s.Err == nil || !strings.Contains(s.Err.Error(), "removed by another program") {
 			t.Errorf("status %+v", s)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {

@@ -15,19 +15,19 @@ type (
 	event   = rtnetlink.Event
 )
 
-// place distinguishes the entries of one IP address: a host may have it
-// on several links, and IPv4 even several times on one.
+// place distinguishes the entries of one IP address. A host may have it on several links, and
+// in IPv4 several times on one link.
 type place struct {
 	link   int
 	subnet netip.Prefix
 }
 
-// view is what the host has. The cost of an update does not depend on its size.
+// view holds the host's links and addresses. The cost of an update does not depend on its size.
 type view struct {
 	links  map[int]link
 	index  map[string]int
 	places map[netip.Addr]map[place]address
-	// marks says whether the kernel knows IFA_PROTO (Linux 5.18): such kernels mark addresses of their own, at least 127.0.0.1.
+	// marks reports whether the kernel knows IFA_PROTO (Linux 5.18). Such kernels mark their own addresses, at least 127.0.0.1.
 	marks bool
 }
 
@@ -69,7 +69,7 @@ func (v *view) drop(a address) {
 	}
 }
 
-// setLink returns the names whose link became another one, or went up or down.
+// setLink updates a link, and returns the names that now stand for another link or for a changed one.
 func (v *view) setLink(l link) []string {
 	old, known := v.links[l.Index]
 	if known && old.Equal(l) {
@@ -83,14 +83,14 @@ func (v *view) setLink(l link) []string {
 	return append(changed, l.Name)
 }
 
-// dropLink leaves the link's addresses: the kernel reports the end of each.
+// dropLink removes a link, and returns its name. It keeps the addresses: the kernel reports the end of each.
 func (v *view) dropLink(l link) []string {
 	old, known := v.links[l.Index]
 	if !known {
 		return nil
 	}
 	delete(v.links, l.Index)
-	if v.index[old.Name] == l.Index { // else another link has taken the name meanwhile
+	if v.index[old.Name] == l.Index { // otherwise another link has the name now
 		delete(v.index, old.Name)
 	}
 	return []string{old.Name}
@@ -101,14 +101,15 @@ func (v *view) byName(name string) (link, bool) {
 	return v.links[i], ok
 }
 
-// vip is the address Herald puts on a link for ip.
+// vip returns the address that Herald puts on a link for ip.
 //
-// It has a lifetime, so that the kernel removes it when no process is left to do so. It is deprecated from the start (RFC 4862, 5.5.4) so that IPv6 picks
-// it as a source address only if there is no other. IPv4 knows no such thing but
-// scopes: on lo it is host, which is never picked for traffic that leaves the
-// host. Elsewhere that would list it ahead of the link's own address, and
-// programs that take a link's first address for the node's would take the VIP;
-// global scope lists it behind, and the kernel picks the first.
+// It has a lifetime, so that the kernel removes it when the process is gone. It is deprecated from the
+// start (RFC 4862, section 5.5.4), so that IPv6 picks it as a source address only if there is no other.
+//
+// IPv4 has only scopes for that. On lo the scope is host: the kernel never picks the address for traffic
+// that leaves the host. On other links host scope would list the VIP before the link's own address, and
+// programs that take a link's first address for the node's would take the VIP. Global scope lists it
+// last, and the kernel picks the first.
 func vip(l link, ip netip.Addr, lifetime time.Duration, mark uint8) address {
 	a := address{
 		Link:   l.Index,
@@ -119,7 +120,7 @@ func vip(l link, ip netip.Addr, lifetime time.Duration, mark uint8) address {
 		Proto:  mark,
 	}
 	if ip.Is6() {
-		a.Flags |= unix.IFA_F_NODAD // the other holders of an anycast address are no duplicates
+		a.Flags |= unix.IFA_F_NODAD // other holders of an anycast address are not duplicates
 		return a
 	}
 	a.Label = label(l.Name)
@@ -129,9 +130,9 @@ func vip(l link, ip netip.Addr, lifetime time.Duration, mark uint8) address {
 	return a
 }
 
-// label shows in `ip address` that an IPv4 address is Herald's. By custom a
-// label starts with the link's name, which is also the default; long names leave
-// no room for more.
+// label returns the label that marks an IPv4 address as Herald's in `ip address`. By convention a
+// label starts with the link's name, which is the default. Long names leave no room for a
+// suffix.
 func label(link string) string {
 	const suffix = ":herald"
 	if len(link)+len(suffix) >= unix.IFNAMSIZ {

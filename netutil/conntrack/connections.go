@@ -1,4 +1,4 @@
-// Package conntrack reads and ends the TCP connections whose destination this host translates.
+// Package conntrack reads and ends TCP connections with a translated destination, and lists the host's TCP sockets.
 package conntrack
 
 import (
@@ -13,27 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connection is a TCP connection whose destination this host translates.
+// Connection is a TCP connection with a destination that this host translates.
 type Connection struct {
-	Client netip.AddrPort // who opened it
-	To     netip.AddrPort // what it was opened to
-	Server netip.AddrPort // where it goes instead
+	Client netip.AddrPort
+	To     netip.AddrPort // destination before translation
+	Server netip.AddrPort // destination after translation
 	Phase  Phase
 
 	original []byte // CTA_TUPLE_ORIG and
-	id       []byte // CTA_ID, by which the kernel knows it
-	zone     []byte // CTA_ZONE, if it has one
+	id       []byte // CTA_ID identify it
+	zone     []byte // CTA_ZONE; nil without one
 }
 
-// Phase is how far a connection is in its life.
+// Phase is the phase of a connection.
 type Phase int
 
 const (
-	// Opening has no answer yet.
+	// Opening means half-open.
 	Opening Phase = iota
 	// Established is open.
 	Established
-	// Ended is closed by both, and remembered for a while.
+	// Ended means closed; the kernel still remembers it.
 	Ended
 )
 
@@ -60,24 +60,23 @@ const (
 	tcpSynSent, tcpSynRecv, tcpTimeWait, tcpClose, synSent2 = 1, 2, 7, 8, 9
 )
 
-// Translated returns the connections that were opened to an address and port, or to any
-// port if that is 0, and that this host translates. Linux filters them since 5.8, so
-// that a hundred thousand others cost little.
-func Translated(to netip.AddrPort) ([]Connection, error) {
-	request, err := encodeTo(to)
+// Translated returns the connections to an address and port that this host translates; port 0 means any. Since
+// Linux 5.8 the kernel filters them, so that a hundred thousand others cost little.
+func Translated(dst netip.AddrPort) ([]Connection, error) {
+	request, err := encodeTo(dst)
 	if err != nil {
-		return nil, fmt.Errorf("read connections to %s: %w", to, err)
+		return nil, fmt.Errorf("read connections to %s: %w", dst, err)
 	}
 	var out []Connection
 	err = dump(unix.NETLINK_NETFILTER, ctGet, request, func(b []byte) error {
 		c, ok, err := decodeConnection(b)
-		if ok && c.To.Addr() == to.Addr() && (to.Port() == 0 || c.To.Port() == to.Port()) {
+		if ok && c.To.Addr() == dst.Addr() && (dst.Port() == 0 || c.To.Port() == dst.Port()) {
 			out = append(out, c)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read connections to %s: %w", to, err)
+		return nil, fmt.Errorf("read connections to %s: %w", dst, err)
 	}
 	return out, nil
 }
@@ -101,10 +100,10 @@ func dump(family int, typ netlink.HeaderType, request []byte, decode func([]byte
 	return nil
 }
 
-// answerTimeout bounds a call to the kernel. A list of 20,000 sockets takes up to 0.4 s.
+// answerTimeout bounds a call to the kernel. Listing 20,000 sockets takes up to 0.4 s.
 const answerTimeout = 10 * time.Second
 
-// dial opens a netlink socket whose calls end after [answerTimeout], even if the kernel does not answer.
+// dial opens a netlink socket. Its calls end after [answerTimeout], even if the kernel does not answer.
 func dial(family int) (*netlink.Conn, error) {
 	conn, err := netlink.Dial(family, nil)
 	if err != nil {
@@ -112,12 +111,12 @@ func dial(family int) (*netlink.Conn, error) {
 	}
 	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("limit the time of a netlink call: %w", err)
+		return nil, fmt.Errorf("set the deadline of a netlink call: %w", err)
 	}
 	return conn, nil
 }
 
-// netfilterHeader is a struct nfgenmsg.
+// netfilterHeader returns a struct nfgenmsg.
 func netfilterHeader(addr netip.Addr) []byte {
 	if addr.Is4() {
 		return []byte{unix.AF_INET, 0, 0, 0}
@@ -125,28 +124,28 @@ func netfilterHeader(addr netip.Addr) []byte {
 	return []byte{unix.AF_INET6, 0, 0, 0}
 }
 
-// encodeTo asks for connections that were opened to an address and port. It does not
-// name an IPv6 address, as Linux, up to 6.18 at least, would leave out just those
-// connections: it compares the wrong way round (ctnetlink_filter_match_tuple).
-func encodeTo(to netip.AddrPort) ([]byte, error) {
+// encodeTo returns a request for the connections to an address and port. It does not filter by an IPv6 address:
+// Linux, up to 6.18 at least, would omit exactly the matching connections, as its comparison is inverted
+// (ctnetlink_filter_match_tuple).
+func encodeTo(dst netip.AddrPort) ([]byte, error) {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.ByteOrder = binary.BigEndian
 	flags := uint32(ctFilterProtoNumber)
 	attrs.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
 		tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
-			if to.Addr().Is4() {
+			if dst.Addr().Is4() {
 				flags |= ctFilterDest
-				ip.Bytes(ctIPv4Dest, to.Addr().AsSlice())
+				ip.Bytes(ctIPv4Dest, dst.Addr().AsSlice())
 			} else {
-				ip.Bytes(ctIPv6Dest, to.Addr().AsSlice())
+				ip.Bytes(ctIPv6Dest, dst.Addr().AsSlice())
 			}
 			return nil
 		})
 		tuple.Nested(ctTupleProto, func(proto *netlink.AttributeEncoder) error {
 			proto.Uint8(ctProtoNumber, unix.IPPROTO_TCP)
-			if to.Port() != 0 {
+			if dst.Port() != 0 {
 				flags |= ctFilterProtoDest
-				proto.Uint16(ctProtoDestPort, to.Port())
+				proto.Uint16(ctProtoDestPort, dst.Port())
 			}
 			return nil
 		})
@@ -158,11 +157,11 @@ func encodeTo(to netip.AddrPort) ([]byte, error) {
 		return nil
 	})
 	encoded, err := attrs.Encode()
-	return append(netfilterHeader(to.Addr()), encoded...), err
+	return append(netfilterHeader(dst.Addr()), encoded...), err
 }
 
-// decodeConnection reads an entry of conntrack; ok is false if it is not a TCP
-// connection with a translated destination.
+// decodeConnection decodes an entry of conntrack. It reports false if the entry is not a TCP connection with
+// a translated destination.
 func decodeConnection(b []byte) (c Connection, ok bool, err error) {
 	header := len(netfilterHeader(netip.Addr{}))
 	if len(b) < header {
@@ -170,7 +169,7 @@ func decodeConnection(b []byte) (c Connection, ok bool, err error) {
 	}
 	attrs, err := netlink.NewAttributeDecoder(b[header:])
 	if err != nil {
-		return Connection{}, false, fmt.Errorf("conntrack message: %w", err)
+		return Connection{}, false, fmt.Errorf("decode conntrack message: %w", err)
 	}
 	attrs.ByteOrder = binary.BigEndian
 	var original, reply tuple
@@ -193,7 +192,7 @@ func decodeConnection(b []byte) (c Connection, ok bool, err error) {
 		}
 	}
 	if err := attrs.Err(); err != nil {
-		return Connection{}, false, fmt.Errorf("conntrack message: %w", err)
+		return Connection{}, false, fmt.Errorf("decode conntrack message: %w", err)
 	}
 	c.Client, c.To, c.Server = original.source, original.dest, reply.source
 	ok = status&ctDestTranslated != 0 && original.protocol == unix.IPPROTO_TCP &&
@@ -244,7 +243,7 @@ func (t *tuple) decode(attrs *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// decode reads the state of TCP as conntrack sees it.
+// decode decodes conntrack's state of the TCP connection.
 func (p *Phase) decode(attrs *netlink.AttributeDecoder) error {
 	for attrs.Next() {
 		if attrs.Type() != ctProtoInfoTCP {

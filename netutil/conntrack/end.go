@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End ends connections at once, so that clients do not wait for a server that is gone.
-// Sockets of this host's own clients get an error. End ends the translation of all, so
-// that the kernel answers the next packet of another client by a reset. A connection that
-// is only being opened goes on: its next attempt is a new one.
+// End ends connections at once, so that clients do not wait for a dead server. It closes sockets of this host's own
+// clients, which get an error. It deletes the translation of all connections, so that the kernel answers the next
+// packet of a remote client with a reset. A half-open connection's next SYN starts a new connection.
 //
-// End needs CAP_NET_ADMIN. It tries all, whatever fails; what has ended already is no error.
+// End needs CAP_NET_ADMIN. It tries all connections even after errors. An ended connection is no error.
 func End(connections []Connection) error {
-	// Sockets first, so that their resets are translated still.
+	// Sockets come first, so that their resets are still translated.
 	sockets := endSockets(connections)
 	if sockets != nil {
 		sockets = fmt.Errorf("end sockets: %w", sockets) // EOPNOTSUPP without CONFIG_INET_DIAG_DESTROY
@@ -30,13 +29,12 @@ func End(connections []Connection) error {
 	return errors.Join(sockets, entries)
 }
 
-// answersInARow fit every socket's receive buffer.
+// answersInARow is the number of answers that fit every socket's receive buffer.
 const answersInARow = 64
 
-// requestAll sends a request about each, and returns the first error other than that
-// something is not there.
-func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode func(T) ([]byte, error)) error {
-	if len(about) == 0 {
+// requestAll sends a request for each item, and returns the first error. A missing object is no error.
+func requestAll[T any](family int, typ netlink.HeaderType, items []T, encode func(T) ([]byte, error)) error {
+	if len(items) == 0 {
 		return nil
 	}
 	conn, err := dial(family)
@@ -46,10 +44,10 @@ func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode fun
 	defer conn.Close()
 	_ = conn.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request
 	var first error
-	for some := range slices.Chunk(about, answersInARow) {
+	for some := range slices.Chunk(items, answersInARow) {
 		messages := make([]netlink.Message, 0, len(some))
-		for _, one := range some {
-			data, err := encode(one)
+		for _, item := range some {
+			data, err := encode(item)
 			if err != nil {
 				return err
 			}
@@ -76,7 +74,7 @@ func requestAll[T any](family int, typ netlink.HeaderType, about []T, encode fun
 	return first
 }
 
-// encodeDelete names an entry of conntrack.
+// encodeDelete returns a request that deletes the connection's entry.
 func encodeDelete(c Connection) ([]byte, error) {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.Bytes(ctTupleOrig|netlink.Nested, c.original)

@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket identifies one of this host's sockets by a struct inet_diag_sockid with the
-// cookie that no other socket has (linux/inet_diag.h).
+// socket identifies a socket of this host by a struct inet_diag_sockid with its unique cookie
+// (linux/inet_diag.h).
 type socket struct {
 	family byte
 	id     [48]byte
 }
 
-// ends are the addresses and ports of a connection, seen from one of its ends.
+// ends holds the addresses and ports of a connection, as seen from this host.
 type ends struct{ local, remote netip.AddrPort }
 
 // States of TCP (net/tcp_states.h).
 const (
-	// connected are those in which both sides know each other. Without them the kernel would choose the
-	// listener at the local port if no socket has the addresses.
+	// connected are the states with a known remote end. Without the restriction the kernel would choose the
+	// listener at the local port if no socket matches.
 	connected = 1<<1 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11 // ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING
 	listening = 1 << 10                                  // LISTEN
 )
 
-// endSockets ends those sockets of this host by which it opened connections that are established.
+// endSockets closes this host's client sockets of established connections.
 func endSockets(connections []Connection) error {
 	wanted := make(map[ends]bool)
 	ports := make(map[uint16]bool)
@@ -53,7 +53,7 @@ func endSockets(connections []Connection) error {
 	return requestAll(unix.NETLINK_SOCK_DIAG, unix.SOCK_DESTROY, found, socket.encode)
 }
 
-// Held is how many connections clients elsewhere have with sockets of this host by each of addrs.
+// Held counts, by address in addrs, the connections from remote clients to sockets of this host.
 func Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -77,15 +77,15 @@ func Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
 	return held, err
 }
 
-// Listening is where servers of this host listen by TCP, in either family.
+// Listening returns the addresses and ports at which this host listens for TCP, in both families.
 func Listening() (out []netip.AddrPort, err error) {
 	err = eachSocket(listening, 0, func(_ socket, at ends) { out = append(out, at.local) })
 	return out, err
 }
 
-// eachSocket calls f with the sockets in some states that are connected to a port, 0 for any, and with their ends.
+// eachSocket calls f for each socket in the given states that is connected to a remote port; 0 means any.
 func eachSocket(states uint32, port uint16, f func(socket, ends)) error {
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // which may carry IPv4, too
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // an IPv6 socket may carry IPv4
 		s := socket{family: family}
 		binary.BigEndian.PutUint16(s.id[2:], port)
 		request, err := s.encode()
@@ -107,19 +107,19 @@ func eachSocket(states uint32, port uint16, f func(socket, ends)) error {
 	return nil
 }
 
-// encode names the socket in a request: a struct inet_diag_req_v2.
+// encode returns a struct inet_diag_req_v2 for the socket.
 func (s socket) encode() ([]byte, error) {
 	b := []byte{s.family, unix.IPPROTO_TCP, 0, 0}
 	b = binary.NativeEndian.AppendUint32(b, connected)
 	return append(b, s.id[:]...), nil
 }
 
-// decodeSocket reads a struct inet_diag_msg.
+// decodeSocket decodes a struct inet_diag_msg.
 func decodeSocket(b []byte) (socket, ends, error) {
 	const head = 4 // family, state, timer, retransmissions
 	var s socket
 	if len(b) < head+len(s.id) {
-		return socket{}, ends{}, errors.New("message about a socket is too short")
+		return socket{}, ends{}, errors.New("socket message is too short")
 	}
 	s.family = b[0]
 	copy(s.id[:], b[head:])

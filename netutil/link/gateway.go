@@ -15,16 +15,16 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Gateways are the next hops of this host's default routes of a family, those of the main table
-// with the lowest metric, in order: several if the kernel spreads packets over them. One with a
-// link-local address has its link as zone.
+// Gateways returns the next hops of the default routes of a family in the main table, of the lowest metric
+// only, sorted. There are several if the kernel spreads packets over them. A link-local address has its
+// link as zone.
 func Gateways(ipv6 bool) ([]netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if ipv6 {
 		family = netlink.FAMILY_V6
 	}
-	const of = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_TYPE | netlink.RT_FILTER_DST // none: the default
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, of)
+	const filter = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_TYPE | netlink.RT_FILTER_DST // no destination: default routes
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}, filter)
 	if err != nil {
 		return nil, fmt.Errorf("read default routes: %w", err)
 	}
@@ -44,10 +44,10 @@ func Gateways(ipv6 bool) ([]netip.Addr, error) {
 	return slices.Compact(out), nil
 }
 
-// nextHop is one of a route's.
+// nextHop is a next hop of a route.
 type nextHop netlink.NexthopInfo
 
-// nextHops are those of the routes with the lowest metric that have a gateway.
+// nextHops returns the next hops with a gateway, of the routes with the lowest metric.
 func nextHops(routes []netlink.Route) []nextHop {
 	var out []nextHop
 	lowest := 0
@@ -70,37 +70,37 @@ func nextHops(routes []netlink.Route) []nextHop {
 	return out
 }
 
-// gateway is the address of a next hop that has one and is alive.
+// gateway returns the address of the next hop; false if it has none or is dead.
 func (h nextHop) gateway() (netip.Addr, bool) {
 	ip := h.Gw
-	if via, ok := h.Via.(*netlink.Via); ok { // of the other family
+	if via, ok := h.Via.(*netlink.Via); ok { // address of the other family
 		ip = via.Addr
 	}
 	addr, ok := netip.AddrFromSlice(ip)
 	return addr.Unmap(), ok && h.Flags&unix.RTNH_F_DEAD == 0
 }
 
-// WatchGateways calls changed, on this goroutine, when [Gateways] may say something else, and again when that has
-// not been so for as long as given, until ctx is done; it returns nil then. An error means that it could not begin.
+// WatchGateways calls changed at once, when the result of [Gateways] may have changed, and after each rest without a
+// change. It runs on this goroutine until ctx is done, then returns nil. An error means that it could not start.
 func WatchGateways(ctx context.Context, watcher *rtnetlink.Watcher, rest time.Duration, changed func()) error {
 	for begun := false; ctx.Err() == nil; begun = true {
 		sub, err := watcher.Subscribe()
 		switch {
 		case err == nil:
 			changed()
-			heedRoutes(ctx, sub, rest, changed)
+			followRoutes(ctx, sub, rest, changed)
 			sub.Close()
 		case !begun:
 			return fmt.Errorf("watch default routes: %w", err)
 		}
-		// Changes were lost (ENOBUFS), or the kernel is short of memory.
+		// The kernel lost changes (ENOBUFS) or is short of memory.
 		wake.Pause(ctx, rtnetlink.Pause)
 	}
 	return nil
 }
 
-// heedRoutes calls changed until the subscription fails or ctx is done.
-func heedRoutes(ctx context.Context, sub *rtnetlink.Subscription, rest time.Duration, changed func()) {
+// followRoutes calls changed until the subscription fails or ctx is done.
+func followRoutes(ctx context.Context, sub *rtnetlink.Subscription, rest time.Duration, changed func()) {
 	rested := time.NewTimer(rest)
 	defer rested.Stop()
 	for {
@@ -119,7 +119,7 @@ func heedRoutes(ctx context.Context, sub *rtnetlink.Subscription, rest time.Dura
 		if slices.ContainsFunc(events, func(e rtnetlink.Event) bool { return e.Address == nil || e.Gone }) {
 			changed()
 			rested.Reset(rest)
-			wake.Pause(ctx, rtnetlink.Pause) // links of pods come and go
+			wake.Pause(ctx, rtnetlink.Pause) // limits the rate: links of pods come and go
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// TunnelName is the link by which members pass on packets of established connections, see balancer/secondchance.
+	// TunnelName is the link over which members pass on misrouted packets, see balancer/secondchance.
 	TunnelName = "herald-tunnel"
 	// TunnelPort is the link's UDP port.
 	TunnelPort = 7947
@@ -23,8 +23,8 @@ const (
 // Link is a network interface with its subnets.
 type Link = rtnetlink.Link
 
-// For returns the name of the link that has an address in the same subnet as
-// addr; the smallest such subnet decides.
+// For returns the name of the link with an address in the same subnet as addr. The smallest such
+// subnet decides.
 func For(addr netip.Addr) (string, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -36,24 +36,24 @@ func For(addr netip.Addr) (string, error) {
 }
 
 // Among is [For] among links by name, as [Watch] reports them. If names is not empty it
-// returns one of those: the one whose subnet has addr or, if none has, the first that exists.
+// returns one of them: the link with a subnet that contains addr, else the first existing one.
 func Among(links map[string]Link, names []string, addr netip.Addr) (string, error) {
 	if len(names) == 0 {
 		return linkFor(maps.Values(links), addr.Unmap())
 	}
-	var there []Link
+	var named []Link
 	for _, name := range names {
 		if l, ok := links[name]; ok {
-			there = append(there, l)
+			named = append(named, l)
 		}
 	}
-	if len(there) == 0 {
-		return "", fmt.Errorf("find the link for %s: there is no %s", addr, strings.Join(names, ", nor "))
+	if len(named) == 0 {
+		return "", fmt.Errorf("find the link for %s: there is no %s", addr, strings.Join(names, " or "))
 	}
-	if name, err := linkFor(slices.Values(there), addr.Unmap()); err == nil {
+	if name, err := linkFor(slices.Values(named), addr.Unmap()); err == nil {
 		return name, nil
 	}
-	return there[0].Name, nil
+	return named[0].Name, nil
 }
 
 func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
@@ -79,10 +79,10 @@ func linkFor(links iter.Seq[Link], addr netip.Addr) (string, error) {
 	return "", fmt.Errorf("find the link for %s: %s and %s are both in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool", addr, found[0], found[1])
 }
 
-// linkTable has the links of the host, and their addresses.
+// linkTable holds the links of the host and their addresses.
 type linkTable struct {
 	links map[int]Link
-	addrs map[int]map[netip.Prefix]struct{} // by link: each address with the length of its subnet
+	addrs map[int]map[netip.Prefix]struct{} // by link index: each address with the length of its subnet
 }
 
 func newLinkTable(links []Link, addrs []rtnetlink.Address) linkTable {
@@ -96,7 +96,7 @@ func newLinkTable(links []Link, addrs []rtnetlink.Address) linkTable {
 	return t
 }
 
-// byName is what the table says of links.
+// byName returns the links with their subnets, by name.
 func (t linkTable) byName() map[string]Link {
 	out := make(map[string]Link, len(t.links))
 	for _, l := range t.links {
@@ -106,7 +106,7 @@ func (t linkTable) byName() map[string]Link {
 	return out
 }
 
-// apply updates the table by an event and returns whether that may have changed a link.
+// apply updates the table by an event, and reports whether a link may have changed.
 func (t linkTable) apply(e rtnetlink.Event) bool {
 	switch {
 	case e.Address != nil:
@@ -122,7 +122,7 @@ func (t linkTable) apply(e rtnetlink.Event) bool {
 	return true
 }
 
-// setAddress adds or removes an address, unless it is one of those that links are not known by.
+// setAddress adds or removes an address. It ignores addresses that do not count for [Link.Prefixes].
 func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
 	if a.Subnet.IsSingleIP() || !a.IP.IsGlobalUnicast() || !a.Subnet.Contains(a.IP) {
 		return false

@@ -143,7 +143,7 @@ func TestAmong(t *testing.T) {
 		{"10.0.1.9", "eth9 eth0", "eth0"},
 		{"::ffff:10.0.1.9", "", "eth1"},
 		{"10.0.2.9", "", "find the link for 10.0.2.9: no link has an address in its subnet: name it as interface of the VIP, or in arp.interfaces of the pool"},
-		{"10.0.1.9", "eth8 eth9", "find the link for 10.0.1.9: there is no eth8, nor eth9"},
+		{"10.0.1.9", "eth8 eth9", "find the link for 10.0.1.9: there is no eth8 or eth9"},
 	} {
 		got, err := Among(links, strings.Fields(tt.names), netip.MustParseAddr(tt.addr))
 		if err != nil {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// localWithin bounds the wait for the kernel to accept packets for an IPv6 address,
-	// and localEvery is how often it is asked. It takes a millisecond or two.
+	// localWithin bounds the wait for the kernel to accept packets for an IPv6 address, and
+	// localEvery is the time between two requests. The wait takes a millisecond or two.
 	localWithin = 50 * time.Millisecond
 	localEvery  = 500 * time.Microsecond
 )
 
-// AwaitLocal waits until the kernel accepts packets for addr. The kernel acknowledges a
-// new IPv6 address, even without duplicate detection, before one of its workers has made
-// the route to it, and drops what arrives in between. With IPv4 there is
-// nothing to wait for. The error says that it took longer than 50 ms, or what failed.
+// AwaitLocal waits until the kernel accepts packets for addr. The kernel acknowledges a new IPv6
+// address, even without duplicate address detection, before a kernel worker has made its route, and
+// drops packets until then. For IPv4 it returns at once. It fails after 50 ms, or if the
+// kernel rejects the request.
 func AwaitLocal(addr netip.Addr) error {
 	if addr.Is4() {
 		return nil

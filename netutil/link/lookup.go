@@ -12,11 +12,10 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// RouterID returns the node's BGP identifier: its first global IPv4 address, by
-// index of the link and there in the kernel's order. Addresses on lo come last, as
-// virtual ones are there that other nodes have too. RouterID skips Herald's own VIPs
-// and what except lists. A node without such an address has one made of its name, which
-// need only be unique in the AS (RFC 6286).
+// RouterID returns the node's BGP identifier: its first global IPv4 address, by link index and then in
+// the kernel's order. Addresses on lo come last, as lo often has addresses that other nodes have
+// too. RouterID skips VIPs bound by Herald, and the addresses in except. Without such an address it
+// derives an identifier from the node's name; it need only be unique in the AS (RFC 6286).
 func RouterID(node string, except ...netip.Addr) (netip.Addr, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -36,13 +35,13 @@ func routerID(links []Link, addrs []rtnetlink.Address, except []netip.Addr, node
 		}
 	}
 	h := sha256.Sum256([]byte(node))
-	return netip.AddrFrom4([4]byte{1 + h[0]%126, h[1], h[2], h[3]}) // routers refuse those of classes D and E
+	return netip.AddrFrom4([4]byte{1 + h[0]%126, h[1], h[2], h[3]}) // routers reject classes D and E
 }
 
-// GlobalAddr6 returns a global IPv6 address of the link that carries the given local
-// address: that address if it is one, else the lowest that is not temporary (RFC
-// 8981). It serves as next hop of IPv6 routes on a session over IPv4 or over
-// link-local addresses. If the local address has a zone, it names the link.
+// GlobalAddr6 returns a global IPv6 address of the link with the given local address. If the local
+// address is global IPv6 it returns that, else the lowest that is not temporary (RFC 8981). It is the
+// next hop of IPv6 routes on a session over IPv4 or link-local addresses. If the local
+// address has a zone, the zone names the link.
 func GlobalAddr6(sameLinkAs netip.Addr) (netip.Addr, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -72,7 +71,7 @@ func globalAddr6(links []Link, addrs []rtnetlink.Address, local netip.Addr) (net
 			case a.Link != l.Index || !a.IP.Is6() || !global(a) || a.Flags&unfit != 0:
 			case a.IP == local:
 				return local, nil
-			case !found.IsValid() || a.IP.Less(found): // the kernel lists the newest first, so its order depends on chance
+			case !found.IsValid() || a.IP.Less(found): // the kernel lists the newest first: its order would depend on chance
 				found = a.IP
 			}
 		}
@@ -83,11 +82,11 @@ func globalAddr6(links []Link, addrs []rtnetlink.Address, local netip.Addr) (net
 	if carrier == "" {
 		return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: no link has %s", local)
 	}
-	return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: %s, which has %s, has no global IPv6 address: give it one or set the peer's nextHop6", carrier, local)
+	return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: link %s with %s has no global IPv6 address: add one or set the peer's nextHop6", carrier, local)
 }
 
-// global reports whether an address may stand for the node: valid beyond its link, and
-// not deprecated as VIPs are.
+// global reports whether an address can represent the node: valid beyond its link, and not deprecated,
+// unlike VIPs.
 func global(a rtnetlink.Address) bool {
 	return a.Scope == unix.RT_SCOPE_UNIVERSE && a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_DEPRECATED == 0
 }

@@ -58,7 +58,7 @@ func TestGlobalAddr6(t *testing.T) {
 		{"of the same link", []rtnetlink.Address{v4, first, permanent(eth1, "fd00:1::1/64")}, "10.0.0.1", "fd00::1"},
 		{"of the link that has one, if several carry the address", []rtnetlink.Address{v4, permanent(eth1, "10.0.0.1/32"), permanent(eth1, "fd00:1::1/64")}, "10.0.0.1", "fd00:1::1"},
 		{"of the zone's link", []rtnetlink.Address{ll, first, with(ll, func(a *rtnetlink.Address) { a.Link = 3 }), permanent(eth1, "fd00:1::1/64")}, "fe80::1%eth1", "fd00:1::1"},
-		{"no VIP", []rtnetlink.Address{v4, vip(eth0, vip6)}, "10.0.0.1", "eth0, which has 10.0.0.1, has no global IPv6 address"},
+		{"no VIP", []rtnetlink.Address{v4, vip(eth0, vip6)}, "10.0.0.1", "link eth0 with 10.0.0.1 has no global IPv6 address"},
 		{"no temporary one", []rtnetlink.Address{v4, flagged(unix.IFA_F_TEMPORARY), second}, "10.0.0.1", "fd00::2"},
 		{"no tentative one", []rtnetlink.Address{v4, flagged(unix.IFA_F_TENTATIVE), second}, "10.0.0.1", "fd00::2"},
 		{"no duplicate", []rtnetlink.Address{v4, flagged(unix.IFA_F_DADFAILED), second}, "10.0.0.1", "fd00::2"},

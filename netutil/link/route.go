@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// To names the link by which this host would send a packet to addr now. To its own
-// addresses that is lo, and to one with a zone that.
+// To returns the name of the link that this host would use for a packet to addr now. That is lo for its own
+// addresses, and the zone for an address with a zone.
 func To(addr netip.Addr) (string, error) {
 	if addr.Zone() != "" {
 		return addr.Zone(), nil
@@ -26,11 +26,11 @@ func To(addr netip.Addr) (string, error) {
 	return link.Name, nil
 }
 
-// routeTo asks the kernel where it would send a packet.
+// routeTo asks the kernel for the route of a packet to addr.
 func routeTo(addr netip.Addr) (netlink.Route, error) {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err == nil && len(routes) == 0 {
-		err = errors.New("the kernel names none")
+		err = errors.New("the kernel returned none")
 	}
 	if err != nil {
 		return netlink.Route{}, fmt.Errorf("ask for the route to %s: %w", addr, err)

@@ -8,29 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Setting is one of the kernel's settings of IPv4 on a link, by its number in
-// linux/ip.h; below /proc/sys/net/ipv4/conf each is a file.
+// Setting is a kernel setting of IPv4 on a link, by its number in linux/ip.h. Each is a file below
+// /proc/sys/net/ipv4/conf.
 type Setting uint16
 
 // The settings that Herald changes.
 const (
-	// Forwarding lets packets pass that came by the link (forwarding).
+	// Forwarding permits forwarding packets that arrived on the link (forwarding).
 	Forwarding Setting = 1
-	// ReversePath says whether packets are dropped whose sender is not reached by the link that they came by (rp_filter).
+	// ReversePath drops packets that did not arrive by the link of the route to their sender (rp_filter).
 	ReversePath Setting = 8
-	// ARPAnnounce says from which of the node's addresses the kernel asks for neighbours (arp_announce); with
-	// [AnnounceOwn] from one in the subnet that it asks about.
+	// ARPAnnounce selects the source address of ARP requests (arp_announce). With [AnnounceOwn] it is an address in the
+	// requested subnet.
 	ARPAnnounce Setting = 18
-	// RouteLocalnet lets 127.0.0.0/8 be routed on the link (route_localnet).
+	// RouteLocalnet permits routing of 127.0.0.0/8 on the link (route_localnet).
 	RouteLocalnet Setting = 26
 )
 
-// AnnounceOwn is for [ARPAnnounce].
+// AnnounceOwn is a value of [ARPAnnounce].
 const AnnounceOwn = 2
 
-// Set gives a setting of link a value. It asks rtnetlink, which needs no more than
-// CAP_NET_ADMIN: containers and sandboxed services can only read /proc/sys. The error is
-// unix.ENODEV if there is no such link, and unix.EPERM without the capability.
+// Set sets a setting of a link by rtnetlink, which needs only CAP_NET_ADMIN: containers and sandboxed services
+// cannot write /proc/sys. The error is unix.ENODEV if there is no such link, and unix.EPERM without
+// the capability.
 func (s Setting) Set(link string, value uint32) error {
 	if err := s.set(link, value); err != nil {
 		return fmt.Errorf("set IPv4 setting %d of %s: %w", s, link, err)
@@ -41,7 +41,7 @@ func (s Setting) Set(link string, value uint32) error {
 func (s Setting) set(link string, value uint32) error {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
-		return unix.ENODEV // of IPv4 it could be no other
+		return unix.ENODEV // the only likely cause
 	}
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = int32(i.Index)

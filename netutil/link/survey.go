@@ -13,13 +13,13 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Survey has the links, addresses and neighbours of a node at one moment.
+// Survey holds the links, addresses and neighbours of a node at one moment.
 type Survey struct {
 	// Links are all links by name.
 	Links map[string]Link
-	// Addresses are those of all links, single ones included.
+	// Addresses are the addresses of all links, including single ones.
 	Addresses []Address
-	// Neighbours are the machines whose hardware addresses the kernel knows.
+	// Neighbours are the neighbours with a known hardware address.
 	Neighbours []Neighbour
 }
 
@@ -28,7 +28,7 @@ type Address struct {
 	Link string
 	// Prefix is the address with the length of its subnet.
 	Prefix netip.Prefix
-	// Herald says that this or an earlier Herald put it there.
+	// Herald means that this or an earlier Herald added it.
 	Herald bool
 }
 
@@ -38,7 +38,7 @@ type Neighbour struct {
 	MAC  net.HardwareAddr
 }
 
-// ReadSurvey surveys the node. It changes nothing and needs no privileges.
+// ReadSurvey reads the node's links, addresses and neighbours. It changes nothing and needs no privileges.
 func ReadSurvey() (Survey, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -62,7 +62,7 @@ func ReadSurvey() (Survey, error) {
 	return s, nil
 }
 
-// For is [For] in what was surveyed.
+// For is [For] among the survey's links.
 func (s Survey) For(addr netip.Addr) (string, error) {
 	return Among(s.Links, nil, addr)
 }
@@ -77,7 +77,7 @@ func (s Survey) Has(addr netip.Addr) (link string, ok bool) {
 	return "", false
 }
 
-// resolved are the neighbours that have a hardware address.
+// resolved returns the neighbours with a hardware address.
 func resolved(entries []netlink.Neigh) []Neighbour {
 	const unresolved = unix.NUD_INCOMPLETE | unix.NUD_FAILED | unix.NUD_NOARP
 	var out []Neighbour

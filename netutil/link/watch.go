@@ -9,10 +9,10 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Watch calls changed with all links by name, at once and after each change,
-// until ctx is done, and returns nil then. An error means that it could not begin.
-// After the kernel has lost changes Watch reads everything again. It calls changed on this
-// goroutine; changed should return soon, and owns its argument.
+// Watch calls changed with all links by name, at once and after each change, until ctx is
+// done; then it returns nil. An error means that it could not start. After the kernel has lost
+// changes Watch reads everything again. It calls changed on this goroutine. changed should
+// return soon, and owns its argument.
 func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[string]Link)) error {
 	k := &rtnetlink.Conn{NetNS: watcher.NetNS}
 	defer k.Close()
@@ -32,13 +32,13 @@ func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[str
 		case reported == nil:
 			return fmt.Errorf("watch links: %w", err)
 		}
-		// Changes were lost (ENOBUFS), or the kernel is short of memory.
+		// The kernel lost changes (ENOBUFS) or is short of memory.
 		wake.Pause(ctx, rtnetlink.Pause)
 	}
 }
 
-// listen subscribes, reads everything, and then reports what changes until the
-// subscription fails or ctx is done.
+// listen subscribes, reads everything, and then reports changes until the subscription fails or ctx
+// is done.
 func listen(ctx context.Context, k *rtnetlink.Conn, watcher *rtnetlink.Watcher, report func(linkTable)) error {
 	sub, err := watcher.Subscribe()
 	if err != nil {
@@ -62,7 +62,7 @@ func listen(ctx context.Context, k *rtnetlink.Conn, watcher *rtnetlink.Watcher, 
 			return err
 		}
 		for _, e := range events {
-			if t.apply(e) { // each by itself: a link that goes down and up was down
+			if t.apply(e) { // reports each event: a link that goes down and up was down
 				report(t)
 			}
 		}

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadline is a timer in the kernel that kills this process when it goes off, even if it is stopped (timer_create(2) with
-// SIGKILL), unless it is extended. The kernel has no such thing for IPv4 routes, and does not kill the first process of a
-// namespace like this.
+// deadline is a kernel timer that kills this process when it expires, even if the process is stopped (timer_create(2) with
+// SIGKILL), unless extended. IPv4 routes have no lifetime of their own. The kernel does not kill the first process of a
+// PID namespace this way.
 type deadline struct {
 	id  int32
 	set bool
 }
 
-// extend puts the deadline off until Patience from now.
+// extend moves the deadline to Patience from now.
 func (d *deadline) extend() error {
 	if os.Getpid() == 1 {
-		return errors.New("the kernel does not end process 1 when it stands still: give the pod shareProcessNamespace: true, or herald an init")
+		return errors.New("the kernel does not kill process 1 when it is stopped: set shareProcessNamespace: true for the pod, or run herald under an init")
 	}
 	if !d.set {
 		event := sigevent{signal: int32(unix.SIGKILL)}
 		if _, _, errno := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&d.id))); errno != 0 {
-			return fmt.Errorf("make a timer: %w", errno)
+			return fmt.Errorf("create a timer: %w", errno)
 		}
 		d.set = true
 	}
@@ -36,7 +36,7 @@ func (d *deadline) extend() error {
 	return nil
 }
 
-// end takes the deadline away.
+// end removes the deadline.
 func (d *deadline) end() error {
 	if !d.set {
 		return nil
@@ -48,7 +48,7 @@ func (d *deadline) end() error {
 	return nil
 }
 
-// sigevent is struct sigevent of linux/siginfo.h, of 64 bytes; its zero value of notify is SIGEV_SIGNAL.
+// sigevent is struct sigevent of linux/siginfo.h, with 64 bytes. Zero in notify means SIGEV_SIGNAL.
 type sigevent struct {
 	value          uintptr
 	signal, notify int32

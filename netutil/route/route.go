@@ -1,6 +1,6 @@
-// Package route keeps routes in tables of the kernel, from which other routing daemons on the node take them up, and has the host
-// answer for addresses. All of it goes by a device that lives as long as this process: whatever ends that, the kernel removes the device and its
-// routes. A process that stands still is ended by the kernel, see deadline.go.
+// Package route keeps routes in kernel tables, from which other routing daemons on the node redistribute them, and makes the host
+// answer for addresses. All routes use a device that lives as long as this process. When the process ends, the kernel removes the
+// device and its routes. The kernel kills a process that is stopped, see deadline.go.
 package route
 
 import (
@@ -19,61 +19,61 @@ import (
 )
 
 const (
-	// Device is the name of the link that the routes lead to.
+	// Device is the name of the routes' link.
 	Device = "herald0"
-	// TunDevice is by which the link is made.
+	// TunDevice is the device file that makes the link.
 	TunDevice = "/dev/net/tun"
-	// Protocol is what rtnetlink(7) calls the origin of a route: Herald's are those that have this number.
+	// Protocol is the number that marks routes as Herald's: the origin of a route in rtnetlink(7).
 	Protocol = 213
-	// Worst is the metric of a route that others are to be preferred to: zebra takes what is above for an administrative distance.
+	// Worst is the highest metric. zebra takes a higher number for an administrative distance.
 	Worst = 1<<24 - 1
-	// Patience is how long a process may stand still that has routes.
+	// Patience is the maximum time between two calls of Announce while there are routes.
 	Patience = 5 * time.Second
 )
 
 // Route is a route to this node.
 type Route struct {
 	Prefix netip.Prefix
-	// Table is the number of the kernel's table, and Metric the route's priority there, 1 to Worst: lower is better.
+	// Table is the number of the kernel's table. Metric is the route's priority there, 1 to Worst; the lowest wins.
 	Table, Metric int
 }
 
 // Keeper keeps routes. Its methods are safe for concurrent use.
 type Keeper struct {
 	mu       sync.Mutex
-	device   *os.File // nil if there is none
+	device   *os.File // nil without a device
 	index    int
 	routes   map[netip.Prefix]Route
-	stale    []Route // that are to be removed
+	stale    []Route // still to remove
 	answers  map[netip.Addr]bool
 	deadline deadline
 }
 
-// New returns a Keeper of no routes.
+// New returns a Keeper without routes.
 func New() *Keeper {
 	return &Keeper{routes: make(map[netip.Prefix]Route), answers: make(map[netip.Addr]bool)}
 }
 
-// Bind has the host answer for an address, by a route of type local: FRR would take an address on a link for a connected route, and prefer
-// it to that of a table. The link is Device.
+// Bind makes the host answer for an address, by a route of type local. FRR would take an address on a link for a connected route
+// and prefer it to the table's route. The link is always Device.
 func (k *Keeper) Bind(_ string, addr netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.open(); err != nil {
 		return err
 	}
-	// Beside the kernel's own while the address is still on a link, since the VIP was announced by BGP before.
+	// Appended to the kernel's own route while the address is still on a link, after a change of the VIP from BGP.
 	if err := netlink.RouteAppend(k.local(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("have the host answer for %s: %w", addr, k.explain(err))
+		return fmt.Errorf("make the host answer for %s: %w", addr, k.explain(err))
 	}
 	k.answers[addr] = true
 	return nil
 }
 
-// Try is Bind, which puts back what somebody took away.
+// Try is Bind: it puts back a removed route.
 func (k *Keeper) Try(link string, addr netip.Addr) error { return k.Bind(link, addr) }
 
-// Unbind has the host no longer answer for addresses; one for which it does not is passed over.
+// Unbind stops the host from answering for addresses. It ignores addresses that are not bound.
 func (k *Keeper) Unbind(_ string, addrs ...netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +83,7 @@ func (k *Keeper) Unbind(_ string, addrs ...netip.Addr) error {
 			continue
 		}
 		if err := remove(k.local(addr)); err != nil {
-			errs = append(errs, fmt.Errorf("have the host no longer answer for %s: %w", addr, err))
+			errs = append(errs, fmt.Errorf("stop the host from answering for %s: %w", addr, err))
 			continue
 		}
 		delete(k.answers, addr)
@@ -97,9 +97,9 @@ func (k *Keeper) local(addr netip.Addr) *netlink.Route {
 	return r
 }
 
-// Announce makes routes, and puts back what is missing of those that it made. If it is not called within Patience
-// while there are any, the kernel ends the process. A route that differs from the one before it to the same prefix is
-// made before that goes. After an error some may be made.
+// Announce adds routes, and puts removed ones back. While there are routes, the kernel kills the process unless Announce is
+// called within Patience. A changed route to a prefix is added before the old one is removed. After an error some routes may
+// exist.
 func (k *Keeper) Announce(routes ...Route) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,18 +119,18 @@ func (k *Keeper) Announce(routes ...Route) error {
 }
 
 func (k *Keeper) add(r Route) error {
-	was, known := k.routes[r.Prefix]
-	if err := netlink.RouteAdd(k.message(r)); err != nil && !(errors.Is(err, unix.EEXIST) && known && was == r) {
+	prev, known := k.routes[r.Prefix]
+	if err := netlink.RouteAdd(k.message(r)); err != nil && !(errors.Is(err, unix.EEXIST) && known && prev == r) {
 		return k.explain(err)
 	}
-	if known && was != r {
-		k.stale = append(k.stale, was)
+	if known && prev != r {
+		k.stale = append(k.stale, prev)
 	}
 	k.routes[r.Prefix] = r
 	return nil
 }
 
-// Withdraw removes the routes to prefixes; one that is not kept is passed over. What cannot be removed is tried again at each call.
+// Withdraw removes the routes to prefixes, and ignores unknown ones. Each further call retries failed removals.
 func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +143,7 @@ func (k *Keeper) Withdraw(prefixes ...netip.Prefix) error {
 	return k.settle()
 }
 
-// settle removes the routes that are to go, and the deadline if none is left.
+// settle removes stale routes, and the deadline when no route is left.
 func (k *Keeper) settle() error {
 	var errs []error
 	k.stale = slices.DeleteFunc(k.stale, func(r Route) bool {
@@ -159,19 +159,19 @@ func (k *Keeper) settle() error {
 	return errors.Join(errs...)
 }
 
-// explain is an error of the kernel's, with what to do. If the device is gone, it will be made anew.
+// explain adds the cure to an error of the kernel. If the device is gone it closes it, so that the next call makes a new one.
 func (k *Keeper) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return errors.New("there is one that is not Herald's: remove it, or choose another metric")
+		return errors.New("another program has a route with this metric: remove it or choose another metric")
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN):
 		k.close()
-		return fmt.Errorf("somebody removed %s or set it down, it is made anew: %w", Device, err)
+		return fmt.Errorf("another program removed link %s or set it down, making it again: %w", Device, err)
 	}
 	return err
 }
 
-// remove removes a route, if it is there.
+// remove removes a route if it exists.
 func remove(r *netlink.Route) error {
 	err := netlink.RouteDel(r)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
@@ -190,7 +190,7 @@ func (k *Keeper) Close() error {
 
 func (k *Keeper) close() {
 	if k.device != nil {
-		k.device.Close() // with which the kernel removes the link, and with that the routes
+		k.device.Close() // the kernel then removes the link and its routes
 		k.device = nil
 	}
 	clear(k.routes)
@@ -198,7 +198,7 @@ func (k *Keeper) close() {
 	k.stale = nil
 }
 
-// open makes the device, if it is not there.
+// open makes the device unless it exists.
 func (k *Keeper) open() error {
 	if k.device != nil {
 		return nil
@@ -207,10 +207,11 @@ func (k *Keeper) open() error {
 		LinkAttrs: netlink.LinkAttrs{Name: Device}, Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL, Queues: 1, NonPersist: true,
 	}
 	if err := netlink.LinkAdd(tun); err != nil {
-		return fmt.Errorf("make the link %s, for which herald needs CAP_NET_ADMIN and %s, and to be alone: %w", Device, TunDevice, err)
+		return fmt.Errorf("make link %s: %w: herald needs CAP_NET_ADMIN and %s, and must run only once", Device, err, TunDevice)
 	}
 	k.device, k.index = tun.Fds[0], tun.Attrs().Index
-	// FRR 10.7.0 forgets routes by links without an IPv4 address when any other link goes down (its issue 23164). RFC 7600 has one for such a link.
+	// FRR 10.7.0 forgets routes over links without an IPv4 address when any other link goes down (its issue 23164). RFC 7600
+	// reserves 192.0.0.8 for such links.
 	dummy := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 0, 8), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
 	if err := errors.Join(netlink.LinkSetUp(tun), netlink.AddrReplace(tun, dummy)); err != nil {
 		k.close()

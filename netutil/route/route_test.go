@@ -128,7 +128,7 @@ func TestKeeper(t *testing.T) {
 	h.Must(announce(host(vip4)))
 	other := host(vip4.Next())
 	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
-	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: there is one that is not Herald's: remove it, or choose another metric" {
+	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: another program has a route with this metric: remove it or choose another metric" {
 		t.Errorf("the route of somebody else: %v", err)
 	}
 	withdraw(vip4.Next(), vip4, vip6)

@@ -30,8 +30,8 @@ type Link struct {
 	// PortOf is the kind of the link that this one is a port of, such as "bridge" or "bond". That link receives its
 	// packets. Empty if it is no port.
 	PortOf string
-	// Prefixes are the subnets of its addresses in order, without those of a single address and link-local ones. Only package
-	// link sets them.
+	// Prefixes are the subnets of its addresses in order, without single addresses and link-local ones. Only package link sets
+	// them.
 	Prefixes []netip.Prefix
 }
 

@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn asks the kernel, for one caller at a time. It opens its socket when it needs it.
+// Conn makes requests of the kernel, for one caller at a time. It opens its socket when needed.
 type Conn struct {
-	// NetNS is a file descriptor of a network namespace; 0 is that of the calling thread.
+	// NetNS is a file descriptor of a network namespace; 0 means the calling thread's.
 	NetNS int
 
 	conn *netlink.Conn
 }
 
 const (
-	// Pause is how long a subscriber waits before it subscribes again: a flood of changes
-	// must not become a flood of reading everything.
+	// Pause is the wait before subscribing again. It bounds the cost of reading everything during a
+	// flood of changes.
 	Pause = 100 * time.Millisecond
 
-	// The kernel answers within the system call, unless it lost the answer.
+	// answerTimeout bounds a call. The kernel answers within the system call, unless it lost the answer.
 	answerTimeout = 2 * time.Second
 
 	dumpAttempts = 8
 
-	answersInARow = 64 // fit every socket's receive buffer
+	answersInARow = 64 // fits every socket's receive buffer
 )
 
 // Dump reads every link and address of the host.
@@ -48,10 +48,10 @@ func (r *Conn) Dump() ([]Link, []Address, error) {
 	return links, addrs, nil
 }
 
-// errInterrupted is NLM_F_DUMP_INTR: the table changed while it was read, entries may be missing.
-var errInterrupted = errors.New("changed again and again while it was read")
+// errInterrupted means NLM_F_DUMP_INTR: the table changed during the reading, and entries may be missing.
+var errInterrupted = errors.New("the table changed during each attempt to read it")
 
-// dump reads a table, again if it changes meanwhile, without entries for which decode returns false.
+// dump reads a table, and reads it again if it changed meanwhile. It skips entries that decode rejects with false.
 func dump[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func([]byte) (T, bool, error)) ([]T, error) {
 	for range dumpAttempts {
 		out, err := dumpOnce(r, typ, filter, decode)
@@ -83,7 +83,7 @@ func dumpOnce[T any](r *Conn, typ netlink.HeaderType, filter []byte, decode func
 	return out, nil
 }
 
-// Link reads one link; if there is none the error is unix.ENODEV.
+// Link reads one link. The error is unix.ENODEV if it does not exist.
 func (r *Conn) Link(index int) (Link, error) {
 	filter := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(filter[4:], uint32(index))
@@ -96,13 +96,14 @@ func (r *Conn) Link(index int) (Link, error) {
 	}
 	l, ok, err := decodeLink(replies[0].Data)
 	if err == nil && !ok {
-		err = fmt.Errorf("read link %d: answer is about something else", index)
+		err = fmt.Errorf("read link %d: unexpected answer", index)
 	}
 	return l, err
 }
 
-// Add creates an address; if the link has it the error is unix.EEXIST. The host forgets which neighbour had
-// it: once the address is removed, packets that still come would be forwarded to that one, and might come back.
+// Add creates an address. The error is unix.EEXIST if the link has it. Add also deletes the neighbour entry of a
+// previous holder. Otherwise, once the address is removed, the host would forward late packets to that neighbour, which
+// might send them back.
 func (r *Conn) Add(a Address) error {
 	if err := r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Excl, a); err != nil {
 		return err
@@ -112,19 +113,19 @@ func (r *Conn) Add(a Address) error {
 		return err
 	}
 	if _, err := r.execute(unix.RTM_DELNEIGH, netlink.Acknowledge, neighbour); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("forget the neighbour %s: %w", a.IP, err)
+		return fmt.Errorf("delete the neighbour entry of %s: %w", a.IP, err)
 	}
 	return nil
 }
 
-// Refresh starts lifetimes anew, and creates what is not there. It is cheaper for
-// many at once, but the error does not say which of them failed.
+// Refresh restarts lifetimes, and creates missing addresses. Many at once are cheaper, but the error does
+// not name the address that failed.
 func (r *Conn) Refresh(addrs ...Address) error {
 	return r.change(unix.RTM_NEWADDR, netlink.Create|netlink.Replace, addrs...)
 }
 
-// Remove deletes addresses; one that is not there is no error. It ends at the first
-// error, which does not say which of them failed.
+// Remove deletes addresses. A missing address is no error. Remove stops at the first error, which
+// does not name the address that failed.
 func (r *Conn) Remove(addrs ...Address) error {
 	for some := range slices.Chunk(addrs, answersInARow) {
 		msgs, err := requests(unix.RTM_DELADDR, netlink.Acknowledge, some)
@@ -149,8 +150,8 @@ func (r *Conn) Remove(addrs ...Address) error {
 	return nil
 }
 
-// change makes the same request for each address. The kernel answers every one that
-// fails, and the last in any case.
+// change sends the same request for each address. The kernel answers each failed request, and always the
+// last one.
 func (r *Conn) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs ...Address) error {
 	msgs, err := requests(typ, flags, addrs)
 	if err != nil || len(msgs) == 0 {
@@ -166,7 +167,7 @@ func (r *Conn) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs .
 	})
 }
 
-// requests makes a message about each address.
+// requests returns a message for each address.
 func requests(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs []Address) ([]netlink.Message, error) {
 	msgs := make([]netlink.Message, len(addrs))
 	for i, a := range addrs {
@@ -183,7 +184,7 @@ func request(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) net
 	return netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: data}
 }
 
-// execute makes a request of the kernel and returns its answers.
+// execute sends a request to the kernel and returns its answers.
 func (r *Conn) execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) (replies []netlink.Message, err error) {
 	err = r.do(func() error {
 		replies, err = r.conn.Execute(request(typ, flags, data))
@@ -192,8 +193,8 @@ func (r *Conn) execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data [
 	return replies, err
 }
 
-// do calls f with conn open, and again if there was no answer, perhaps because this
-// process stood still meanwhile.
+// do calls f with conn open, and a second time after a timeout: this process may have been
+// stopped meanwhile.
 func (r *Conn) do(f func() error) error {
 	err := r.try(f)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -211,18 +212,18 @@ func (r *Conn) try(f func() error) error {
 		if err != nil {
 			return fmt.Errorf("open netlink socket: %w", err)
 		}
-		_ = conn.SetOption(netlink.ExtendedAcknowledge, true) // says more in errors, where the kernel can
+		_ = conn.SetOption(netlink.ExtendedAcknowledge, true) // errors then have a text, if the kernel supports it
 		r.conn = conn
 	}
-	_ = r.conn.SetDeadline(time.Now().Add(answerTimeout)) // if that fails, so does f
+	_ = r.conn.SetDeadline(time.Now().Add(answerTimeout)) // if this fails, so does f
 	err := f()
 	if err != nil {
-		r.Close() // more answers may be on their way, which the next call would take for its own
+		r.Close() // the next call must not receive late answers
 	}
 	return err
 }
 
-// Close frees what is held between calls; another call may follow.
+// Close closes the socket; the next call opens it again.
 func (r *Conn) Close() {
 	if r.conn != nil {
 		_ = r.conn.Close()
@@ -230,9 +231,9 @@ func (r *Conn) Close() {
 	}
 }
 
-// except is a socket filter that drops RTM_NEWADDR with a mark: each refresh causes
-// one, which would cost far more than the refresh itself. It drops routes that are not
-// default ones: a router's daemon may change a million of them.
+// except returns a socket filter that drops RTM_NEWADDR with a mark: each refresh causes such a message,
+// and reading it would cost far more than the refresh. It also drops all routes except default
+// routes: a routing daemon may change a million of them.
 func except(mark uint8) ([]bpf.RawInstruction, error) {
 	const (
 		typeOffset   = 4 // in struct nlmsghdr, in host byte order; BPF loads in network byte order

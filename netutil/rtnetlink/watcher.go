@@ -14,45 +14,45 @@ import (
 )
 
 const (
-	defaultBuffer = 4 << 20 // holds some ten thousand changes
-	maxEvents     = 1 << 14 // may wait for one subscriber
+	defaultBuffer = 4 << 20 // fits some ten thousand changes
+	maxEvents     = 1 << 14 // queue length of a subscriber
 )
 
-var errQueueFull = fmt.Errorf("a subscriber was too slow for its queue of %d changes: %w", maxEvents, unix.ENOBUFS)
+var errQueueFull = fmt.Errorf("subscriber did not take its queue of %d changes: %w", maxEvents, unix.ENOBUFS)
 
-// Watcher reports changes of links, addresses and default routes to subscribers, from one socket, which is open while
-// there are any. Each subscriber reads everything itself once it has subscribed.
+// Watcher reports changes of links, addresses and default routes to subscribers. One socket serves all of them and is open
+// while there are subscribers. Each subscriber reads everything itself after subscribing.
 type Watcher struct {
-	// NetNS is a file descriptor of a network namespace; 0 is that of the thread that subscribes first.
+	// NetNS is a file descriptor of a network namespace; 0 means the namespace of the first subscriber's thread.
 	NetNS int
 	// Buffer is the size of the socket's receive buffer in bytes; 0 is 4 MiB.
 	Buffer int
-	// Mark is the IFA_PROTO of addresses whose setting is not reported.
+	// Mark is an IFA_PROTO value: setting an address with it is not reported.
 	Mark uint8
 
 	mu          sync.Mutex
-	source      *source // nil while there is no subscriber
+	source      *source // nil without subscribers
 	subscribers map[*Subscription]struct{}
 }
 
 // source is an open socket.
 type source struct {
 	conn *netlink.Conn
-	done chan struct{} // closed when its reader has ended
+	done chan struct{} // closed when the reader has ended
 }
 
-// Subscription reports changes in order. After an error it has missed some and is of no more use.
+// Subscription reports changes in order. After an error it has lost changes and cannot be used.
 type Subscription struct {
 	watcher *Watcher
 	source  *source
-	ready   chan struct{} // holds one while events or err are set
+	ready   chan struct{} // holds a token while events or err are set
 
 	// Guarded by the watcher's mu.
 	events []Event
 	err    error
 }
 
-// Subscribe reports what changes from now on, except the setting of addresses with the watcher's mark.
+// Subscribe subscribes to changes, except to setting addresses with the watcher's mark.
 func (w *Watcher) Subscribe() (*Subscription, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,14 +85,14 @@ func (w *Watcher) open() (*netlink.Conn, error) {
 	return conn, nil
 }
 
-// forwardEvents hands events to all subscribers until reading fails, as it does when the kernel loses
-// changes (ENOBUFS), or the last subscription is closed.
-func (w *Watcher) forwardEvents(from *source) {
-	defer close(from.done)
+// forwardEvents queues events for all subscribers until reading fails or the last subscription is closed. Reading fails
+// with ENOBUFS when the kernel loses changes.
+func (w *Watcher) forwardEvents(src *source) {
+	defer close(src.done)
 	for {
-		events, err := receiveEvents(from.conn)
+		events, err := receiveEvents(src.conn)
 		w.mu.Lock()
-		if w.source != from {
+		if w.source != src {
 			w.mu.Unlock()
 			return
 		}
@@ -109,7 +109,7 @@ func (w *Watcher) forwardEvents(from *source) {
 	}
 }
 
-// endSubscription closes the source with the last subscription. The mutex is held.
+// endSubscription ends a subscription, and with the last one closes the source. The caller holds the mutex.
 func (w *Watcher) endSubscription(s *Subscription, err error) {
 	if s.err != nil {
 		return
@@ -122,7 +122,7 @@ func (w *Watcher) endSubscription(s *Subscription, err error) {
 	}
 }
 
-// Ready receives when there is something to take.
+// Ready receives when Take has changes or an error.
 func (s *Subscription) Ready() <-chan struct{} { return s.ready }
 
 // Take returns the changes since the last call. It does not wait.
