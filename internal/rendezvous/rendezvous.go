@@ -67,8 +67,8 @@ type Candidacy struct {
 	Fit map[string]bool
 	// Holds reports whether this node holds the address now.
 	Holds bool
-	// Met reports whether this node has had time to discover all living members.
-	Met bool
+	// MembersKnown reports whether this node has had time to discover all living members.
+	MembersKnown bool
 }
 
 // Campaigns reports whether this node campaigns for the address: as its holder, or as one of
@@ -78,7 +78,7 @@ func (c Candidacy) Campaigns() bool {
 	if c.Holds {
 		return true
 	}
-	if !c.Met && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Fit[n] }) {
+	if !c.MembersKnown && slices.ContainsFunc(c.Qualified, func(n string) bool { return n != c.Self && !c.Fit[n] }) {
 		return false
 	}
 	mine, before := Priority(c.Addr, c.Self, c.Preferred[c.Self]), 0

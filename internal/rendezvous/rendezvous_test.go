@@ -109,12 +109,12 @@ func TestCampaigns(t *testing.T) {
 	}
 	order := candidates(addr, nodes)
 	for _, tt := range []struct {
-		name  string
-		rank  int // of this node, from 1
-		unfit int // number of unfit nodes before it
-		holds bool
-		unmet bool
-		want  bool
+		name     string
+		rank     int // of this node, from 1
+		unfit    int // number of unfit nodes before it
+		holds    bool
+		newcomer bool
+		want     bool
 	}{
 		{name: "the first", rank: 1, want: true},
 		{name: "the third", rank: 3, want: true},
@@ -123,9 +123,9 @@ func TestCampaigns(t *testing.T) {
 		{name: "the fifth, with one unfit node before it", rank: 5, unfit: 1},
 		{name: "the last, and only fit one", rank: 13, unfit: 12, want: true},
 		{name: "the holder, when other nodes join", rank: 13, holds: true, want: true},
-		{name: "the holder, before it knows the others", rank: 13, holds: true, unmet: true, unfit: 12, want: true},
-		{name: "just started, with all the others", rank: 1, unmet: true, want: true},
-		{name: "just started, with one node missing", rank: 2, unmet: true, unfit: 1},
+		{name: "the holder, before it knows the others", rank: 13, holds: true, newcomer: true, unfit: 12, want: true},
+		{name: "just started, with all the others", rank: 1, newcomer: true, want: true},
+		{name: "just started, with one node missing", rank: 2, newcomer: true, unfit: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fit := make(map[string]bool)
@@ -133,7 +133,7 @@ func TestCampaigns(t *testing.T) {
 				fit[n] = true
 			}
 			delete(fit, order[tt.rank-1]) // it always counts itself
-			c := rendezvous.Candidacy{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, Met: !tt.unmet}
+			c := rendezvous.Candidacy{Addr: addr, Self: order[tt.rank-1], Qualified: nodes, Fit: fit, Holds: tt.holds, MembersKnown: !tt.newcomer}
 			if got := c.Campaigns(); got != tt.want {
 				t.Errorf("campaigns: %v, want %v", got, tt.want)
 			}
@@ -163,7 +163,7 @@ func TestNumberOfCandidates(t *testing.T) {
 		most := func(a, b string) bool { return preferred[a] >= preferred[b] }
 		campaigning := 0
 		for node := range fit {
-			if (rendezvous.Candidacy{Addr: addr, Self: node, Qualified: nodes, Preferred: preferred, Fit: fit, Met: true}).Campaigns() {
+			if (rendezvous.Candidacy{Addr: addr, Self: node, Qualified: nodes, Preferred: preferred, Fit: fit, MembersKnown: true}).Campaigns() {
 				campaigning++
 			} else if before := len(slices.DeleteFunc(slices.Collect(maps.Keys(fit)), func(n string) bool { return n == node || !most(n, node) })); before < 3 {
 				t.Errorf("%s does not campaign, but only %d nodes have an equal or higher preference", node, before)
@@ -208,7 +208,7 @@ func BenchmarkCampaigns(b *testing.B) {
 			for b.Loop() {
 				addr := netip.MustParseAddr("10.0.0.1")
 				for range 1000 {
-					rendezvous.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, Met: true}.Campaigns()
+					rendezvous.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, MembersKnown: true}.Campaigns()
 					addr = addr.Next()
 				}
 			}

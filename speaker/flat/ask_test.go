@@ -14,8 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
-// TestAsksAsNode has the kernel told from where to ask, also where /proc/sys is read-only, as in a pod; that it cannot be without the
-// capability is said once.
+// arp_announce is set even where /proc/sys is read-only, as in a pod. A missing capability is logged once.
 func TestAsksAsNode(t *testing.T) {
 	ns, _ := netns.New(t)
 	var log bytes.Buffer
@@ -41,8 +40,8 @@ func TestAsksAsNode(t *testing.T) {
 			t.Errorf("without the capability the log is:\n%s", got)
 		}
 		f.askAsNode()
-		if is, err := os.ReadFile(settings + "/net/ipv4/conf/lo/arp_announce"); err != nil || string(is) != "2\n" || f.asksAsVIP {
-			t.Errorf("arp_announce is %q, %v; the kernel asks as a VIP: %t", is, err, f.asksAsVIP)
+		if value, err := os.ReadFile(settings + "/net/ipv4/conf/lo/arp_announce"); err != nil || string(value) != "2\n" || f.asksAsVIP {
+			t.Errorf("arp_announce is %q, %v; asksAsVIP is %t", value, err, f.asksAsVIP)
 		}
 		return err
 	})
@@ -51,7 +50,7 @@ func TestAsksAsNode(t *testing.T) {
 	}
 }
 
-// capabilities are those of the thread.
+// capabilities returns the capabilities of the thread.
 func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	t.Helper()
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {

@@ -1,11 +1,11 @@
-// Package flat finds out what VIPs on a flat layer 2 depend on beside their own checks: the
-// links that carry them, other hosts that use their addresses, and the addresses of Services
-// that this node is a candidate for. It also gives the speaker its leases.
+// Package flat observes the conditions of VIPs on a flat layer 2 besides their own checks: their
+// links, other hosts that use their addresses, and the Services' addresses that this node is a
+// candidate for. It also connects the speaker with the election of lease holders.
 //
-// What is found comes in by methods that store it, and pure functions (place.go,
-// services.go) decide what it means. The speaker is told by one goroutine, which holds
-// no lock meanwhile. Only what the election says of leases, and the fence of its own end,
-// reaches the speaker on the goroutine that brings it.
+// Methods store each observation, and pure functions (place.go, services.go) derive places and
+// verdicts from it. One goroutine passes changes on to the speaker and holds no lock meanwhile.
+// Events of the election and of the fence bypass it: the goroutine that raises them calls the
+// speaker.
 package flat
 
 import (
@@ -32,101 +32,101 @@ import (
 )
 
 const (
-	// lookInterval is how often the members' hardware is looked up.
+	// lookInterval is the interval at which watchMembers reads the members' MAC addresses.
 	lookInterval = time.Second
-	// acquaintance is how long to wait for all members to say where their VIPs may be
-	// seen. After that, hosts that have not said so are strangers.
-	acquaintance = 3 * time.Second
+	// discoveryTime is the maximum wait for all members to advertise their MAC addresses. After
+	// it, a host with an unknown MAC address counts as a stranger.
+	discoveryTime = 3 * time.Second
 )
 
-// Speaker acts on what is found, before its methods return; [speaker.Speaker] is one.
+// Speaker acts on observations before its methods return; [speaker.Speaker] implements it.
 type Speaker interface {
 	Observe(health.Verdict)
 	LeasesChanged()
 	FenceClosed()
 }
 
-// Address is an address of a Service that this node may hold on a flat layer 2. Its lists and maps are read-only.
+// Address is a Service's address that this node may hold on a flat layer 2. Its lists and maps are read-only.
 type Address struct {
 	Addr netip.Addr
-	// Pool is the name of its address pool.
+	// Pool names its address pool.
 	Pool string
-	// Service is the key of the Service that has it: the oldest, if several share it.
+	// Service is the key of its Service: of the oldest, if several share the address.
 	Service string
-	// Interfaces are the links that may carry it; empty means the link whose subnet contains it.
+	// Interfaces lists the links that may carry it; empty means the link whose subnet contains it.
 	Interfaces []string
-	// Nodes are the names of the nodes that may hold it, in order, this node included.
+	// Nodes names the nodes that may hold it, in order, this node included.
 	Nodes []string
-	// Preferred maps nodes to their preference ([rendezvous.Candidacy]). With Preempt the address moves to a node that is
-	// preferred to its holder.
+	// Preferred maps nodes to their preference ([rendezvous.Candidacy]). With Preempt the address moves from its
+	// holder to a node of higher preference.
 	Preferred map[string]int
 	Preempt   bool
 	// Apart is the other address of the Service, which another node should hold; the zero Addr means none.
 	Apart netip.Addr
 
-	holdsApart bool // this node holds that one, so that others are to have this before it
+	holdsApart bool // this node holds Apart, so that it campaigns for this address with the lowest priority
 }
 
-// Options are what does not change while the process runs.
+// Options holds the settings that last for the life of the process.
 type Options struct {
-	// Watcher tells of changes of links.
+	// Watcher reports changes of links.
 	Watcher *rtnetlink.Watcher
 	Log     *slog.Logger
 	Node    string
-	// Refresh is [arp.Options]'s.
+	// Refresh is passed to [arp.Options].
 	Refresh time.Duration
-	// Fence is nil if there is none.
+	// Fence is nil on kernels without one.
 	Fence *fence.Fence
-	// Services are the addresses of Services that this node may hold; nil if there are to be none.
-	// When they change, [Flat.Look] is to be called.
+	// Services returns the Services' addresses that this node may hold; a nil function means that
+	// there are none. Call [Flat.Look] when the result changes.
 	Services func() []Address
-	// Moved is called when [Flat.VIPs] returns something else.
+	// Moved is called after the result of [Flat.VIPs] has changed.
 	Moved func()
-	// MemberStates is called with the states of all members whenever they change.
+	// MemberStates is called with the states of all members after each change.
 	MemberStates func([]election.MemberState)
 }
 
-// Config is what a reload may change.
+// Config holds the settings that a reload may change.
 type Config struct {
-	// VIPs are all VIPs of the file. Those on a flat layer 2 may lack their Interface.
+	// VIPs lists all VIPs of the file. Interface may be empty for a VIP on a flat layer 2.
 	VIPs []speaker.VIP
-	// Yield are the names of VIPs that this node gives up when another host uses an
-	// address of theirs.
+	// Yield names the VIPs that this node gives up when another host uses one of their
+	// addresses (onConflict: yield).
 	Yield map[string]bool
-	// Members are the voters that the file names; without any, the others' hardware is waited for as long as that may take.
+	// Members names the voters of the file. If it is empty, the wait for MAC addresses lasts the full [discoveryTime].
 	Members []string
-	// Lifetime and Linger are those of the addresses of Services.
+	// Lifetime and Linger apply to the addresses of Services.
 	Lifetime, Linger time.Duration
 }
 
-// Flat is what VIPs on a flat layer 2 need of a node.
+// Flat connects a speaker with the links, neighbours and members that its VIPs on a flat layer 2 depend on.
 type Flat struct {
 	Options
 	election  *election.Election
 	announcer *arp.Announcer
 	speaker   Speaker
 
-	look chan struct{} // receives when members and Services are to be looked at
-	tell chan struct{} // receives when the speaker is to be told something
+	look chan struct{} // wakes watchMembers
+	tell chan struct{} // wakes tellSpeaker
 
-	leaving     atomic.Bool // what is heard of members from now on is this node's doing
-	candidacies candidacies // of [Flat.watchMembers] alone
-	guarded     guarded     // likewise
+	leaving     atomic.Bool // this node is leaving, which changes the member states that it receives
+	candidacies candidacies // only watchMembers uses it
+	guarded     guarded     // only watchMembers uses it
 
-	mu         sync.Mutex // guards what follows
-	config     Config
-	links      map[string]link.Link // nil until they are known
-	acquainted bool                 // the hardware of all is known, or has been waited for
-	chosen     []Address            // of Services, that this node is a candidate for
-	found      map[netip.Addr]arp.Finding
-	places     []place
-	verdicts   map[string]health.Verdict
-	untold     map[string]bool // verdicts that the speaker is yet to be told
-	moved      bool            // places are others, and Moved is yet to be called
-	asksAsVIP  bool
+	mu           sync.Mutex // guards the fields below
+	config       Config
+	links        map[string]link.Link // nil until they are known
+	membersKnown bool                 // all members' MAC addresses are known, or discoveryTime has passed
+	chosen       []Address            // Services' addresses that this node campaigns for
+	found        map[netip.Addr]arp.Finding
+	places       []place
+	verdicts     map[string]health.Verdict
+	untold       map[string]bool // names of changed verdicts, not yet passed on to the speaker
+	moved        bool            // places have changed, and Moved has not been called since
+	asksAsVIP    bool            // the last try to set arp_announce failed
 }
 
-// New returns a Flat that has yet to run, and the speaker that newSpeaker makes of its parts and of its election.
+// New returns a Flat, not yet running, and the speaker that newSpeaker makes of its parts and its election.
 func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts, *election.Election) S) (*Flat, S) {
 	f := &Flat{
 		Options: o, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
@@ -145,23 +145,23 @@ func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts, *election.Elec
 	return f, s
 }
 
-// Election is that which decides on the leases.
+// Election returns the election that grants the leases.
 func (f *Flat) Election() *election.Election { return f.election }
 
-// announcer tells the neighbours of an address once the kernel takes packets for it.
+// announcer announces an address to the neighbours once the kernel accepts packets for it.
 type announcer struct {
 	*arp.Announcer
 	log *slog.Logger
 }
 
 // Announce implements [speaker.Announcer].
-func (a announcer) Announce(until time.Time, on string, addrs ...netip.Addr) error {
+func (a announcer) Announce(until time.Time, linkName string, addrs ...netip.Addr) error {
 	for _, addr := range addrs {
 		if err := link.AwaitLocal(addr); err != nil {
 			a.log.Warn("connections to the VIP may fail at first", "err", err)
 		}
 	}
-	return a.Announcer.Announce(until, on, addrs...)
+	return a.Announcer.Announce(until, linkName, addrs...)
 }
 
 // Run does the background work until ctx is done.
@@ -177,8 +177,8 @@ func (f *Flat) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close leaves the election. clean says that nothing is bound any more, so that the fence has
-// nothing left to guard.
+// Close leaves the election. If clean, no address is bound any more and Close removes the fence.
+// Otherwise the fence stays and keeps the addresses closed.
 func (f *Flat) Close(clean bool) {
 	f.leaving.Store(true)
 	if err := f.election.Close(); err != nil {
@@ -188,7 +188,7 @@ func (f *Flat) Close(clean bool) {
 		return
 	}
 	if !clean {
-		f.Log.Warn("the fence stays, closed, since not everything could be withdrawn")
+		f.Log.Warn("the fence stays closed: not every address could be withdrawn")
 		return
 	}
 	if err := f.Fence.Remove(); err != nil {
@@ -196,8 +196,8 @@ func (f *Flat) Close(clean bool) {
 	}
 }
 
-// Apply takes in the configuration. What [Flat.VIPs] returns is that of c from then on, of
-// which Moved is not called.
+// Apply replaces the configuration. [Flat.VIPs] returns the VIPs of c from then on; Apply does not
+// call Moved for them.
 func (f *Flat) Apply(c Config) {
 	f.mu.Lock()
 	f.config = c
@@ -209,8 +209,8 @@ func (f *Flat) Apply(c Config) {
 	f.Look()
 }
 
-// VIPs are what the speaker is to lead: those of the file, each on its links, and the addresses
-// of Services that this node is a candidate for. The verdicts are those of their links and
+// VIPs returns the VIPs for the speaker: those of the file, each on its links, and the Services'
+// addresses that this node campaigns for. The verdicts tell the health of their links and
 // addresses.
 func (f *Flat) VIPs() ([]speaker.VIP, []health.Verdict) {
 	f.mu.Lock()
@@ -218,7 +218,7 @@ func (f *Flat) VIPs() ([]speaker.VIP, []health.Verdict) {
 	return vips(f.config, f.places), slices.Collect(maps.Values(f.verdicts))
 }
 
-// Conflicts are what the wire says of each address.
+// Conflicts returns the last finding of ARP or NDP for each address.
 func (f *Flat) Conflicts() map[netip.Addr]arp.Finding {
 	out := make(map[netip.Addr]arp.Finding)
 	for _, finding := range f.announcer.Status() {
@@ -227,7 +227,7 @@ func (f *Flat) Conflicts() map[netip.Addr]arp.Finding {
 	return out
 }
 
-// takeLinks takes in how the links are now.
+// takeLinks stores the state of all links.
 func (f *Flat) takeLinks(links map[string]link.Link) {
 	f.mu.Lock()
 	f.links = links
@@ -238,7 +238,7 @@ func (f *Flat) takeLinks(links map[string]link.Link) {
 	f.Look()
 }
 
-// takeFinding takes in what the wire says of an address.
+// takeFinding stores a finding of ARP or NDP, if a VIP yields the address.
 func (f *Flat) takeFinding(finding arp.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,14 +248,14 @@ func (f *Flat) takeFinding(finding arp.Finding) {
 	}
 }
 
-// decide finds the links of all addresses anew and has the addresses watched. The mutex is held.
+// decide places all addresses again and watches them. The caller holds the mutex.
 func (f *Flat) decide() {
 	places := append(placeVIPs(f.config, f.places, link.For), placeServices(f.config, f.Node, f.chosen, f.links)...)
 	if !slices.EqualFunc(places, f.places, place.same) {
 		f.moved = true
 	}
 	f.places = places
-	if f.acquainted {
+	if f.membersKnown {
 		var watched []arp.Watched
 		for _, p := range places {
 			if p.link != "" {
@@ -265,14 +265,14 @@ func (f *Flat) decide() {
 		f.announcer.Apply(watched)
 		clear(f.found)
 		if slices.ContainsFunc(places, func(p place) bool { return p.yield }) {
-			f.found = f.Conflicts() // what was found under another policy counts under the new one
+			f.found = f.Conflicts() // findings under the previous policy still count
 		}
 	}
 	f.updateVerdicts()
 }
 
-// updateVerdicts makes verdicts of what is known, and has the speaker told of those that are new. The
-// mutex is held.
+// updateVerdicts derives the verdicts again and schedules the changed ones for the speaker. The caller
+// holds the mutex.
 func (f *Flat) updateVerdicts() {
 	verdicts := verdictsOf(f.places, f.links, f.found)
 	now := time.Now()
@@ -291,8 +291,8 @@ func (f *Flat) updateVerdicts() {
 	}
 }
 
-// hardware is where the others may see what this node answers for: on the links of its
-// VIPs and, with Services, on any with a subnet. The mutex is held.
+// hardware lists the MAC addresses that may answer for this node's VIPs: of the VIPs' links and,
+// with Services, of all links with a subnet. The caller holds the mutex.
 func (f *Flat) hardware() (macs []net.HardwareAddr) {
 	used := make(map[string]bool)
 	for _, p := range f.places {
@@ -307,7 +307,7 @@ func (f *Flat) hardware() (macs []net.HardwareAddr) {
 	return macs
 }
 
-// tellSpeaker passes on what is decided until ctx is done.
+// tellSpeaker passes changes on to the speaker until ctx is done.
 func (f *Flat) tellSpeaker(ctx context.Context) {
 	wake.Loop(ctx, f.tell, func() (never time.Time) {
 		f.mu.Lock()
@@ -331,39 +331,38 @@ func (f *Flat) tellSpeaker(ctx context.Context) {
 	})
 }
 
-// watchMembers looks at members and Services, at intervals and when something has changed, until
-// ctx is done.
+// watchMembers reads members and Services, at intervals and after changes, until ctx is done.
 func (f *Flat) watchMembers(ctx context.Context) {
 	began := time.Now()
 	wake.Loop(ctx, f.look, func() time.Time {
-		late := time.Since(began) >= acquaintance
+		late := time.Since(began) >= discoveryTime
 		f.learnHardware(late)
 		f.askAsNode()
-		f.standForServices(late)
+		f.campaignForServices(late)
 		return time.Now().Add(lookInterval)
 	})
 }
 
-// Look has members and Services looked at now.
+// Look makes watchMembers read members and Services now.
 func (f *Flat) Look() { wake.Up(f.look) }
 
-// learnHardware learns where the members' VIPs may be seen. Addresses are watched when all
-// voters have said so, or late.
+// learnHardware reads the members' MAC addresses. The watch for conflicts begins when all voters
+// have advertised theirs, or when late.
 func (f *Flat) learnHardware(late bool) {
 	hardware := f.election.Hardware()
-	f.announcer.Members(slices.Concat(slices.Collect(maps.Values(hardware))...)) // also those without a vote
+	f.announcer.Members(slices.Concat(slices.Collect(maps.Values(hardware))...)) // members without a vote included
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	silent := func(member string) bool { return len(hardware[member]) == 0 }
-	if !f.acquainted && (late || len(f.config.Members) > 0 && !slices.ContainsFunc(f.config.Members, silent)) {
-		f.acquainted = true
+	unknown := func(member string) bool { return len(hardware[member]) == 0 }
+	if !f.membersKnown && (late || len(f.config.Members) > 0 && !slices.ContainsFunc(f.config.Members, unknown)) {
+		f.membersKnown = true
 		f.decide()
 	}
 }
 
-// standForServices decides for which addresses of Services this node stands. met says that it has
-// had the time to hear of the other nodes.
-func (f *Flat) standForServices(met bool) {
+// campaignForServices decides which Services' addresses this node campaigns for. membersKnown reports
+// that it has had time to discover the other nodes.
+func (f *Flat) campaignForServices(membersKnown bool) {
 	if f.Services == nil {
 		return
 	}
@@ -377,8 +376,8 @@ func (f *Flat) standForServices(met bool) {
 	f.mu.Unlock()
 	now := time.Now()
 	f.candidacies = f.candidacies.next(now, f.Node, linger, f.Services(), st.Members)
-	f.guardServices() // the kernel may be slow: no lock is held meanwhile
-	chosen := f.candidacies.choose(f.Node, holds, met)
+	f.guardServices() // without a lock, since the kernel may be slow
+	chosen := f.candidacies.choose(f.Node, holds, membersKnown)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.EqualFunc(chosen, f.chosen, Address.sameClaim) {
@@ -387,14 +386,14 @@ func (f *Flat) standForServices(met bool) {
 	}
 }
 
-// guarded is what the fence knows of Services.
+// guarded holds the Services' addresses last passed to the fence.
 type guarded struct {
 	addrs map[netip.Addr]bool
-	err   error // why it does not know of all
+	err   error // result of that call
 }
 
-// guardServices tells the fence which addresses are of Services: also those that this node is no
-// candidate for, so that the kernel does not answer for what kube-proxy has put on another link.
+// guardServices passes all Services' addresses to the fence, even without a candidacy here: kube-proxy
+// may have bound one to another link, and the kernel must not answer for it.
 func (f *Flat) guardServices() {
 	addrs := f.candidacies.addresses()
 	if f.Fence == nil || f.guarded.err == nil && maps.Equal(addrs, f.guarded.addrs) {
@@ -402,19 +401,19 @@ func (f *Flat) guardServices() {
 	}
 	err := f.Fence.FilterServices(slices.Collect(maps.Keys(addrs))...)
 	if err != nil && (f.guarded.err == nil || f.guarded.err.Error() != err.Error()) {
-		f.Log.Error("the fence does not know the addresses of Services", "err", err)
+		f.Log.Error("cannot add the addresses of Services to the fence", "err", err)
 	}
 	f.guarded = guarded{addrs, err}
 }
 
-// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of
-// VIPs, and logs it once where it cannot.
+// askAsNode sets the source of ARP requests on the links of VIPs to the node's own address. It logs
+// the first of consecutive failures.
 func (f *Flat) askAsNode() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := askAsNode(f.places)
 	if err != nil && !f.asksAsVIP {
-		f.Log.Warn("the kernel may ask for neighbours in the name of a VIP", "err", err)
+		f.Log.Warn("ARP requests of the kernel may name a VIP as their source", "err", err)
 	}
 	f.asksAsVIP = err != nil
 }

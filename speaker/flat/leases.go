@@ -9,13 +9,13 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// Leases are the election in the speaker's terms.
+// Leases adapts the election to the speaker's interface.
 type Leases struct {
 	Election *election.Election
 	Node     string
 	Speaker  interface{ LeasesChanged() }
 
-	yields sync.Map // why a lease is to be handed over, by VIP
+	transfers sync.Map // reasons of pending transfers, by VIP
 }
 
 // Campaign implements [speaker.Leases].
@@ -26,7 +26,7 @@ func (l *Leases) Campaign(vip string, claim speaker.Flat) {
 // StepDown implements [speaker.Leases].
 func (l *Leases) StepDown(vip string) {
 	l.Election.StepDown(vip)
-	l.yields.Delete(vip)
+	l.transfers.Delete(vip)
 }
 
 // Forget implements [speaker.Leases].
@@ -37,7 +37,7 @@ func (l *Leases) Lease(vip string) speaker.Lease {
 	st := l.Election.Lease(vip)
 	switch {
 	case st.Holder == l.Node:
-		why, _ := l.yields.Load(vip)
+		why, _ := l.transfers.Load(vip)
 		reason, _ := why.(string)
 		return speaker.Lease{Until: st.Until, Transfer: reason}
 	case st.Holder != "":
@@ -53,24 +53,24 @@ func (l *Leases) Granted() { l.Speaker.LeasesChanged() }
 // Lost implements [election.Handler].
 func (l *Leases) Lost(lost []lease.Lost) {
 	for _, e := range lost {
-		l.yields.Delete(e.Lease)
+		l.transfers.Delete(e.Lease)
 	}
 	l.Speaker.LeasesChanged()
 }
 
 // Transfer implements [election.Handler].
 func (l *Leases) Transfer(t lease.Transfer) {
-	l.yields.Store(t.Lease, fmt.Sprintf("handed over to %s: %s", t.To, t.Reason))
+	l.transfers.Store(t.Lease, fmt.Sprintf("handed over to %s: %s", t.To, t.Reason))
 	l.Speaker.LeasesChanged()
 }
 
-// handler passes on what the election says.
+// handler passes events of the election to Leases and Flat.
 type handler struct {
 	*Leases
 	*Flat
 }
 
-// AliveChanged implements [election.Handler]: the nodes that are alive decide which of them campaign.
+// AliveChanged implements [election.Handler]: which nodes campaign depends on which are alive.
 func (h handler) AliveChanged([]string) { h.Look() }
 
 // MemberStatesChanged implements [election.Handler].

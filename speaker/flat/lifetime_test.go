@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An address lives for the lease, rounded up to whole seconds, and for 2 s at least.
+// An address lives for the lease, rounded up to whole seconds, and at least 2 s.
 func TestLifetime(t *testing.T) {
 	for lease, want := range map[time.Duration]time.Duration{
 		100 * time.Millisecond:  2 * time.Second,

@@ -18,20 +18,20 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// place is an address on a flat layer 2, and where it belongs.
+// place is an address on a flat layer 2 and the link that carries it.
 type place struct {
 	addr    netip.Addr
-	link    string // empty if it belongs nowhere
+	link    string // empty if no link can carry it
 	fixed   bool   // the file names the link
-	lost    error  // why it belongs nowhere
-	yield   bool   // it is given up when another host uses it
-	service bool   // it is a Service's
+	lost    error  // why no link can carry it
+	yield   bool   // this node gives it up when another host uses it
+	service bool   // a Service's address
 
-	priority int  // of this node, as the holder of a Service's
-	preempt  bool // it is to have it rather than one of a lower priority
+	priority int  // of this node as the holder, for a Service's address
+	preempt  bool // it moves here from a holder of lower priority
 }
 
-// same says whether two places make the same VIP.
+// same reports whether two places make the same VIP.
 func (p place) same(o place) bool {
 	return p.addr == o.addr && p.link == o.link && p.priority == o.priority && p.preempt == o.preempt
 }
@@ -45,7 +45,7 @@ func (p place) linkCheck() string {
 
 func (p place) addressCheck() string { return "address " + p.addr.String() }
 
-// checks are the checks that the address needs beside those of its VIP.
+// checks names the checks that the address needs besides those of its VIP.
 func (p place) checks() []string {
 	if p.yield {
 		return []string{p.linkCheck(), p.addressCheck()}
@@ -61,8 +61,8 @@ func (p place) watched() arp.Watched {
 	return w
 }
 
-// placeVIPs places the addresses of the VIPs in the file: on the link that it names, or the one
-// that find finds, or else the one that was found before, as its other addresses may come back.
+// placeVIPs places the addresses of the file's VIPs: on the link that the file names, else on the
+// result of find. If find fails, an address stays on the link found before, whose subnet may return.
 func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) []place {
 	var out []place
 	for _, v := range c.VIPs {
@@ -84,8 +84,8 @@ func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) 
 	return out
 }
 
-// placeServices places addresses of Services, none while links is nil. An address that the file
-// has is no Service's.
+// placeServices places the addresses of Services; none while links is nil. An address in the file
+// belongs to the file's VIP and not to a Service.
 func placeServices(c Config, node string, chosen []Address, links map[string]link.Link) []place {
 	if links == nil {
 		return nil
@@ -109,8 +109,8 @@ func placeServices(c Config, node string, chosen []Address, links map[string]lin
 	return out
 }
 
-// verdictsOf says how the links of places are and, of those to be yielded, the addresses. links is
-// nil until they are known. Verdicts are by the name of their check, and without times.
+// verdictsOf returns the health of the places' links and, where yield is set, of their addresses. The
+// keys are the names of the checks; times are not set. links is nil until they are known.
 func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr]arp.Finding) map[string]health.Verdict {
 	out := make(map[string]health.Verdict)
 	add := func(check string, state health.State, reason string) {
@@ -122,13 +122,13 @@ func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr
 		case p.lost != nil:
 			add(check, health.Unhealthy, p.lost.Error())
 		case links == nil:
-			add(check, health.Unknown, "not looked at yet")
+			add(check, health.Unknown, "state not known yet")
 		case !known:
 			add(check, health.Unhealthy, "there is no link "+p.link)
 		case !link.Up:
 			add(check, health.Unhealthy, "down or without carrier")
 		case link.PortOf != "" && link.PortOf != "vrf":
-			add(check, health.Unhealthy, "it is a port of a "+link.PortOf+", which takes what arrives there: put the subnet's address on that")
+			add(check, health.Unhealthy, "port of a "+link.PortOf+", which receives its packets: put the subnet's address on the "+link.PortOf)
 		default:
 			add(check, health.Healthy, "up")
 		}
@@ -138,19 +138,19 @@ func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr
 		}
 		switch check := p.addressCheck(); f.State {
 		case arp.Unknown:
-			add(check, health.Unknown, "asking the link whether it is in use")
+			add(check, health.Unknown, "probing whether another host uses it")
 		case arp.Taken:
 			add(check, health.Unhealthy, fmt.Sprintf("in use by %s, which is no member", f.MAC))
 		default:
-			add(check, health.Healthy, "nobody else uses it")
+			add(check, health.Healthy, "no other host uses it")
 		}
 	}
 	return out
 }
 
-// vips are the VIPs of c where they are placed, and addresses of Services. A VIP whose
-// addresses are on several links is there once for each, with the checks of all, so that it
-// lives and dies as one.
+// vips returns the VIPs of c on their links, and the addresses of Services. A VIP with addresses on
+// several links is returned once per link, with the checks of all of them. So all its addresses are
+// announced and withdrawn together.
 func vips(c Config, places []place) []speaker.VIP {
 	var out []speaker.VIP
 	byAddr := make(map[netip.Addr]place)
@@ -190,8 +190,9 @@ func vips(c Config, places []place) []speaker.VIP {
 	return out
 }
 
-// askAsNode has the kernel ask for IPv4 neighbours in the node's own name on the links of places: in
-// that of a VIP it would tell them that the VIP is here. A link that has it so already is left alone.
+// askAsNode sets arp_announce on the links of places, so that the kernel's ARP requests name the node's
+// own address. A request from a VIP would tell neighbours that the VIP is here. It skips links that
+// have the setting already, since /proc/sys may be read-only.
 func askAsNode(places []place) error {
 	asked := map[string]bool{"": true}
 	for _, p := range places {
@@ -199,11 +200,11 @@ func askAsNode(places []place) error {
 			continue
 		}
 		asked[p.link] = true
-		if is, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + p.link + "/arp_announce"); err == nil && strings.TrimSpace(string(is)) == strconv.Itoa(link.AnnounceOwn) {
+		if value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + p.link + "/arp_announce"); err == nil && strings.TrimSpace(string(value)) == strconv.Itoa(link.AnnounceOwn) {
 			continue
 		}
 		err := link.ARPAnnounce.Set(p.link, link.AnnounceOwn)
-		if err != nil && !errors.Is(err, unix.ENODEV) { // which has a verdict of its own
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the verdict of the link reports its absence
 			return err
 		}
 	}

@@ -37,17 +37,17 @@ func TestPlaceVIPs(t *testing.T) {
 		{"not found", "", nil, lost, place{addr: addr, lost: errNot}},
 		{"not found again", "", []place{{addr: addr, lost: errNot}}, lost, place{addr: addr, lost: errNot}},
 		{"found before", "", []place{{addr: other, link: "eth9"}, {addr: addr, link: "eth0"}}, lost, place{addr: addr, link: "eth0"}},
-		{"in the file before", "", []place{{addr: addr, link: "eth0", fixed: true}}, lost, place{addr: addr, lost: errNot}},
-		{"a Service's before", "", []place{{addr: addr, link: "eth0", service: true}}, lost, place{addr: addr, lost: errNot}},
+		{"in the file before the reload", "", []place{{addr: addr, link: "eth0", fixed: true}}, lost, place{addr: addr, lost: errNot}},
+		{"a Service's before the reload", "", []place{{addr: addr, link: "eth0", service: true}}, lost, place{addr: addr, lost: errNot}},
 	} {
 		c := Config{VIPs: []speaker.VIP{{Name: "routed", Addresses: []netip.Addr{other}}, {Name: "cp", Interface: tt.link, Addresses: []netip.Addr{addr}, Flat: &speaker.Flat{}}}}
 		if got := placeVIPs(c, tt.before, tt.find); len(got) != 1 || got[0] != tt.want {
-			t.Errorf("%s: placed at %+v, want %+v", tt.name, got, tt.want)
+			t.Errorf("%s: place %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestVerdicts(t *testing.T) {
 	up, down := map[string]link.Link{"eth0": {Up: true}}, map[string]link.Link{"eth0": {}}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	at, yields := place{addr: addr, link: "eth0"}, place{addr: addr, link: "eth0", yield: true}
@@ -59,18 +59,18 @@ func TestJudge(t *testing.T) {
 		want  map[string]string
 	}{
 		{"lost", place{addr: addr, lost: errNot}, up, nil, map[string]string{"link of 10.4.0.10": "unhealthy: no link has a subnet with it"}},
-		{"at first", at, nil, nil, map[string]string{"link eth0": "unknown: not looked at yet"}},
+		{"links not known yet", at, nil, nil, map[string]string{"link eth0": "unknown: state not known yet"}},
 		{"no link", at, map[string]link.Link{}, nil, map[string]string{"link eth0": "unhealthy: there is no link eth0"}},
-		{"a bridge's", at, map[string]link.Link{"eth0": {Up: true, PortOf: "bridge"}}, nil,
-			map[string]string{"link eth0": "unhealthy: it is a port of a bridge, which takes what arrives there: put the subnet's address on that"}},
-		{"a VRF's", at, map[string]link.Link{"eth0": {Up: true, PortOf: "vrf"}}, nil, map[string]string{"link eth0": "healthy: up"}},
+		{"port of a bridge", at, map[string]link.Link{"eth0": {Up: true, PortOf: "bridge"}}, nil,
+			map[string]string{"link eth0": "unhealthy: port of a bridge, which receives its packets: put the subnet's address on the bridge"}},
+		{"port of a VRF", at, map[string]link.Link{"eth0": {Up: true, PortOf: "vrf"}}, nil, map[string]string{"link eth0": "healthy: up"}},
 		{"down", at, down, nil, map[string]string{"link eth0": "unhealthy: down or without carrier"}},
 		{"up", at, up, nil, map[string]string{"link eth0": "healthy: up"}},
 		{"defended", at, up, &arp.Finding{Link: "eth0", State: arp.Taken, MAC: mac}, map[string]string{"link eth0": "healthy: up"}},
-		{"not watched yet", yields, up, nil, map[string]string{"link eth0": "healthy: up"}},
-		{"of another link", yields, up, &arp.Finding{Link: "eth1", State: arp.Free}, map[string]string{"link eth0": "healthy: up"}},
-		{"asked", yields, up, &arp.Finding{Link: "eth0"}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "unknown: asking the link whether it is in use"}},
-		{"free", yields, up, &arp.Finding{Link: "eth0", State: arp.Free}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "healthy: nobody else uses it"}},
+		{"no finding yet", yields, up, nil, map[string]string{"link eth0": "healthy: up"}},
+		{"finding of another link", yields, up, &arp.Finding{Link: "eth1", State: arp.Free}, map[string]string{"link eth0": "healthy: up"}},
+		{"probing", yields, up, &arp.Finding{Link: "eth0"}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "unknown: probing whether another host uses it"}},
+		{"free", yields, up, &arp.Finding{Link: "eth0", State: arp.Free}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "healthy: no other host uses it"}},
 		{"taken", yields, up, &arp.Finding{Link: "eth0", State: arp.Taken, MAC: mac}, map[string]string{"link eth0": "healthy: up", "address 10.4.0.10": "unhealthy: in use by 02:00:00:00:00:01, which is no member"}},
 	} {
 		found := make(map[netip.Addr]arp.Finding)
@@ -81,7 +81,7 @@ func TestJudge(t *testing.T) {
 		for name, v := range verdictsOf([]place{tt.place}, tt.links, found) {
 			got[name] = fmt.Sprintf("%v: %s", v.State, v.Reason)
 			if v.Name != name || v.State == health.Healthy != strings.HasPrefix(got[name], "healthy") {
-				t.Errorf("%s: verdict %+v is under %s", tt.name, v, name)
+				t.Errorf("%s: verdict %+v has the key %s", tt.name, v, name)
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A VIP on two links is there for each, with the checks of both.
+// A VIP on two links is returned once per link, with the checks of both.
 func TestVIPsOfTwoLinks(t *testing.T) {
 	c := Config{VIPs: []speaker.VIP{
 		{Name: "routed", Interface: "lo", Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")}},

@@ -11,68 +11,68 @@ import (
 )
 
 const (
-	// passOver is how long another node may stand for nothing before it is taken for
-	// unable to hold addresses, such as for being drained, and the next is asked.
+	// passOver is the time for which a live node may campaign for no address before the others pass
+	// it over as unfit, such as a drained node.
 	passOver = 3 * time.Second
-	// aftermath is how long beyond its linger an address stays a Service's for the fence.
-	aftermath = 2 * time.Second
+	// afterLinger is the time for which the fence still filters an address after its linger.
+	afterLinger = 2 * time.Second
 )
 
-// candidacies are which addresses of Services this node may hold, and which other nodes it has to
-// reckon with. It is a value.
+// candidacies holds the Services' addresses that this node may hold, and the state of the other nodes.
+// It is a value.
 type candidacies struct {
-	offered []Address
-	leaving map[netip.Addr]time.Time // offered no more, and until when they may still be bound
-	idle    map[string]time.Time     // since when others that are alive have stood for nothing
-	fit     map[string]bool          // the others that are alive and seem able to hold addresses
+	offered []Address                // by the API
+	leaving map[netip.Addr]time.Time // no longer offered, with the end of the time for which they may be bound
+	idle    map[string]time.Time     // live nodes without a campaign, since when
+	fit     map[string]bool          // other live nodes that seem able to hold addresses
 }
 
-// next takes in the addresses that this node may hold by what the API says, and the members.
+// next returns the successor of c for the addresses that the API offers this node, and for the members.
 func (c candidacies) next(now time.Time, self string, linger time.Duration, offered []Address, members []election.Member) candidacies {
-	to := candidacies{offered: offered, leaving: make(map[netip.Addr]time.Time), idle: make(map[string]time.Time), fit: make(map[string]bool)}
+	next := candidacies{offered: offered, leaving: make(map[netip.Addr]time.Time), idle: make(map[string]time.Time), fit: make(map[string]bool)}
 	for addr, until := range c.leaving {
 		if now.Before(until) {
-			to.leaving[addr] = until
+			next.leaving[addr] = until
 		}
 	}
 	for _, old := range c.offered {
-		to.leaving[old.Addr] = now.Add(linger + aftermath)
+		next.leaving[old.Addr] = now.Add(linger + afterLinger)
 	}
 	for _, a := range offered {
-		delete(to.leaving, a.Addr)
+		delete(next.leaving, a.Addr)
 	}
 	for _, m := range members {
 		if m.Name == self || !m.Alive {
 			continue
 		}
 		if m.Campaigns > 0 {
-			to.fit[m.Name] = true
+			next.fit[m.Name] = true
 			continue
 		}
 		since, ok := c.idle[m.Name]
-		if !ok || len(c.offered) == 0 { // there was nothing to stand for
+		if !ok || len(c.offered) == 0 { // without an address there was no campaign to expect
 			since = now
 		}
-		to.idle[m.Name] = since
-		to.fit[m.Name] = now.Sub(since) < passOver
+		next.idle[m.Name] = since
+		next.fit[m.Name] = now.Sub(since) < passOver
 	}
-	return to
+	return next
 }
 
-// choose returns the addresses for which this node stands. holds are the leases that it has.
-func (c candidacies) choose(self string, holds map[string]bool, met bool) []Address {
+// choose returns the addresses that this node campaigns for. holds marks the leases that it holds.
+func (c candidacies) choose(self string, holds map[string]bool, membersKnown bool) []Address {
 	var out []Address
 	for _, a := range c.offered {
-		one := rendezvous.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], Met: met}
-		if one.Campaigns() {
-			a.holdsApart = holds[a.Apart.String()] && (!one.Holds || a.Apart.Less(a.Addr))
+		own := rendezvous.Candidacy{Addr: a.Addr, Self: self, Qualified: a.Nodes, Preferred: a.Preferred, Fit: c.fit, Holds: holds[a.Addr.String()], MembersKnown: membersKnown}
+		if own.Campaigns() {
+			a.holdsApart = holds[a.Apart.String()] && (!own.Holds || a.Apart.Less(a.Addr))
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// addresses are all that are, or may still be bound as, a Service's.
+// addresses returns the offered addresses and those that may still be bound.
 func (c candidacies) addresses() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool, len(c.offered)+len(c.leaving))
 	for addr := range c.leaving {
@@ -84,14 +84,14 @@ func (c candidacies) addresses() map[netip.Addr]bool {
 	return out
 }
 
-// sameClaim says whether two addresses are the same, may be on the same links, and are claimed alike by this node.
+// sameClaim reports whether a and b are one address, on the same links, which this node claims alike.
 func (a Address) sameClaim(b Address) bool {
 	return a.Addr == b.Addr && slices.Equal(a.Interfaces, b.Interfaces) && a.Preempt == b.Preempt && a.Apart == b.Apart && a.holdsApart == b.holdsApart &&
 		maps.Equal(a.Preferred, b.Preferred)
 }
 
-// claim is the priority with which a node stands for the address, and whether it takes it for that from another. Who holds
-// two addresses that are to be apart hands one over, and only he does.
+// claim returns the priority with which a node campaigns for the address, and whether it preempts. Of two addresses that
+// different nodes should hold, only a holder of both gives one up.
 func (a Address) claim(node string) (priority int, preempt bool) {
 	if a.Apart.IsValid() {
 		return rendezvous.PriorityApart(a.Preferred[node], a.holdsApart), a.Preempt || len(a.Preferred) == 0

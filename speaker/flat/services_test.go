@@ -18,7 +18,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// member is one that is alive and stands for so many leases.
+// member returns a live member and its number of campaigns.
 func member(name string, campaigns int) election.Member {
 	return election.Member{MemberStatus: lease.MemberStatus{Name: name}, Alive: true, Campaigns: campaigns}
 }
@@ -31,16 +31,16 @@ func offers(nodes []string, addrs ...string) []Address {
 	return out
 }
 
-// stand has f decide as [Flat.standForServices] does, and returns for what it stands.
-func stand(f *Flat, now time.Time, offered []Address, members []election.Member, holds map[string]bool, met bool) []speaker.VIP {
+// campaign decides as [Flat.campaignForServices] does, and returns the VIPs that f campaigns for.
+func campaign(f *Flat, now time.Time, offered []Address, members []election.Member, holds map[string]bool) []speaker.VIP {
 	f.candidacies = f.candidacies.next(now, f.Node, f.config.Linger, offered, members)
-	f.chosen = f.candidacies.choose(f.Node, holds, met)
+	f.chosen = f.candidacies.choose(f.Node, holds, true)
 	f.decide()
 	all, _ := f.VIPs()
 	return all
 }
 
-// describe has the VIPs in short.
+// describe returns the addresses, links and checks of VIPs.
 func describe(vips []speaker.VIP) string {
 	var out []string
 	for _, v := range vips {
@@ -49,16 +49,16 @@ func describe(vips []speaker.VIP) string {
 	return strings.Join(out, ", ")
 }
 
-// What a node stands for is what the speaker is to lead, with the weight as its
-// priority and the link's check, on the link that the pool allows.
+// The speaker gets the addresses that the node campaigns for, on a link that the pool allows, with the
+// rendezvous weight as the priority and the link's check.
 func TestServiceVIPs(t *testing.T) {
 	f := newFlat(t, "n1")
 	f.Apply(Config{Linger: time.Second, Lifetime: 2 * time.Second})
 	offered := offers([]string{"n1"}, "10.4.0.9", "10.5.0.9", "192.0.2.9")
 	offered[1].Interfaces = []string{"nolink9", "nolink0"}
-	vips := stand(f, time.Now(), offered, nil, nil, true)
+	vips := campaign(f, time.Now(), offered, nil, nil)
 	if !f.moved {
-		t.Error("nothing changed")
+		t.Error("moved is not set for the first addresses")
 	}
 	want := "10.4.0.9 on nolink0 by [link nolink0], 10.5.0.9 on nolink0 by [link nolink0], 192.0.2.9 on  by [link of 192.0.2.9]"
 	if got := describe(vips); got != want {
@@ -66,7 +66,7 @@ func TestServiceVIPs(t *testing.T) {
 	}
 	for _, v := range vips {
 		if v.Flat == nil || v.Flat.Priority != rendezvous.Weight(v.Addresses[0], "n1") || v.Flat.Preempt || v.Flat.Lifetime != 2*time.Second || v.Linger != time.Second {
-			t.Errorf("%s is claimed by %+v and lingers for %v", v.Name, v.Flat, v.Linger)
+			t.Errorf("%s: claim %+v, linger %v", v.Name, v.Flat, v.Linger)
 		}
 	}
 	for check, state := range map[string]health.State{"link nolink0": health.Healthy, "link of 192.0.2.9": health.Unhealthy} {
@@ -75,78 +75,78 @@ func TestServiceVIPs(t *testing.T) {
 		}
 	}
 	f.moved = false
-	if stand(f, time.Now(), offered, nil, nil, true); f.moved {
-		t.Error("nothing is new, and yet something changed")
+	if campaign(f, time.Now(), offered, nil, nil); f.moved {
+		t.Error("moved is set without a change")
 	}
 	l := f.links["nolink0"]
 	l.Prefixes = nil
 	f.links["nolink0"] = l
-	got := describe(stand(f, time.Now(), offered, nil, nil, true))
+	got := describe(campaign(f, time.Now(), offered, nil, nil))
 	if !f.moved {
-		t.Error("a link lost its subnet, and nothing changed")
+		t.Error("moved is not set after a link lost its subnet")
 	}
 	if !strings.HasPrefix(got, "10.4.0.9 on  by [link of 10.4.0.9], 10.5.0.9 on nolink0") {
 		t.Errorf("the VIPs are %s", got)
 	}
 	f.moved = false
-	if got := stand(f, time.Now(), nil, nil, nil, true); !f.moved || len(got) != 0 {
-		t.Errorf("stands for what is offered no more: %v", got)
+	if got := campaign(f, time.Now(), nil, nil, nil); !f.moved || len(got) != 0 {
+		t.Errorf("campaigns for addresses that are no longer offered: %v", got)
 	}
 }
 
-// Of many addresses and nodes each address has three who stand for it; one that holds an
-// address keeps it, and who is alive and stands for nothing is passed over.
-func TestStand(t *testing.T) {
+// Each address has three candidates. Its holder keeps campaigning, and a live node without a campaign
+// is passed over.
+func TestCandidates(t *testing.T) {
 	const addr = "10.4.0.9"
 	nodes := []string{"n1", "n2", "n3", "n4", "n5"}
 	order := candidates(netip.MustParseAddr(addr), nodes)
 	start := time.Now()
-	all := func(standing int) (out []election.Member) {
+	all := func(campaigns int) (out []election.Member) {
 		for _, n := range order {
-			out = append(out, member(n, standing))
+			out = append(out, member(n, campaigns))
 		}
 		return out
 	}
 	for rank, node := range order {
-		stands := func(f *Flat, after time.Duration, members []election.Member, holds bool) bool {
-			return len(stand(f, start.Add(after), offers(nodes, addr), members, map[string]bool{addr: holds}, true)) == 1
+		campaigns := func(f *Flat, after time.Duration, members []election.Member, holds bool) bool {
+			return len(campaign(f, start.Add(after), offers(nodes, addr), members, map[string]bool{addr: holds})) == 1
 		}
 		f := newFlat(t, node)
-		if got := stands(f, 0, all(1), false); got != (rank < 3) {
-			t.Errorf("%d. of 5 stands: %v", rank+1, got)
+		if got := campaigns(f, 0, all(1), false); got != (rank < 3) {
+			t.Errorf("node %d of 5 campaigns: %v", rank+1, got)
 		}
-		if !stands(f, 0, all(1), true) {
-			t.Errorf("%d. of 5 gives up what it holds", rank+1)
+		if !campaigns(f, 0, all(1), true) {
+			t.Errorf("node %d of 5 steps down as the holder", rank+1)
 		}
-		if got := stands(f, 0, all(1)[1:], false); got != (rank < 4) { // the first counts itself
-			t.Errorf("%d. of 5, the first of whom is gone, stands: %v", rank+1, got)
+		if got := campaigns(f, 0, all(1)[1:], false); got != (rank < 4) { // the first node counts itself
+			t.Errorf("the first node is gone, and node %d of 5 campaigns: %v", rank+1, got)
 		}
 		idle := all(1)
 		idle[0].Campaigns = 0
-		if got := stands(f, 0, idle, false); got != (rank < 3) {
-			t.Errorf("%d. of 5, the first of whom has just come, stands: %v", rank+1, got)
+		if got := campaigns(f, 0, idle, false); got != (rank < 3) {
+			t.Errorf("the first node has just started, and node %d of 5 campaigns: %v", rank+1, got)
 		}
-		if got := stands(f, passOver, idle, false); got != (rank < 4) {
-			t.Errorf("%d. of 5, the first of whom stands for nothing, stands: %v", rank+1, got)
+		if got := campaigns(f, passOver, idle, false); got != (rank < 4) {
+			t.Errorf("the first node stays idle, and node %d of 5 campaigns: %v", rank+1, got)
 		}
-		if got := stands(f, passOver, all(1), false); got != (rank < 3) {
-			t.Errorf("%d. of 5, the first of whom stands again, stands: %v", rank+1, got)
+		if got := campaigns(f, passOver, all(1), false); got != (rank < 3) {
+			t.Errorf("the first node campaigns again, and node %d of 5 campaigns: %v", rank+1, got)
 		}
-		silent := all(1)
-		silent[0].Alive = false
-		if got := stands(f, passOver, silent, false); got != (rank < 4) {
-			t.Errorf("%d. of 5, the first of whom is silent, stands: %v", rank+1, got)
+		dead := all(1)
+		dead[0].Alive = false
+		if got := campaigns(f, passOver, dead, false); got != (rank < 4) {
+			t.Errorf("the first node is dead, and node %d of 5 campaigns: %v", rank+1, got)
 		}
 	}
 }
 
-// candidates are nodes in the order in which they are preferred.
+// candidates returns nodes in descending order of their weight.
 func candidates(addr netip.Addr, nodes []string) []string {
 	return slices.SortedFunc(slices.Values(nodes), func(a, b string) int { return rendezvous.Weight(addr, b) - rendezvous.Weight(addr, a) })
 }
 
-// TestFirstAddress has a member that stood for nothing while there was nothing to stand for come
-// before this node when the first address is offered.
+// Before the first address is offered, members without a campaign are not idle: they still precede this
+// node.
 func TestFirstAddress(t *testing.T) {
 	nodes := []string{"n1", "n2", "n3", "n4"}
 	addr := netip.MustParseAddr("10.4.0.9")
@@ -159,31 +159,31 @@ func TestFirstAddress(t *testing.T) {
 	}
 	f := newFlat(t, last)
 	now := time.Now()
-	stand(f, now, nil, others, nil, true)
-	if got := stand(f, now.Add(time.Hour), offers(nodes, "10.4.0.9"), others, nil, true); len(got) != 0 {
-		t.Errorf("%s, the last of all, stands for %s", last, describe(got))
+	campaign(f, now, nil, others, nil)
+	if got := campaign(f, now.Add(time.Hour), offers(nodes, "10.4.0.9"), others, nil); len(got) != 0 {
+		t.Errorf("%s, the last candidate, campaigns for %s", last, describe(got))
 	}
-	if got := stand(f, now.Add(time.Hour+passOver), offers(nodes, "10.4.0.9"), others, nil, true); len(got) != 1 {
-		t.Errorf("nobody else stands, and %s stands for %s", last, describe(got))
+	if got := campaign(f, now.Add(time.Hour+passOver), offers(nodes, "10.4.0.9"), others, nil); len(got) != 1 {
+		t.Errorf("all others are idle, and %s campaigns for %s", last, describe(got))
 	}
 }
 
-// TestPreferred has the claim to an address follow what its nodes are preferred by.
+// The claim to an address follows the preference of its nodes.
 func TestPreferred(t *testing.T) {
 	f := newFlat(t, "n1")
 	offered := offers([]string{"n1", "n2"}, "10.4.0.9")
 	for _, preference := range []map[string]int{nil, {"n1": 7}, {"n1": 9, "n2": 7}, {"n2": 7}} {
 		offered[0].Preferred, offered[0].Preempt = preference, preference != nil
 		f.moved = false
-		vips := stand(f, time.Now(), offered, nil, nil, true)
+		vips := campaign(f, time.Now(), offered, nil, nil)
 		want := speaker.Flat{Priority: rendezvous.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil}
 		if len(vips) != 1 || *vips[0].Flat != want || !f.moved {
-			t.Errorf("with %v it is claimed as %+v, and the speaker is told: %v", preference, vips, f.moved)
+			t.Errorf("preference %v: claimed as %+v, moved %v", preference, vips, f.moved)
 		}
 	}
 }
 
-// TestApart has a node stand last for the address beside the one that it holds. Of both it is the higher that it hands over.
+// The holder of one address of a Service campaigns last for the other. The holder of both gives up the higher one.
 func TestApart(t *testing.T) {
 	f := newFlat(t, "n1")
 	offered := offers([]string{"n1", "n2"}, "10.4.0.8", "10.4.0.9")
@@ -210,15 +210,15 @@ func TestApart(t *testing.T) {
 		}
 		low.Preferred, high.Preferred = tt.preferred, tt.preferred
 		f.moved = false
-		vips := stand(f, time.Now(), offered, nil, holds, true)
+		vips := campaign(f, time.Now(), offered, nil, holds)
 		if len(vips) != 2 || *vips[0].Flat != tt.low || *vips[1].Flat != tt.high || f.moved != tt.moved {
-			t.Errorf("with %v it stands for %+v and %+v, and the speaker is told: %v", tt.holds, vips[0].Flat, vips[1].Flat, f.moved)
+			t.Errorf("holding %v, it campaigns with %+v and %+v, moved %v", tt.holds, vips[0].Flat, vips[1].Flat, f.moved)
 		}
 	}
 }
 
-// Nodes come and go, and whatever they do at the same time: soon the two addresses of a Service are on different nodes
-// if two are fit, and one moves only if its holder goes, or has both.
+// Nodes come and go. Once two nodes are fit, the two addresses of a Service soon are on different nodes. An address
+// moves only if its holder leaves or holds both.
 func TestStaysApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := []string{"n0", "n1"}
@@ -229,7 +229,7 @@ func TestStaysApart(t *testing.T) {
 		offered[0].Apart, offered[1].Apart = offered[1].Addr, offered[0].Addr
 		fit := make(map[string]bool)
 		holders := make([]string, 2)
-		// elected are who holds the addresses next.
+		// elected returns the next holders of the addresses.
 		elected := func() []string {
 			out, best := slices.Clone(holders), []int{-1, -1}
 			claims := func(node string) (out [2]int) {
@@ -278,28 +278,28 @@ func TestStaysApart(t *testing.T) {
 				holders = next
 			}
 			if len(fit) > 0 && slices.Contains(holders, "") || len(fit) > 1 && holders[0] == holders[1] {
-				t.Fatalf("of %v the addresses are with %q", fit, holders)
+				t.Fatalf("fit nodes %v, holders %q", fit, holders)
 			}
 		}
 	})
 }
 
-// Where links are not known yet nobody stands, whatever comes first.
-func TestStandBeforeLinks(t *testing.T) {
+// No node campaigns before its links are known.
+func TestCandidacyBeforeLinks(t *testing.T) {
 	f := newFlat(t, "n1")
 	links := f.links
 	f.links = nil
 	offered := offers([]string{"n1"}, "10.4.0.9")
-	if got := stand(f, time.Now(), offered, nil, nil, true); len(got) != 0 {
-		t.Error("stands without a link")
+	if got := campaign(f, time.Now(), offered, nil, nil); len(got) != 0 {
+		t.Error("campaigns without a link")
 	}
 	f.takeLinks(links)
 	if got, _ := f.VIPs(); len(got) != 1 {
-		t.Error("does not stand with one")
+		t.Error("does not campaign with a link")
 	}
 }
 
-// An address is a Service's for the fence until nothing of it can be bound any more.
+// The fence filters a Service's address for as long as it may be bound.
 func TestLeaving(t *testing.T) {
 	const linger = time.Second
 	var c candidacies
@@ -311,7 +311,7 @@ func TestLeaving(t *testing.T) {
 	}{
 		{0, []string{"10.4.0.8", "10.4.0.9"}, nil},
 		{0, []string{"10.4.0.9"}, []string{"10.4.0.8"}},
-		{linger + aftermath - 1, []string{"10.4.0.9"}, []string{"10.4.0.8"}},
+		{linger + afterLinger - 1, []string{"10.4.0.9"}, []string{"10.4.0.8"}},
 		{1, []string{"10.4.0.9"}, nil},
 		{0, nil, []string{"10.4.0.9"}},
 		{0, []string{"10.4.0.9"}, nil},
@@ -323,18 +323,18 @@ func TestLeaving(t *testing.T) {
 			left = append(left, a.String())
 		}
 		if !slices.Equal(left, step.want) {
-			t.Errorf("%v of %v are leaving, want %v", left, step.offered, step.want)
+			t.Errorf("offered %v: leaving %v, want %v", step.offered, left, step.want)
 		}
 		if got := c.addresses(); len(got) != len(step.offered)+len(step.want) {
-			t.Errorf("the fence knows of %v, offered are %v and leaving %v", got, step.offered, step.want)
+			t.Errorf("the fence filters %v, want the offered %v and the leaving %v", got, step.offered, step.want)
 		}
 	}
 }
 
-// An address that has become a VIP of the file is no Service's for the speaker from then on.
+// An address that becomes a VIP of the file no longer counts as a Service's.
 func TestServiceVIPsBesidesTheFile(t *testing.T) {
 	f := newFlat(t, "n1")
-	stand(f, time.Now(), offers([]string{"n1"}, "10.4.0.8", "10.4.0.9"), nil, nil, true)
+	campaign(f, time.Now(), offers([]string{"n1"}, "10.4.0.8", "10.4.0.9"), nil, nil)
 	f.Apply(Config{VIPs: []speaker.VIP{{Name: "apiserver", Interface: "lo", Addresses: []netip.Addr{netip.MustParseAddr("10.4.0.1"), netip.MustParseAddr("10.4.0.9")}}}})
 	vips, _ := f.VIPs()
 	if want, got := "10.4.0.1 on lo by [], 10.4.0.8 on nolink0 by [link nolink0]", describe(vips); got != want {
