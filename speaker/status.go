@@ -10,33 +10,33 @@ import (
 
 // Status is one address of a VIP. Its JSON is part of the output of `herald status -o json`.
 type Status struct {
-	// Name is the VIP's.
+	// Name is the name of the VIP.
 	Name      string     `json:"name"`
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
-	// Stage is the stage that was decided, Since when it was reached, and Reason why.
+	// Stage is the decided stage, Since the time of the decision, and Reason its cause.
 	Stage  Stage     `json:"stage"`
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason"`
-	// Error says why the address falls short of its stage, or is empty. The speaker tries again.
+	// Error is the error that keeps the address from its stage; empty means none. The speaker retries.
 	Error string `json:"error,omitempty"`
-	// Peers are the names of the peers that are to get the route.
+	// Peers names the peers that the route is announced to.
 	Peers []string `json:"peers,omitempty"`
 	// Kept reports that the address stays as the last resort although its checks fail ([VIP.Keep]).
 	Kept bool `json:"kept,omitempty"`
 	// Decided reports whether all checks have a result.
 	Decided  bool         `json:"decided"`
 	Announce Announcement `json:"announce"`
-	// Table is the kernel's routing table that has the route, if Announce is ByKernel.
+	// Table is the number of the kernel table that has the route, if Announce is ByKernel.
 	Table int `json:"table,omitempty"`
-	// Prefix is announced in place of the host route; unset if the host route is.
+	// Prefix is announced in place of the host route; unset means the host route.
 	Prefix netip.Prefix `json:"prefix,omitzero"`
-	// LastWithdrawal is the last unplanned one, nil if there was none.
+	// LastWithdrawal is the last unplanned withdrawal; nil means none.
 	LastWithdrawal *Withdrawal `json:"lastWithdrawal,omitempty"`
 
-	// Service reports that the address is a Service's.
+	// Service marks the address of a Service.
 	Service bool `json:"-"`
-	// Blocked is since when Error keeps the address from its stage, zero if it does not.
+	// Blocked is the time since which Error has kept the address from its stage; zero without an error.
 	Blocked time.Time `json:"-"`
 }
 
@@ -48,10 +48,10 @@ func (s Status) Route() netip.Prefix {
 	return netip.PrefixFrom(s.Address, s.Address.BitLen())
 }
 
-// Announcement is the way in which a VIP is announced.
+// Announcement is the protocol that announces a VIP.
 type Announcement string
 
-// The ways: routes to BGP peers, answers to ARP and NDP on a flat layer 2, and routes in a table of the kernel.
+// The protocols: BGP routes to peers, ARP and NDP on a flat layer 2, and routes in a kernel table.
 const (
 	ByBGP    Announcement = "bgp"
 	ByARP    Announcement = "arp"
@@ -60,32 +60,32 @@ const (
 
 // Withdrawal is an unplanned withdrawal of an address.
 type Withdrawal struct {
-	// At is when the failure was first seen.
+	// At is the time at which the failure was first seen.
 	At time.Time `json:"at"`
-	// Took is the time from At until route and address were gone here; 0 until they are.
+	// Took is the time from At to Done; 0 until then.
 	Took seconds.Duration `json:"seconds"`
-	// Reason is that of the failed check.
+	// Reason is the reason of the failed check.
 	Reason string `json:"reason"`
-	// Done is when route and address were gone here.
+	// Done is the time at which route and address were gone on this node.
 	Done time.Time `json:"-"`
 }
 
-// Summary is everything the speaker announces or withholds.
+// Summary describes all addresses that the speaker announces or withholds.
 type Summary struct {
-	// Draining is why everything is withdrawn on purpose; empty if it is not.
+	// Draining is the reason of a drain; empty without one.
 	Draining string
-	// Addresses are all addresses in the order of the configuration.
+	// Addresses lists all addresses in the order of the configuration.
 	Addresses []Status
 }
 
-// Draining is why everything is withdrawn on purpose; empty if it is not.
+// Draining returns the reason of a drain; empty without one.
 func (s *Speaker) Draining() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.drain.Reason()
 }
 
-// Summary tells how everything stands.
+// Summary returns the status of all addresses.
 func (s *Speaker) Summary() Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Speaker) Summary() Summary {
 			st.Prefix = p
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {
-			st.Reason = s.flat.Leases.Lease(u.vip.Name).Reason // that another holds it now is no event here
+			st.Reason = s.flat.Leases.Lease(u.vip.Name).Reason // the holder may have changed without an event here
 		}
 		if u.last != nil {
 			last := *u.last

@@ -1,43 +1,55 @@
-// Package sim has no code but tests: it runs packages speaker, election and netutil/fence together, on several
-// nodes, through random schedules of faults in virtual time, and checks that never two nodes answer for a VIP.
+// Package sim contains tests only. They run packages speaker, election and netutil/fence together on
+// several nodes, through random schedules of faults in virtual time, and check that two nodes never
+// answer for one VIP.
 //
-// Real are the speaker, the adapter speaker/flat.Leases, the fence without its loop (Keep: a process checks its tables
-// when they have been altered, and every second), and the election with its lease machine, memberlist, encryption and
-// file. They are put together as package daemon does it.
+// The real parts are the speaker, the adapter speaker/flat.Leases, the fence and the election with its
+// lease machine, memberlist, encryption and file. The fence runs without its loop Keep: a process
+// checks its tables after each change and every second. The tests connect the parts as package daemon
+// does.
 //
-// Fake are, of each node, the kernel (nftables with sets that expire, addresses with a lifetime), what
-// netutil/address and arp do above it (kernel_test.go), the checks (verdicts come from the schedule) and,
-// from testenv/fabric, the network.
+// The fake parts of each node are:
+//   - the kernel: nftables with expiring sets, and addresses with a lifetime;
+//   - the work of netutil/address and arp above it (kernel_test.go);
+//   - the checks, whose verdicts come from the schedule;
+//   - the network, from testenv/fabric.
 //
-// A process may be frozen or killed wherever it touches kernel, network or lease, also between the fence's reading the
-// clock and the kernel's work. Its goroutines do run until they come there, which is as near to SIGSTOP as synctest
-// allows: the election of a frozen process goes on, without a network, and so loses its lease in time. An election that
-// wakes late is election/lease/sim's. Nor does time go on in a bubble while a goroutine waits for a mutex. So a process
-// does one thing at a time (process.do), and its loops go step by step: that Check falls between two calls of the
-// fence in one decision does not happen here.
+// A process can be frozen or killed at each call to kernel, network or lease, and also between the
+// fence's reading of the clock and the kernel's work. Its goroutines run on until their next such call,
+// which is as near to SIGSTOP as synctest allows. So the election of a frozen process goes on without a
+// network and loses its lease in time. Package election/lease/sim covers an election that wakes late.
 //
-// All nodes have one clock: that rates differ is election/lease/sim's. So are a quorum of none, and larger clusters.
+// Time does not advance in a bubble while a goroutine waits for a mutex. So a process does one thing at
+// a time (process.do), and its loops go step by step. These tests therefore never run Check between two
+// calls of the fence in one decision.
 //
-// After a flush of nftables a fake kernel answers for what is bound, as the real one does. docs/faults.md promises no
-// more than that a speaker puts the tables back: the checker allows a node to answer until it is dead and its
-// address has expired, or its process has run undisturbed for pardon.
+// All nodes share one clock. Package election/lease/sim covers clocks of different rates, clusters
+// without a quorum, and larger clusters.
 //
-// The operator changes lists, leases, priorities and the VIPs' addresses, or installs, moves, removes and switches off
-// nodes that come and go by themselves. What binds the operator:
-//   - Of a list, those without a record are a minority, and no member loses its disk. A member moves when all have
-//     agreed to the list as it is, and four leases have passed.
-//   - Where nodes come and go, a majority of the voters keep their disks, and none is moved, switched off or installed
-//     anew within three leases of a removal. The first node's bootstrap goes when the first record is there.
+// After a flush of nftables the fake kernel answers for bound addresses, as the real one does.
+// docs/faults.md promises only that the speaker restores the tables. So the checker allows such a node
+// to answer until it is dead and its address has expired, or until its process has run undisturbed for
+// pardon.
 //
-// What is left out: to give two VIPs each other's address, to change between members and join, and the minute for which
-// a voter that is silent keeps its vote, as a schedule is over by then.
+// The operator changes member lists, leases, priorities and the VIPs' addresses. In open clusters, where
+// nodes join and leave by themselves, the operator installs, moves, removes and powers off nodes. The
+// operator keeps these rules:
+//   - With a member list, members without a committed electorate on disk are a minority, and no member
+//     loses its disk. A member moves only when all nodes have the current list and four leases have
+//     passed since it changed.
+//   - In an open cluster, a majority of the voters keep their disks. No node is moved, powered off or
+//     reinstalled within three leases of a removal. The first node's bootstrap setting is removed once
+//     there is a committed electorate.
 //
-// TestFindsBreaks shows what the checker finds. Rules of the electorate are not among it: with a voter that forgets
-// its disk, or is the same one after it was lost, 500 schedules show no two holders. Those are for election/lease/sim
-// and its model to find.
+// The schedules do not swap the addresses of two VIPs and do not change between member lists and open
+// clusters. They end before the minute for which a silent voter keeps its vote.
 //
-// A seed only begins a schedule: what happens depends on how long things take, the order of what happens at one instant
-// and what memberlist draws. So a failure prints its trace. To see all of one like it, or to try it often:
+// TestFindsBreaks shows which faults the checker finds. Faults in the electorate's rules are not among
+// them: with a voter that forgets its disk, or that returns as the same member without it, 500 schedules
+// show no two holders. Package election/lease/sim and its model find those.
+//
+// A seed only determines the schedule. The outcome also depends on durations, on the order of events at
+// one instant and on memberlist's random numbers, so a failure prints its trace. To print the trace of
+// one seed, or to repeat it:
 //
 //	go test ./speaker/sim -run TestSchedules -seed 4711 -count 20
 package sim

@@ -15,7 +15,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// A fault befalls a world, on the goroutine that draws. What is to be drawn for later is drawn at once.
+// fault changes a world. strike runs on the goroutine that draws random numbers, and draws those for later
+// effects at once.
 type fault struct {
 	name   string
 	strike func(w *world, n *node)
@@ -36,7 +37,7 @@ var faults = []fault{
 		}
 	}},
 	{"stop", func(w *world, n *node) { go n.stop(); w.after(w.leases(0, 6), n.start) }},
-	{"cut", func(w *world, n *node) { // of one node or between two sides, also one way only
+	{"cut", func(w *world, n *node) { // isolates one node or separates two sides, in one or both directions
 		side, in, out := w.rng.IntN(1<<pool), w.rng.IntN(3) > 0, w.rng.IntN(3) > 0
 		if w.rng.IntN(2) == 0 {
 			side = 1 << n.index
@@ -63,13 +64,13 @@ var faults = []fault{
 		w.locked(func() { n.slow = time.Now().Add(w.leases(0.5, 4)) })
 	}},
 	{"failing check", func(w *world, n *node) {
-		w.after(0, func() { n.judge(false) })
-		w.after(w.leases(0, 4), func() { n.judge(true) })
+		w.after(0, func() { n.setSound(false) })
+		w.after(w.leases(0, 4), func() { n.setSound(true) })
 	}},
 	{"overload", func(w *world, _ *node) {
 		for _, n := range w.nodes {
-			w.after(w.leases(0, 1), func() { n.speak(false, true) })
-			w.after(w.leases(2, 6), func() { n.judge(true) })
+			w.after(w.leases(0, 1), func() { n.setHealth(false, true) })
+			w.after(w.leases(2, 6), func() { n.setSound(true) })
 		}
 	}},
 	{"drain", func(w *world, n *node) {
@@ -100,31 +101,31 @@ var faults = []fault{
 		}
 		w.locked(func() { change(n) })
 	}},
-	{"freeze", func(w *world, n *node) { // the last, which comes most often
-		d, in := w.leases(0.1, 4), 1+w.rng.IntN(40)
-		n.strike(in, func(p *process) { p.freeze(d) })
+	{"freeze", func(w *world, n *node) { // must be last: simulate draws the last fault most often
+		d, touches := w.leases(0.1, 4), 1+w.rng.IntN(40)
+		n.strike(touches, func(p *process) { p.freeze(d) })
 	}},
 }
 
-// strike has something happen to a process when it has met the outside so many times more.
-func (n *node) strike(in int, what func(p *process)) {
+// strike calls effect at the given number of calls of [process.touch] from now.
+func (n *node) strike(touches int, effect func(p *process)) {
 	n.w.locked(func() {
 		if p := n.proc; p != nil {
-			p.countdown, p.then = in, func() { what(p) }
+			p.countdown, p.then = touches, func() { effect(p) }
 		}
 	})
 }
 
-// changeList adds or removes a member, or moves one, also where that takes back what is under way.
+// changeList adds, removes or moves a member. It may revert a change that is still in progress.
 func (w *world) changeList(n *node) {
 	members := maps.Clone(w.target.members)
 	if w.rng.IntN(3) == 0 {
 		n = w.nodes[w.rng.IntN(pool)]
 	}
-	switch _, is := members[n.name]; {
-	case is && w.rng.IntN(3) == 0 && len(members) > 2 && w.agreed():
+	switch _, listed := members[n.name]; {
+	case listed && w.rng.IntN(3) == 0 && len(members) > 2 && w.agreed():
 		members[n.name] = w.elsewhere(n)
-	case is:
+	case listed:
 		delete(members, n.name)
 	default:
 		members[n.name] = n.home
@@ -142,7 +143,7 @@ func (w *world) changeList(n *node) {
 	w.target.members, w.changed = members, time.Now()
 	w.rollOut()
 	for _, n := range w.nodes {
-		if _, is := members[n.name]; !is && w.rng.IntN(3) == 0 {
+		if _, listed := members[n.name]; !listed && w.rng.IntN(3) == 0 {
 			w.after(w.leases(0, 6), func() {
 				w.locked(func() {
 					if maps.Equal(members, w.target.members) && !w.calm {
@@ -155,7 +156,8 @@ func (w *world) changeList(n *node) {
 	}
 }
 
-// agreed is whether nothing is under way any more: a voter that moves while others are removed may be one too many.
+// agreed reports whether the current list is committed, all its members have it, and four leases have passed since.
+// Moving a voter during a removal could cost the majority.
 func (w *world) agreed() bool {
 	var members []string
 	for name, at := range w.target.members {
@@ -168,24 +170,24 @@ func (w *world) agreed() bool {
 	return slices.Equal(members, w.latest().Members) && time.Since(w.changed) > 4*w.lease
 }
 
-// rollOut brings the file to the nodes, in any order, to some late or never.
+// rollOut installs the file on the nodes in random order, on some late or never.
 func (w *world) rollOut() {
 	for _, n := range w.nodes {
 		f := w.target
 		f.priority = w.rng.IntN(3)
-		_, is := f.members[n.name]
-		if is || n.installed && w.rng.IntN(2) == 0 {
+		_, listed := f.members[n.name]
+		if listed || n.installed && w.rng.IntN(2) == 0 {
 			w.after(w.leases(0, 3), func() { n.reload(f) })
 		}
 	}
 }
 
-// reload puts a file in force, by a restart if that takes one.
+// reload applies a file, with a restart if the node's address changes.
 func (n *node) reload(f file) {
 	n.busy <- struct{}{}
 	at, listed := f.members[n.name]
 	n.w.locked(func() {
-		n.w.log(n.name, "is to have %v, lease %v, VIPs at %v, priority %d", f.members, f.lease, f.at, f.priority)
+		n.w.log(n.name, "gets members %v, lease %v, VIPs at %v, priority %d", f.members, f.lease, f.at, f.priority)
 		n.file, n.installed = f, true
 		if listed && at != n.home {
 			if n.home = at; n.proc != nil {
@@ -202,7 +204,7 @@ func (n *node) reload(f file) {
 	n.start()
 }
 
-// powerOff ends process and kernel. The mutex is held.
+// powerOff ends process and kernel. The caller holds the mutex.
 func (n *node) powerOff() {
 	if n.proc != nil {
 		n.proc.kill()
@@ -210,7 +212,8 @@ func (n *node) powerOff() {
 	n.kernel = kernel{bound: make(map[netip.Addr]time.Time), altered: n.altered + 1}
 }
 
-// changeNodes installs a node, has the vote of one taken, switches one off, moves one, or has it lose its disk. The mutex is held.
+// changeNodes installs a node, removes the vote of one, powers one off, moves one or erases its disk. The caller holds the
+// mutex.
 func (w *world) changeNodes(n *node) {
 	switch kind := w.rng.IntN(6); {
 	case kind == 0:
@@ -244,7 +247,7 @@ func (w *world) changeNodes(n *node) {
 	w.after(w.leases(0, 3), n.start)
 }
 
-// disk is what a node remembers.
+// disk reads the node's state file.
 func (n *node) disk() (s struct {
 	Identity string
 	lease.State
@@ -254,7 +257,7 @@ func (n *node) disk() (s struct {
 	return s
 }
 
-// latest is the latest record that any node knows of.
+// latest returns the latest committed electorate of all nodes.
 func (w *world) latest() (r electorate.Committed) {
 	for _, n := range w.nodes {
 		if d := n.disk(); d.Committed.Number > r.Number {
@@ -264,7 +267,7 @@ func (w *world) latest() (r electorate.Committed) {
 	return r
 }
 
-// spared is whether every electorate that may be in force has a majority without a node.
+// spared reports whether every electorate that may be in force has a majority without the node.
 func (w *world) spared(without *node) bool {
 	latest := w.latest()
 	for _, n := range w.nodes {
@@ -288,7 +291,7 @@ func (w *world) spared(without *node) bool {
 	return latest.Number > 0
 }
 
-// elsewhere is an address where a node has not been lately.
+// elsewhere returns another address for a node.
 func (w *world) elsewhere(n *node) netip.AddrPort {
 	a := n.home.Addr().As4()
 	a[2] = byte(1 + w.rng.IntN(250))
@@ -307,7 +310,7 @@ func (w *world) weather(delay time.Duration, loss, twice float64) {
 	w.net.Delay, w.net.Loss, w.net.Twice = delay+time.Microsecond, loss, twice
 }
 
-// victim is a node that is installed, every other time one that answers for a VIP.
+// victim returns an installed node: half of the time, if possible, the last holder of a VIP.
 func (w *world) victim() (n *node) {
 	w.locked(func() {
 		all := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.installed })
@@ -319,20 +322,20 @@ func (w *world) victim() (n *node) {
 	return n
 }
 
-// locked does something under the mutex, which is held for that long.
-func (w *world) locked(what func()) {
+// locked calls f with the mutex held.
+func (w *world) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	what()
+	f()
 }
 
-// leases draws a duration between so many leases.
+// leases draws a duration between low and high lease times.
 func (w *world) leases(low, high float64) time.Duration {
 	return time.Duration((low + w.rng.Float64()*(high-low)) * float64(w.lease))
 }
 
-// after has something happen on a goroutine of its own.
-func (w *world) after(d time.Duration, what func()) { time.AfterFunc(d, what) }
+// after calls f on its own goroutine after d.
+func (w *world) after(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
 func noise(most time.Duration) time.Duration {
 	if most <= 0 {

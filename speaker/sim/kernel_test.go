@@ -15,47 +15,47 @@ import (
 	"github.com/herald-vip/herald/speaker/flat"
 )
 
-// A kernel is what of a node outlives its process. The world's mutex guards it.
+// kernel is the state of a node that outlives its process. The world's mutex guards it.
 type kernel struct {
-	bound   map[netip.Addr]time.Time            // addresses, and when they expire
-	sets    map[string]map[netip.Addr]time.Time // of nftables, and when elements end; nil: no tables
-	flushed time.Time                           // by somebody else, and not put back since; zero: not so
-	altered int                                 // how often the tables were flushed, or made anew
-	slow    time.Time                           // until when it is held up by others
-	taken   time.Time                           // when addresses were taken away
+	bound   map[netip.Addr]time.Time            // the expiry of each address
+	sets    map[string]map[netip.Addr]time.Time // of nftables, with the expiry of elements; nil: no tables
+	flushed time.Time                           // last flush of nftables, until the tables are restored; else zero
+	altered int                                 // counts flushes and rebuilds of the tables
+	slow    time.Time                           // calls are slow until then
+	taken   time.Time                           // last removal of addresses by another program
 }
 
 const (
-	// late is by how much the kernel may end an element later.
+	// late is the maximum delay of an element's expiry.
 	late = 20 * time.Millisecond
-	// pardon is within what a process that nothing keeps from it has put back tables that were flushed.
+	// pardon is the time within which an undisturbed process must restore flushed tables.
 	pardon = 300 * time.Millisecond
-	// held is how long a slow kernel holds up a call.
-	held = 1500 * time.Millisecond
+	// maxDelay is the maximum delay of a call to a slow kernel.
+	maxDelay = 1500 * time.Millisecond
 )
 
 var ever = time.Unix(1<<40, 0)
 
 func (k *kernel) gates(a netip.Addr) bool { return !k.sets["vips"][a].IsZero() }
 
-// answers is whether the neighbours get an answer.
+// answers reports whether the neighbours get an answer.
 func (k *kernel) answers(a netip.Addr, now time.Time) bool {
 	open := !k.gates(a) || now.Before(k.sets["answer"][a]) && now.Before(k.sets["until"][a])
 	return open && now.Before(k.bound[a])
 }
 
-// nft is the kernel's nftables as a process reaches them.
+// nft gives a process access to its kernel's nftables.
 type nft struct{ *process }
 
-// hampered is whether the kernel is held up by others.
-func (p *process) hampered() (yes bool) {
-	p.w.locked(func() { yes = time.Now().Before(p.slow) })
-	return yes
+// hampered reports whether the kernel is slow.
+func (p *process) hampered() (slow bool) {
+	p.w.locked(func() { slow = time.Now().Before(p.slow) })
+	return slow
 }
 
 func (n nft) call(do func() error) error {
 	if n.hampered() {
-		time.Sleep(noise(held))
+		time.Sleep(noise(maxDelay))
 	}
 	return n.process.call(do)
 }
@@ -77,7 +77,7 @@ func (n nft) Rebuild(filtered, _ []netip.Addr) error {
 	})
 }
 
-// mended takes note of whether all is in order again that somebody has flushed: what the node has bound is gated.
+// mended clears flushed if all bound addresses are gated again.
 func (n nft) mended() {
 	for a, end := range n.bound {
 		if time.Now().Before(end) && !n.gates(a) {
@@ -117,15 +117,15 @@ func (n nft) Apply(changes []fence.Change) error {
 
 func (n nft) Remove() error { return n.call(func() error { n.sets = nil; return nil }) }
 
-// Watch tells nothing: the process looks at the tables when they have been altered.
+// Watch reports nothing: the process checks its tables after each change.
 func (n nft) Watch(chan<- struct{}) (stop func(), err error) { return func() {}, nil }
 
-// answering are the nodes that answer for an address, but those whose tables somebody flushed, and that could not put
-// them back since. The mutex is held.
+// answering returns the nodes that answer for an address, without those that have not had the time to restore flushed
+// tables. The caller holds the mutex.
 func (w *world) answering(a netip.Addr) (all []*node) {
 	now := time.Now()
 	for _, n := range w.nodes {
-		since := slices.MaxFunc([]time.Time{n.flushed, n.slow.Add(held), n.undisturbed}, time.Time.Compare)
+		since := slices.MaxFunc([]time.Time{n.flushed, n.slow.Add(maxDelay), n.undisturbed}, time.Time.Compare)
 		pardoned := !n.flushed.IsZero() && (n.proc == nil || n.proc.frozen != nil || now.Sub(since) < pardon)
 		if n.answers(a, now) && !pardoned {
 			all = append(all, n)
@@ -134,15 +134,15 @@ func (w *world) answering(a netip.Addr) (all []*node) {
 	return all
 }
 
-// check is called whenever a kernel has changed. What expires can only end an answer, and so needs no look. The mutex
-// is held.
+// check checks the rules. It runs after each change of a kernel, except an expiry, which can only end an answer. The caller
+// holds the mutex.
 func (w *world) check() {
 	w.figures.checks++
 	for v := range vips {
 		for _, a := range addressesOf(v) {
 			for i, n := range w.answering(a) {
 				if i > 0 {
-					w.fail("two answer", "%s answers for %v, too", n.name, a)
+					w.fail("two answer", "%s answers for %v as well", n.name, a)
 				}
 				if beyond := time.Since(n.ends[v]); beyond >= 0 {
 					w.fail("beyond its lease", "%s answers for %v, whose lease ended %v ago", n.name, a, beyond)
@@ -157,9 +157,7 @@ func (w *world) check() {
 	}
 }
 
-// What else a process is given of the outside.
-
-// links are the node's addresses, as netutil/address keeps them.
+// links keeps the node's addresses, as netutil/address does.
 type links struct{ *process }
 
 func (l links) Bind(link string, a netip.Addr) error { return l.BindFor(link, a, 10*time.Second) }
@@ -168,7 +166,7 @@ func (l links) BindFor(_ string, a netip.Addr, lifetime time.Duration) error {
 	return l.call(func() error { l.wants[a] = lifetime; l.refresh(); return nil })
 }
 
-// refresh keeps what is bound, and puts back what was taken away a second later. The mutex is held.
+// refresh renews bound addresses, and restores removed ones after a second. The caller holds the mutex.
 func (p *process) refresh() {
 	for a, lifetime := range p.wants {
 		if time.Since(p.taken) > time.Second {
@@ -178,7 +176,7 @@ func (p *process) refresh() {
 }
 
 func (l links) Unbind(_ string, addrs ...netip.Addr) error {
-	if l.w.broken == "resigns first" && l.election != nil {
+	if l.w.broken == "steps down first" && l.election != nil {
 		l.election.StepDown("vip0", "vip1")
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -197,13 +195,13 @@ func (l links) Unbind(_ string, addrs ...netip.Addr) error {
 func (l links) Try(_ string, a netip.Addr) (err error) {
 	l.w.locked(func() {
 		if l.wants[a] != 0 && !time.Now().Before(l.bound[a]) {
-			err = errors.New("somebody took it away")
+			err = errors.New("the address was removed")
 		}
 	})
 	return err
 }
 
-// announcer sends gratuitous ARP until the limit, more often than package arp does.
+// announcer sends gratuitous ARP until a time, more often than package arp does.
 type announcer struct{ *process }
 
 func (n announcer) Announce(until time.Time, link string, addrs ...netip.Addr) error {
@@ -211,7 +209,7 @@ func (n announcer) Announce(until time.Time, link string, addrs ...netip.Addr) e
 	return n.call(func() error { n.tell(); return nil })
 }
 
-// tell sends what may be sent. The mutex is held.
+// tell sends all announcements that are due. The caller holds the mutex.
 func (p *process) tell() {
 	for a, until := range p.told {
 		if !time.Now().Before(until) && p.w.broken != "announces without limit" {
@@ -222,7 +220,7 @@ func (p *process) tell() {
 			p.w.fail("late announcement", "%s announces %v, whose lease ended %v ago", p.name, a, beyond)
 		}
 		if slices.ContainsFunc(p.w.answering(a), func(n *node) bool { return n != p.node }) {
-			p.w.fail("two answer", "%s announces %v, and another answers for it", p.name, a)
+			p.w.fail("two answer", "%s announces %v, and another node answers for it", p.name, a)
 		}
 	}
 }
@@ -243,51 +241,51 @@ func (n announcer) Limit(until time.Time, _ string, addrs ...netip.Addr) {
 	})
 }
 
-// leases note when leases end.
+// leases records the ends of leases.
 type leases struct {
 	*flat.Leases
 	p *process
 }
 
 func (l leases) Lease(name string) speaker.Lease {
-	is := l.Leases.Lease(name)
-	if !is.Until.IsZero() {
-		l.p.w.locked(func() { l.p.ends[name[3]-'0'] = is.Until })
+	state := l.Leases.Lease(name)
+	if !state.Until.IsZero() {
+		l.p.w.locked(func() { l.p.ends[name[3]-'0'] = state.Until })
 	}
 	if l.p.touch() != nil {
 		return speaker.Lease{}
 	}
-	if l.p.w.broken == "longer than granted" && !is.Until.IsZero() {
-		is.Until = is.Until.Add(l.p.w.lease)
+	if l.p.w.broken == "longer than granted" && !state.Until.IsZero() {
+		state.Until = state.Until.Add(l.p.w.lease)
 	}
-	return is
+	return state
 }
 
 func (l leases) StepDown(name string) {
-	resign := func() error {
-		if end := &l.p.ends[name[3]-'0']; time.Now().Before(*end) {
-			l.p.w.log(l.p.name, "resigns %s", name)
-			*end = time.Now()
+	end := func() error {
+		if until := &l.p.ends[name[3]-'0']; time.Now().Before(*until) {
+			l.p.w.log(l.p.name, "steps down from %s", name)
+			*until = time.Now()
 		}
 		return nil
 	}
-	if l.p.call(resign) == nil {
+	if l.p.call(end) == nil {
 		l.Leases.StepDown(name)
 	}
 }
 
-// handler has the leases learn of events.
+// handler passes events of the election to the leases.
 type handler struct {
 	*flat.Leases
-	of *process
+	p *process
 }
 
 func (handler) AliveChanged([]string) {}
 func (h handler) MemberStatesChanged([]election.MemberState) {
-	h.of.do(func() { h.of.speaker.MembersChanged() })
+	h.p.do(func() { h.p.speaker.MembersChanged() })
 }
 
-// routes are none.
+// routes does nothing.
 type routes struct{}
 
 func (routes) Announce(...bgp.Route) error    { return nil }

@@ -26,38 +26,38 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-// A file is what a node is configured with.
+// file is the configuration of a node.
 type file struct {
-	members  map[string]netip.AddrPort // nil: they come and go by themselves
+	members  map[string]netip.AddrPort // nil: an open cluster
 	lease    time.Duration
-	at       [vips]int // which of its addresses each VIP has
+	at       [vips]int // index of each VIP's address in addressesOf
 	priority int
 	preempt  bool
 	linger   time.Duration
 }
 
-// A node is a machine: its kernel, its disk and, most of the time, a process.
+// node is a machine: its kernel, its disk and, most of the time, a process.
 type node struct {
 	w     *world
 	index int
 	name  string
-	busy  chan struct{} // an operator waits for the other
+	busy  chan struct{} // a lock of the operator's actions
 
-	kernel                      // what follows is guarded by the world's mutex
-	home        netip.AddrPort  // where it is
-	file        file            // its own, which may be old
-	state       string          // the file of its election
-	installed   bool            // it is to run
+	kernel                      // the world's mutex guards this and the fields below
+	home        netip.AddrPort  // its address
+	file        file            // may be older than the world's target
+	state       string          // path of the election's state file
+	installed   bool            // its process should run
 	sound       bool            // its checks pass
-	overloaded  bool            // otherwise they fail slowly
-	ends        [vips]time.Time // its leases
-	undisturbed time.Time       // since when its process runs, and is not frozen
+	overloaded  bool            // its checks fail slowly, unless sound
+	ends        [vips]time.Time // ends of its leases
+	undisturbed time.Time       // since when its process runs and is not frozen
 	proc        *process
 }
 
 var errDead = errors.New("this process is dead")
 
-// A process is a herald.
+// process is a running herald.
 type process struct {
 	*node
 	turn     chan struct{}
@@ -65,18 +65,18 @@ type process struct {
 	fence    *fence.Fence
 	election *election.Election
 	speaker  *speaker.Speaker
-	known    int // of how often its tables were altered
+	known    int // value of altered at the last check of the tables
 	left     atomic.Bool
 
-	frozen    chan struct{} // until it is closed; nil: it runs. Guarded by the world's mutex, as is what follows
+	frozen    chan struct{} // closed at the thaw; nil: not frozen. The world's mutex guards this and the fields below
 	dead      bool
-	countdown int // steps until something happens to it; below 1: nothing will
+	countdown int // calls of touch until then is called; below 1: never
 	then      func()
-	wants     map[netip.Addr]time.Duration // to be bound, and their lifetimes
-	told      map[netip.Addr]time.Time     // to neighbours, and until when that may go on
+	wants     map[netip.Addr]time.Duration // lifetimes of the addresses to bind
+	told      map[netip.Addr]time.Time     // ends of the announcements to neighbours
 }
 
-// touch is where a process meets the outside.
+// touch runs before and after each call to kernel, network or lease. The process may be frozen or killed here.
 func (p *process) touch() error {
 	time.Sleep(noise(p.w.latency))
 	p.w.locked(func() {
@@ -90,16 +90,16 @@ func (p *process) touch() error {
 	return nil
 }
 
-// stands says how long the process stands still, and whether it is dead.
-func (p *process) stands() (thaw <-chan struct{}, dead bool) {
+// status returns a channel that is closed at the thaw, nil if the process runs, and whether it is dead.
+func (p *process) status() (thaw <-chan struct{}, dead bool) {
 	p.w.locked(func() { thaw, dead = p.frozen, p.dead })
 	return thaw, dead
 }
 
-// await returns when the process is not frozen, false if it is dead.
-func (p *process) await() bool { return fabric.Await(p.stands) }
+// await waits while the process is frozen. It returns false if the process is dead.
+func (p *process) await() bool { return fabric.Await(p.status) }
 
-// call has the kernel do something, before and after which the process may be frozen.
+// call calls do in the kernel. The process may be frozen before and after it.
 func (p *process) call(do func() error) (err error) {
 	if err := p.touch(); err != nil {
 		return err
@@ -108,16 +108,16 @@ func (p *process) call(do func() error) (err error) {
 	return cmp.Or(p.touch(), err)
 }
 
-// do has the process do something, when it has done what it is at.
-func (p *process) do(what func()) {
+// do calls f in the process after its current work.
+func (p *process) do(f func()) {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	if p.touch() == nil {
-		what()
+		f()
 	}
 }
 
-// LeasesChanged is the speaker's, as the leases call it.
+// LeasesChanged informs the speaker for flat.Leases.
 func (p *process) LeasesChanged() { p.do(func() { p.speaker.LeasesChanged() }) }
 
 // Tell implements [speaker.Members], as package daemon does.
@@ -135,7 +135,7 @@ func (p *process) Heard(vip string, _ []string) (last time.Time) {
 	return last
 }
 
-// work is what the process does by itself. Its loops run for a moment at a time.
+// work runs the loops of the process, for a moment at a time.
 func (p *process) work() {
 	for looked := time.Now(); p.await(); time.Sleep(5*time.Millisecond + noise(30*time.Millisecond)) {
 		p.do(func() {
@@ -162,7 +162,7 @@ func (n *node) start() {
 	n.busy <- struct{}{}
 	defer func() { <-n.busy }()
 	p := &process{node: n, turn: make(chan struct{}, 1), wants: make(map[netip.Addr]time.Duration), told: make(map[netip.Addr]time.Time)}
-	p.turn <- struct{}{} // until it is complete
+	p.turn <- struct{}{} // until assemble has returned
 	idle := false
 	n.w.locked(func() {
 		if idle = n.proc == nil && n.installed && !n.w.over; idle {
@@ -204,7 +204,7 @@ func (p *process) assemble() (err error) {
 		}
 		o, err := p.w.net.Open(at, a)
 		if err == nil {
-			o.(*fabric.Port).Frozen = p.stands
+			o.(*fabric.Port).Frozen = p.status
 			p.w.locked(func() { p.port = o })
 		}
 		return o, err
@@ -215,13 +215,13 @@ func (p *process) assemble() (err error) {
 	return p.apply()
 }
 
-// Write takes a line of the log.
+// Write adds a line of the process's log to the trace.
 func (p *process) Write(line []byte) (int, error) {
 	p.w.locked(func() { p.w.log(p.name, "%s", line) })
 	return len(line), nil
 }
 
-// apply puts the node's file in force. The turn is the caller's.
+// apply applies the node's file. The caller holds the turn.
 func (p *process) apply() error {
 	var all []speaker.VIP
 	var c *election.Config
@@ -244,7 +244,7 @@ func (p *process) apply() error {
 	return nil
 }
 
-// config is what the file says of the election. The mutex is held.
+// config returns the election's settings in the file. The caller holds the mutex.
 func (n *node) config() *election.Config {
 	c := &election.Config{Self: n.name, Settings: electorate.Settings{Keys: [][]byte{make([]byte, 16)}, Lease: n.file.lease}, State: n.state}
 	if c.Members = maps.Clone(n.file.members); c.Members == nil {
@@ -259,7 +259,8 @@ func (n *node) config() *election.Config {
 	return c
 }
 
-// newState gives a new process a file of its own, as the one before may not be done with its own. The mutex is held.
+// newState copies the state file for a new process, since the previous process may still write to the old one. The caller
+// holds the mutex.
 func (n *node) newState() {
 	b, err := os.ReadFile(n.state)
 	n.state = filepath.Join(n.w.dir, fmt.Sprintf("%s.%d", n.name, n.w.figures.starts))
@@ -271,9 +272,9 @@ func (n *node) newState() {
 	}
 }
 
-// verdict is what the checks say.
+// verdict returns the verdict of the checks.
 func (n *node) verdict() health.Verdict {
-	v := health.Verdict{Name: "check", State: health.Unhealthy, Reason: "it fails", Since: time.Now(), Cause: time.Now()}
+	v := health.Verdict{Name: "check", State: health.Unhealthy, Reason: "failed by the schedule", Since: time.Now(), Cause: time.Now()}
 	n.w.locked(func() {
 		v.Slow = n.overloaded && !n.sound
 		if n.sound {
@@ -283,24 +284,24 @@ func (n *node) verdict() health.Verdict {
 	return v
 }
 
-// with does something with the node's process, if it has one, when that has done what it is at.
-func (n *node) with(what func(p *process)) {
+// with calls f in the node's process, if there is one, after its current work.
+func (n *node) with(f func(p *process)) {
 	var p *process
 	if n.w.locked(func() { p = n.proc }); p != nil {
-		p.do(func() { what(p) })
+		p.do(func() { f(p) })
 	}
 }
 
-// judge has the checks speak.
-func (n *node) judge(sound bool) { n.speak(sound, false) }
+// setSound sets the verdict of the checks.
+func (n *node) setSound(sound bool) { n.setHealth(sound, false) }
 
-// speak is judge, of a node that may be overloaded.
-func (n *node) speak(sound, overloaded bool) {
+// setHealth sets the verdict of the checks; if overloaded, they fail slowly.
+func (n *node) setHealth(sound, overloaded bool) {
 	n.w.locked(func() { n.sound, n.overloaded = sound, overloaded })
 	n.with(func(p *process) { p.speaker.Observe(p.verdict()) })
 }
 
-// freeze freezes a process. The mutex is held.
+// freeze freezes a process for d. The caller holds the mutex.
 func (p *process) freeze(d time.Duration) {
 	if p.dead || p.frozen != nil {
 		return
@@ -312,45 +313,45 @@ func (p *process) freeze(d time.Duration) {
 
 func (p *process) thaw() {
 	if p.frozen != nil {
-		p.w.log(p.name, "is frozen no more")
+		p.w.log(p.name, "is thawed")
 		close(p.frozen)
 		p.frozen, p.undisturbed = nil, time.Now()
 	}
 }
 
-// kill ends a process where it is. Its kernel keeps what it has. The mutex is held.
+// kill ends a process at its current step. The kernel keeps its state. The caller holds the mutex.
 func (p *process) kill() {
 	if p.dead {
 		return
 	}
 	p.w.log(p.name, "is dead")
-	p.newState() // what it goes on to write is nobody's
+	p.newState() // later writes of the dead process go to the old file
 	p.node.proc, p.dead = nil, true
 	p.thaw()
 	if p.port != nil {
 		_ = p.port.Shutdown()
 	}
 	go func() {
-		p.turn <- struct{}{} // it may be starting
+		p.turn <- struct{}{} // waits for assemble
 		<-p.turn
 		p.leave()
 	}()
 }
 
-// leave leaves the election, once: who closes it as well would wait for a mutex.
+// leave closes the election once: a second Close would wait for a mutex.
 func (p *process) leave() {
 	if p.election != nil && p.left.CompareAndSwap(false, true) {
 		_ = p.election.Close()
 	}
 }
 
-// stop ends a process as package daemon does.
+// stop ends a process with a drain, as package daemon does.
 func (n *node) stop() {
 	n.busy <- struct{}{}
 	defer func() { <-n.busy }()
 	var p *process
 	var wait func(context.Context) error
-	if n.with(func(of *process) { p, wait = of, of.speaker.Drain("herald is stopping", 0) }); wait == nil {
+	if n.with(func(running *process) { p, wait = running, running.speaker.Drain("herald is stopping", 0) }); wait == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -17,53 +17,53 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 20, "simulate that many random schedules")
-	seed      = flag.Uint64("seed", 0, "simulate the schedule of this seed only, and print all that happens")
+	schedules = flag.Int("schedules", 20, "number of random schedules to simulate")
+	seed      = flag.Uint64("seed", 0, "simulate only the schedule of this seed, and print its trace")
 )
 
 const (
-	// pool is how many nodes there may be, of which three vote at the start.
+	// pool is the maximum number of nodes; three vote at the start.
 	pool = 5
-	// forget is after how many leases a silent voter is forgotten.
+	// forget is the number of leases after which the others forget a silent voter.
 	forget = 6
-	// recovery is within what a VIP has one holder once all has been put right: a node leaves one that it could not
-	// answer for to others for a while.
+	// recovery is the maximum time after the end of all faults until each VIP has one holder. It includes the backoff of a
+	// node that could not answer.
 	recovery = 30 * time.Second
 )
 
-// A world is one schedule.
+// world is the state of one schedule.
 type world struct {
-	rng     *rand.Rand // of the goroutine that draws the faults
+	rng     *rand.Rand // only for the goroutine that draws the faults
 	dir     string
 	net     *fabric.Fabric
 	nodes   []*node
-	broken  string        // what was taken away; empty: nothing
-	open    bool          // members come and go by themselves
-	lease   time.Duration // the longest
+	broken  string        // the disabled safeguard; empty: none
+	open    bool          // an open cluster: nodes join and leave by themselves
+	lease   time.Duration // the longest lease time
 	delay   time.Duration // of the network
-	latency time.Duration // of a process, at each touch
+	latency time.Duration // maximum of a process at each touch
 	level   slog.Level
 	began   time.Time
 
-	target  file                // what is to be in all files
-	changed time.Time           // when target.members last was
-	removed time.Time           // when a vote was last taken
-	cuts    [][2]netip.AddrPort // all that there have been
+	target  file                // the operator's latest file
+	changed time.Time           // last change of target.members
+	removed time.Time           // last removal of a vote
+	cuts    [][2]netip.AddrPort // all cuts so far
 
-	mu      sync.Mutex // guards what follows, and never held for long
+	mu      sync.Mutex // guards the fields below; never held for long
 	trace   []string
-	failed  string      // the rule that was broken first
-	last    [vips]*node // who answered for each
+	failed  string      // the first broken rule; empty: none
+	last    [vips]*node // the last node that answered for each VIP
 	calm    bool
 	over    bool
 	figures *figures
 }
 
-// figures are what schedules came to.
+// figures counts events of schedules.
 type figures struct {
 	starts, checks, handovers, frames int
-	changes                           int           // of who votes
-	held                              int           // VIPs that had a holder when they were checked
+	changes                           int           // of the electorate
+	held                              int           // checks that found a holder
 	recovery                          time.Duration // the longest
 	faults                            map[string]int
 }
@@ -75,7 +75,7 @@ func (w *world) log(node, format string, args ...any) {
 	w.trace = append(w.trace, at+fmt.Sprintf(format, args...))
 }
 
-// fail notes that a rule is broken. The mutex is held.
+// fail records a broken rule. The caller holds the mutex.
 func (w *world) fail(rule, format string, args ...any) {
 	if w.failed == "" {
 		w.failed = rule + ": " + fmt.Sprintf(format, args...)
@@ -85,7 +85,7 @@ func (w *world) fail(rule, format string, args ...any) {
 
 func (w *world) node(name string) *node { return w.nodes[int(name[1]-'1')] }
 
-// vips is how many VIPs there are. Each has two addresses, of which one is in the files.
+// vips is the number of VIPs. Each has two addresses; a file contains one of them.
 const vips = 2
 
 func addressesOf(v int) []netip.Addr {
@@ -122,7 +122,7 @@ func simulate(t *testing.T, seed uint64, broken string, level slog.Level, all *f
 				}
 			}
 		})
-		time.Sleep(time.Minute) // for memberlist to end what it does not wait for
+		time.Sleep(time.Minute) // until memberlist's goroutines have ended
 	})
 	return w
 }
@@ -158,12 +158,12 @@ func (w *world) run() {
 		f.strike(w, n)
 	}
 	time.Sleep(w.leases(1, 4))
-	w.soothe()
+	w.calmDown()
 	w.settle()
 }
 
-// soothe ends all faults.
-func (w *world) soothe() {
+// calmDown ends all faults.
+func (w *world) calmDown() {
 	w.locked(func() {
 		w.log("", "CALM")
 		w.calm = true
@@ -171,7 +171,7 @@ func (w *world) soothe() {
 			if n.slow.After(time.Now()) {
 				n.slow = time.Now()
 			}
-			n.installed = n.installed || n.disk().Committed.Number > 0 // its vote may be needed once more
+			n.installed = n.installed || n.disk().Committed.Number > 0 // a majority may need its vote
 			if n.proc != nil {
 				n.proc.countdown = 0
 				n.proc.thaw()
@@ -180,7 +180,7 @@ func (w *world) soothe() {
 	})
 	w.cut(w.cuts, false)
 	w.weather(w.delay, 0, 0)
-	time.Sleep(6 * w.lease) // for what was to come of the faults to come
+	time.Sleep(6 * w.lease) // until the delayed effects of faults are over
 	w.locked(func() {
 		for _, n := range w.nodes {
 			f := w.target
@@ -188,14 +188,14 @@ func (w *world) soothe() {
 				go func() {
 					n.reload(f)
 					n.with(func(p *process) { p.speaker.Undrain() })
-					n.judge(true)
+					n.setSound(true)
 				}()
 			}
 		}
 	})
 }
 
-// settle waits until each VIP has one holder, and looks whether it keeps it.
+// settle waits until each VIP has had one holder for 2 s.
 func (w *world) settle() {
 	began, broken := time.Now(), false
 	for since := began; !broken && time.Since(since) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
@@ -205,18 +205,19 @@ func (w *world) settle() {
 			}
 			took := since.Sub(began)
 			if w.figures.recovery = max(w.figures.recovery, took); took > recovery {
-				w.fail("no holder", "not one node answers for each VIP %v after the calm", took)
+				w.fail("no holder", "%v after the end of all faults, a VIP has no holder or two", took)
 			}
 			broken = w.failed != ""
 		})
 	}
 }
 
-// settled is whether one node answers for each VIP where the files say, and none for where it was. The mutex is held.
+// settled reports whether one node answers for each VIP's configured address and none for its other address. The caller
+// holds the mutex.
 func (w *world) settled() bool {
 	for v := range vips {
-		here, there := addressesOf(v)[w.target.at[v]], addressesOf(v)[1-w.target.at[v]]
-		if len(w.answering(here)) != 1 || len(w.answering(there)) != 0 {
+		current, other := addressesOf(v)[w.target.at[v]], addressesOf(v)[1-w.target.at[v]]
+		if len(w.answering(current)) != 1 || len(w.answering(other)) != 0 {
 			return false
 		}
 	}
@@ -241,18 +242,18 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 	if all.held == 0 || all.changes == 0 || len(all.faults) < len(faults) {
-		t.Errorf("%d schedules show nothing: %+v", *schedules, *all)
+		t.Errorf("%d schedules cover too little: %+v", *schedules, *all)
 	}
 	t.Logf("%d schedules in %v: %+v", *schedules, time.Since(began).Round(time.Millisecond), *all)
 }
 
-// TestFindsBreaks takes away, one at a time, what keeps two nodes from answering at once: the checker must see it.
+// TestFindsBreaks disables one safeguard at a time. The checker must find the resulting fault.
 func TestFindsBreaks(t *testing.T) {
-	for broken, shows := range map[string]string{
+	for broken, rules := range map[string]string{
 		"no fence":                "beyond its lease, two answer",
 		"no expiry":               "beyond its lease, two answer",
 		"second lock never ends":  "beyond its lease, two answer",
-		"resigns first":           "two answer",
+		"steps down first":        "two answer",
 		"announces without limit": "late announcement",
 		"longer than granted":     "beyond its lease, two answer",
 		"no quorum":               "two answer",
@@ -260,12 +261,12 @@ func TestFindsBreaks(t *testing.T) {
 		t.Run(broken, func(t *testing.T) {
 			for s := range uint64(500) {
 				w := simulate(t, s+1, broken, slog.LevelError+1, newFigures())
-				if rule, _, failed := strings.Cut(w.failed, ":"); failed && strings.Contains(shows, rule) {
+				if rule, _, failed := strings.Cut(w.failed, ":"); failed && strings.Contains(rules, rule) {
 					t.Logf("seed %d: %s", s+1, w.failed)
 					return
 				}
 			}
-			t.Error("not found")
+			t.Error("the checker finds no fault")
 		})
 	}
 }
