@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// nothing is a node that costs no time.
+// nothing fakes routers and kernel at no cost.
 type nothing struct{}
 
 func (nothing) Announce(...bgp.Route) error                     { return nil }
@@ -23,8 +23,7 @@ func (nothing) BindFor(string, netip.Addr, time.Duration) error { return nil }
 func (nothing) Unbind(string, ...netip.Addr) error              { return nil }
 func (nothing) Try(string, netip.Addr) error                    { return nil }
 
-// What deciding costs with a thousand VIPs: a failure and the recovery from it,
-// and a reload that changes nothing.
+// The cost of decisions with a thousand VIPs: a failure with its recovery, and a reload without changes.
 func BenchmarkThousand(b *testing.B) {
 	var vips []speaker.VIP
 	addr := v4
@@ -35,7 +34,7 @@ func BenchmarkThousand(b *testing.B) {
 		addr = addr.Next()
 	}
 	s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nothing{}, route.New(), nothing{}, speaker.FlatParts{}, nil, nil)
-	verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+	verdicts := passing()
 	s.Apply(vips, peers(), verdicts)
 	b.Run("FailAndRecover", func(b *testing.B) {
 		b.ReportAllocs()
@@ -52,7 +51,7 @@ func BenchmarkThousand(b *testing.B) {
 	})
 }
 
-// held is an election in which this node holds every lease.
+// held fakes an election. This node holds every lease.
 type held struct{ until time.Time }
 
 func (*held) Campaign(string, speaker.Flat) {}
@@ -60,7 +59,7 @@ func (*held) StepDown(string)               {}
 func (*held) Forget(string)                 {}
 func (h *held) Lease(string) speaker.Lease  { return speaker.Lease{Until: h.until} }
 
-// open is a fence, and an announcer, that cost no time.
+// open fakes a fence and an announcer at no cost.
 type open struct{}
 
 func (open) Filter(...netip.Addr) error                      { return nil }
@@ -73,8 +72,8 @@ func (open) Try() error                                      { return nil }
 func (open) Limit(time.Time, string, ...netip.Addr) {
 }
 
-// What deciding costs the holder of a thousand addresses on a flat layer 2: a renewal
-// of all leases, which happens several times a second, and one address more and one less.
+// The cost of decisions with a thousand addresses on a flat layer 2: a renewal of all leases, which
+// happens several times a second, and adding and removing one address.
 func BenchmarkThousandFlat(b *testing.B) {
 	var vips []speaker.VIP
 	addr := v4
@@ -96,7 +95,7 @@ func BenchmarkThousandFlat(b *testing.B) {
 			s.LeasesChanged()
 		}
 	})
-	b.Run("OneMoreAndLess", func(b *testing.B) {
+	b.Run("AddAndRemove", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			s.Apply(vips, nil, verdicts)

@@ -27,10 +27,10 @@ const longestBridge = time.Minute
 // step is the input for the decision whether a change of stage opens the bridge.
 type step struct {
 	from, to Stage
-	bound    bool      // the address was on its link, so that clients may have learned it
-	paused   bool      // this process was paused, so its knowledge of other members is stale
-	flat     bool      // a flat layer 2
-	lease    time.Time // end of the lease given up; zero if this node does not hold it
+	bound    bool // clients may know the address
+	paused   bool // a pause made the knowledge of other members stale
+	flat     bool
+	lease    time.Time // end of the held lease; zero if not held
 }
 
 // bridgeUntil returns the time until which the bridge forwards at most; zero means that it stays closed.

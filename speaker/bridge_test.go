@@ -3,6 +3,7 @@ package speaker_test
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,13 +11,13 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// bridge records what it is told among the node's steps.
+// bridge records its calls among the node's steps.
 type bridge struct{ *node }
 
 func (b bridge) Open(until time.Time, addrs ...netip.Addr) {
-	b.record("send %s on for %v", list(addrs), time.Until(until))
+	b.record("bridge %s for %v", list(addrs), time.Until(until))
 }
-func (b bridge) Close(addrs ...netip.Addr) { b.record("keep %s", list(addrs)) }
+func (b bridge) Close(addrs ...netip.Addr) { b.record("unbridge %s", list(addrs)) }
 
 func (b bridge) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
 	b.listings.Add(1)
@@ -29,7 +30,7 @@ func (b bridge) Held(addrs ...netip.Addr) (map[netip.Addr]int, error) {
 	for _, a := range addrs {
 		held[a] = b.held
 	}
-	return held, b.silent
+	return held, b.countErr
 }
 
 func bridged() speaker.VIP {
@@ -42,18 +43,16 @@ func TestBridgeOpensAfterTheWithdrawal(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := bridged()
 		v.Addresses = append(v.Addresses, v6)
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, v)
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, n, "withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10", "unbind fd00:99::10",
-			"send 10.99.0.10 fd00:99::10 on for 1m0s")
+			"bridge 10.99.0.10 fd00:99::10 for 1m0s")
 		s.Observe(verdict("registry", health.Unhealthy))
 		expect(t, n)
 	})
 }
 
-// It is closed before the address is served here again, and opened by the next failure.
+// The bridge closes before the address is announced here again, and opens at the next failure.
 func TestBridgeClosesBeforeTheReturn(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
@@ -61,39 +60,33 @@ func TestBridgeClosesBeforeTheReturn(t *testing.T) {
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 		for range 2 {
 			s.Observe(verdict("apiserver", health.Unhealthy))
-			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10", "send 10.99.0.10 on for 1m0s")
+			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10", "bridge 10.99.0.10 for 1m0s")
 			s.Observe(verdict("apiserver", health.Healthy))
-			expect(t, n, "keep 10.99.0.10", "bind 10.99.0.10", "announce 10.99.0.10")
+			expect(t, n, "unbridge 10.99.0.10", "bind 10.99.0.10", "announce 10.99.0.10")
 		}
 	})
 }
 
-// What keeps the address or the route where it is does not keep the bridge closed.
-func TestBridgeOpensWhateverFails(t *testing.T) {
+// The bridge opens even if the route cannot be withdrawn and the address not removed.
+func TestBridgeOpensDespiteErrors(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setStuck(v4)
-		n.setDeaf(errors.New("no session"))
+		serve(s, n, bridged())
+		n.set(func() { n.stuck = v4 })
+		n.set(func() { n.withdrawErr = errors.New("no session") })
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "send 10.99.0.10 on for 1m0s")
+		expect(t, n, "bridge 10.99.0.10 for 1m0s")
 	})
 }
 
-// Each step that routers act on opens it; undrained, the node has its connections back.
+// Each step that routers react to opens the bridge. After the drain the node has its connections back.
 func TestBridgeOfADrain(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s",
-			"withdraw 10.99.0.10", "send 10.99.0.10 on for 1m0s", "unbind 10.99.0.10")
+		serve(s, n, bridged())
+		drain(t, s)
+		expect(t, n, "mark 10.99.0.10", "bridge 10.99.0.10 for 1m0s",
+			"withdraw 10.99.0.10", "bridge 10.99.0.10 for 1m0s", "unbind 10.99.0.10")
 		s.Undrain()
-		expect(t, n, "keep 10.99.0.10", "bind 10.99.0.10", "announce 10.99.0.10")
+		expect(t, n, "unbridge 10.99.0.10", "bind 10.99.0.10", "announce 10.99.0.10")
 	})
 }
 
@@ -101,22 +94,20 @@ func TestBridgeOfTheLastResort(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := bridged()
 		v.OnFailure = speaker.Demote
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, v)
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s")
+		expect(t, n, "mark 10.99.0.10", "bridge 10.99.0.10 for 1m0s")
 		s.Observe(verdict("apiserver", health.Healthy))
-		expect(t, n, "keep 10.99.0.10", "announce 10.99.0.10")
+		expect(t, n, "unbridge 10.99.0.10", "announce 10.99.0.10")
 	})
 }
 
-// An address that is on another link now is served by this node.
+// An address that moves to another link of this node does not open the bridge.
 func TestBridgeOfAnAddressThatMoves(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		known := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		known := passing()
 		s.Apply([]speaker.VIP{bridged()}, peers(), known)
-		n.took()
+		n.takeSteps()
 		v := bridged()
 		v.Interface = "eth0"
 		s.Apply([]speaker.VIP{v}, peers(), known)
@@ -131,11 +122,11 @@ func TestBridgeIsSwitchedOff(t *testing.T) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
 		healthy(s)
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		n.took()
+		n.takeSteps()
 		v := bridged()
 		v.Bridge = false
 		s.Apply([]speaker.VIP{v}, peers(), failed)
-		expect(t, n, "keep 10.99.0.10")
+		expect(t, n, "unbridge 10.99.0.10")
 	})
 }
 
@@ -145,22 +136,21 @@ func bridgedFlat() speaker.VIP {
 	return v
 }
 
-// On a flat layer 2 it opens when the kernel has stopped answering and the lease is given up,
-// for what would have been left of it.
+// On a flat layer 2 the bridge opens after the kernel has stopped answering and the node has stepped down,
+// for the rest of the lease.
 func TestFlatBridgeLastsAsLongAsTheLeaseWouldHave(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		s.Apply([]speaker.VIP{bridgedFlat()}, nil, nil)
 		healthy(s)
-		l.grant(s)
-		l.took()
+		l.acquire(s)
 		time.Sleep(100 * time.Millisecond)
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		expect(t, l.node, "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10",
-			"resign from control-plane", "send 10.99.0.10 on for 500ms")
+		expect(t, l.node, "unbind 10.99.0.10", "arp withdraw 10.99.0.10", "close 10.99.0.10",
+			"step down from control-plane", "bridge 10.99.0.10 for 500ms")
 		s.Observe(verdict("apiserver", health.Healthy))
 		l.grant(s)
-		expect(t, l.node, "stand for control-plane with 100", "keep 10.99.0.10", "open 10.99.0.10 for 600ms",
-			"bind 10.99.0.10", "proclaim 10.99.0.10")
+		expect(t, l.node, "campaign for control-plane with 100", "unbridge 10.99.0.10", "open 10.99.0.10 for 600ms",
+			"bind 10.99.0.10", "arp announce 10.99.0.10")
 	})
 }
 
@@ -169,25 +159,25 @@ func TestFlatBridgeStaysClosed(t *testing.T) {
 		name string
 		lose func(s *speaker.Speaker, l *flat)
 	}{
-		{name: "the lease was lost", lose: func(s *speaker.Speaker, l *flat) {
+		{name: "lease lost", lose: func(s *speaker.Speaker, l *flat) {
 			l.set(func() { l.lease = speaker.Lease{Lost: "no majority"} })
 			s.LeasesChanged()
 		}},
-		{name: "the lease ran out", lose: func(s *speaker.Speaker, l *flat) {
+		{name: "lease expired", lose: func(s *speaker.Speaker, l *flat) {
 			time.Sleep(lease)
 			s.LeasesChanged()
 		}},
-		{name: "the lease was lost, and a check fails", lose: func(s *speaker.Speaker, l *flat) {
+		{name: "lease lost, and a check fails", lose: func(s *speaker.Speaker, l *flat) {
 			l.set(func() { l.lease = speaker.Lease{Lost: "no majority"} })
 			s.Observe(verdict("apiserver", health.Unhealthy))
 		}},
-		{name: "the process stood still", lose: func(s *speaker.Speaker, l *flat) {
+		{name: "process paused", lose: func(s *speaker.Speaker, l *flat) {
 			v := verdict("apiserver", health.Unhealthy)
 			v.Paused = true
 			s.Observe(v)
 		}},
-		{name: "the fence cannot be opened", lose: func(s *speaker.Speaker, l *flat) {
-			l.set(func() { l.fenced = errors.New("no table") })
+		{name: "fence cannot open", lose: func(s *speaker.Speaker, l *flat) {
+			l.set(func() { l.openErr = errors.New("no table") })
 			s.FenceClosed()
 			s.LeasesChanged()
 		}},
@@ -197,14 +187,13 @@ func TestFlatBridgeStaysClosed(t *testing.T) {
 			runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 				s.Apply([]speaker.VIP{bridgedFlat()}, nil, nil)
 				healthy(s)
-				l.grant(s)
-				l.took()
+				l.acquire(s)
 				tt.lose(s, l)
 				if stage := s.Summary().Addresses[0].Stage; stage != speaker.Withdrawn {
-					t.Errorf("it is %v", stage)
+					t.Errorf("stage %v, want withdrawn", stage)
 				}
-				for _, step := range l.took() {
-					if len(step) > 4 && step[:5] == "send " {
+				for _, step := range l.takeSteps() {
+					if strings.HasPrefix(step, "bridge ") {
 						t.Error(step)
 					}
 				}

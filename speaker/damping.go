@@ -13,8 +13,8 @@ const (
 )
 
 // damping delays the return of an address that flaps. Each withdrawal costs established
-// connections at the routers, so the delay grows. After the first failure an address returns as
-// soon as it is healthy. After the second, its hold-down lasts 1 s from the withdrawal, then 2 s,
+// connections at the routers, so the delay grows. After the first failure an address returns
+// at its first healthy verdict. After the second, its hold-down lasts 1 s from the withdrawal, then 2 s,
 // 4 s and so on, up to the VIP's HoldDown. After 16 times HoldDown without a failure the history
 // is cleared.
 //

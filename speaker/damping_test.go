@@ -15,18 +15,18 @@ func TestDamping(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		holdDown time.Duration
-		gaps     []time.Duration // before each failure, since the one before
-		held     []time.Duration // after each failure; 0 is at once
+		gaps     []time.Duration // before each failure
+		held     []time.Duration // hold-down after each failure; 0: none
 	}{
-		{"the first failure is free", minute, []time.Duration{0}, []time.Duration{0}},
-		{"each further one doubles the hold, up to the most", minute,
+		{"no hold after the first failure", minute, []time.Duration{0}, []time.Duration{0}},
+		{"each further failure doubles the hold, up to the maximum", minute,
 			[]time.Duration{0, s(1), s(2), s(3), s(5), s(9), s(17), s(33), s(61), s(61)},
 			[]time.Duration{0, s(1), s(2), s(4), s(8), s(16), s(32), minute, minute, minute}},
-		{"once a day never waits", minute, []time.Duration{0, day, day, day}, []time.Duration{0, 0, 0, 0}},
-		{"just short of quiet is remembered", minute, []time.Duration{0, 16*minute - 1}, []time.Duration{0, s(1)}},
-		{"quiet forgets", minute, []time.Duration{0, s(1), s(2), 16 * minute, s(1)}, []time.Duration{0, s(1), s(2), 0, s(1)}},
-		{"the most is no power of two", s(3), []time.Duration{0, s(1), s(2), s(3)}, []time.Duration{0, s(1), s(2), s(3)}},
-		{"the most is less than the first hold", s(1) / 2, []time.Duration{0, s(1), s(1)}, []time.Duration{0, s(1) / 2, s(1) / 2}},
+		{"no hold for one failure a day", minute, []time.Duration{0, day, day, day}, []time.Duration{0, 0, 0, 0}},
+		{"just before the quiet period ends", minute, []time.Duration{0, 16*minute - 1}, []time.Duration{0, s(1)}},
+		{"a quiet period clears the history", minute, []time.Duration{0, s(1), s(2), 16 * minute, s(1)}, []time.Duration{0, s(1), s(2), 0, s(1)}},
+		{"maximum not a power of two", s(3), []time.Duration{0, s(1), s(2), s(3)}, []time.Duration{0, s(1), s(2), s(3)}},
+		{"maximum below the first hold", s(1) / 2, []time.Duration{0, s(1), s(1)}, []time.Duration{0, s(1) / 2, s(1) / 2}},
 		{"off", 0, []time.Duration{0, s(1), s(1), s(1)}, []time.Duration{0, 0, 0, 0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestDampingReason(t *testing.T) {
 	}
 }
 
-// However the checks flap, any stretch of time sees no more withdrawals than
-// the doc comment says, and none of them comes late.
+// For any flapping, no period has more withdrawals than the doc comment of damping says, and no withdrawal is
+// late.
 func TestDampingBoundsWithdrawals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		holdDown := time.Duration(rapid.Int64Range(int64(time.Second), int64(time.Hour)).Draw(t, "hold-down"))
@@ -79,17 +79,17 @@ func TestDampingBoundsWithdrawals(t *testing.T) {
 		)
 		for range rapid.IntRange(1, 100).Draw(t, "flaps") {
 			in := input{health: health.Healthy, held: damp.until(holdDown)}
-			to, again := decide(now, at, in)
-			if !again.IsZero() { // held down: back at the first moment
+			next, again := decide(now, at, in)
+			if !again.IsZero() { // held down: return at the earliest time
 				now = again
-				to, _ = decide(now, at, in)
+				next, _ = decide(now, at, in)
 			}
-			if to.stage != Announced {
-				t.Fatalf("%s when the hold is over", to.stage)
+			if next.stage != Announced {
+				t.Fatalf("%s at the end of the hold", next.stage)
 			}
 			now = now.Add(pause.Draw(t, "up for"))
 			in.health = health.Unhealthy
-			if at, _ = decide(now, to, in); at.stage != Withdrawn {
+			if at, _ = decide(now, next, in); at.stage != Withdrawn {
 				t.Fatalf("%s although unhealthy", at.stage)
 			}
 			damp = damp.failed(now, holdDown)

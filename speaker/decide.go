@@ -27,14 +27,15 @@ type position struct {
 
 // input holds everything that decides the stage of one address.
 type input struct {
-	health   health.State  // of all checks of the VIP together
-	leave    bool          // drained, handed over, or no longer configured
-	linger   time.Duration // time to stay in Lingering
-	flat     bool          // a flat layer 2, where no notice precedes the withdrawal
-	unleased bool          // the address needs a lease that this node does not hold
-	held     time.Time     // end of the hold-down; zero if there is none
-	demote   bool          // on failure, demote an advertised route instead of withdrawing it
-	unbound  bool          // the address never was on its link, so no client knows it
+	health   health.State // of all checks of the VIP together
+	leave    bool         // drained, transferred, or no longer configured
+	linger   time.Duration
+	flat     bool      // a flat layer 2, where no notice precedes the withdrawal
+	unleased bool      // this node does not hold the lease
+	held     time.Time // end of the hold-down; zero means none
+
+	demote  bool // on failure, demote an advertised route instead of withdrawing it
+	unbound bool // the address never was on its link, so no client knows it
 }
 
 // decide returns the stage that follows from the current one. again is the time at which time

@@ -28,40 +28,40 @@ func TestDecide(t *testing.T) {
 		want     Stage
 		again    time.Time
 	}{
-		{name: "nothing before the first verdict", at: Withdrawn, health: health.Unknown, want: Withdrawn},
+		{name: "withdrawn before the first verdict", at: Withdrawn, health: health.Unknown, want: Withdrawn},
 		{name: "announced once healthy", at: Withdrawn, health: health.Healthy, want: Announced},
 		{name: "withheld while unhealthy", at: Withdrawn, health: health.Unhealthy, want: Withdrawn},
 		{name: "withdrawn at once", at: Announced, health: health.Unhealthy, want: Withdrawn},
 		{name: "failure cuts a drain short", at: Draining, health: health.Unhealthy, leave: true, want: Withdrawn},
 		{name: "failure cuts linger short", at: Lingering, health: health.Unhealthy, leave: true, want: Withdrawn},
-		{name: "a new check without verdict does not withdraw", at: Announced, health: health.Unknown, want: Announced},
+		{name: "a new check without a verdict does not withdraw", at: Announced, health: health.Unknown, want: Announced},
 		{name: "drain marks the route first", at: Announced, health: health.Healthy, leave: true, want: Draining, again: later(gracefulshutdown.Notice)},
-		{name: "and waits for the routers", at: Draining, after: gracefulshutdown.Notice - 1, health: health.Healthy, leave: true, want: Draining, again: later(gracefulshutdown.Notice)},
+		{name: "then waits for the routers", at: Draining, after: gracefulshutdown.Notice - 1, health: health.Healthy, leave: true, want: Draining, again: later(gracefulshutdown.Notice)},
 		{name: "then withdraws", at: Draining, after: gracefulshutdown.Notice, health: health.Healthy, leave: true, want: Lingering, again: later(gracefulshutdown.Notice + linger)},
-		{name: "and lingers", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, want: Lingering, again: later(linger)},
-		{name: "and is gone", at: Lingering, after: linger, health: health.Healthy, leave: true, want: Withdrawn},
+		{name: "then lingers", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, want: Lingering, again: later(linger)},
+		{name: "then is withdrawn", at: Lingering, after: linger, health: health.Healthy, leave: true, want: Withdrawn},
 		{name: "drained stays withdrawn", at: Withdrawn, health: health.Healthy, leave: true, want: Withdrawn},
-		{name: "nobody knows of what was never bound", at: Announced, health: health.Healthy, leave: true, unbound: true, want: Withdrawn},
-		{name: "nor on a flat layer 2", at: Announced, health: health.Healthy, leave: true, flat: true, unbound: true, want: Withdrawn},
+		{name: "never bound, so no drain", at: Announced, health: health.Healthy, leave: true, unbound: true, want: Withdrawn},
+		{name: "never bound on a flat layer 2, so no drain", at: Announced, health: health.Healthy, leave: true, flat: true, unbound: true, want: Withdrawn},
 		{name: "undrain while draining", at: Draining, health: health.Healthy, want: Announced},
 		{name: "undrain while lingering", at: Lingering, health: health.Healthy, want: Announced},
 		{name: "healthy but held down", at: Withdrawn, health: health.Healthy, held: later(1), want: Withdrawn, again: later(1)},
-		{name: "the hold is over", at: Withdrawn, health: health.Healthy, held: later(0), want: Announced},
+		{name: "hold-down has ended", at: Withdrawn, health: health.Healthy, held: later(0), want: Announced},
 		{name: "held down and unhealthy", at: Withdrawn, health: health.Unhealthy, held: later(1), want: Withdrawn},
 		{name: "held down and undecided", at: Withdrawn, health: health.Unknown, held: later(1), want: Withdrawn},
 		{name: "held down and drained", at: Withdrawn, health: health.Healthy, leave: true, held: later(1), want: Withdrawn},
-		{name: "a hold takes nothing away", at: Announced, health: health.Healthy, held: later(1), want: Announced},
-		{name: "a hold delays no withdrawal", at: Announced, health: health.Unhealthy, held: later(1), want: Withdrawn},
-		{name: "a hold does not bear on undrain", at: Draining, health: health.Healthy, held: later(1), want: Announced},
+		{name: "hold-down does not withdraw", at: Announced, health: health.Healthy, held: later(1), want: Announced},
+		{name: "hold-down does not delay a withdrawal", at: Announced, health: health.Unhealthy, held: later(1), want: Withdrawn},
+		{name: "hold-down does not delay an undrain", at: Draining, health: health.Healthy, held: later(1), want: Announced},
 		{name: "announced once elected", at: Withdrawn, health: health.Healthy, flat: true, want: Announced},
 		{name: "withheld without the lease", at: Withdrawn, health: health.Healthy, flat: true, unleased: true, want: Withdrawn},
 		{name: "withheld and held down without the lease", at: Withdrawn, health: health.Healthy, held: later(1), flat: true, unleased: true, want: Withdrawn, again: later(1)},
 		{name: "withheld although elected", at: Withdrawn, health: health.Unhealthy, flat: true, want: Withdrawn},
 		{name: "withdrawn with the lease", at: Announced, health: health.Healthy, flat: true, unleased: true, want: Withdrawn},
 		{name: "withdrawn with the lease while it leaves", at: Announced, health: health.Healthy, leave: true, flat: true, unleased: true, want: Withdrawn},
-		{name: "handed over without notice", at: Announced, health: health.Healthy, leave: true, flat: true, want: Lingering, again: later(linger)},
+		{name: "lease transferred without notice", at: Announced, health: health.Healthy, leave: true, flat: true, want: Lingering, again: later(linger)},
 		{name: "lingers without the lease", at: Lingering, after: linger - 1, health: health.Healthy, leave: true, flat: true, unleased: true, want: Lingering, again: later(linger)},
-		{name: "lingers without the lease and goes", at: Lingering, after: linger, health: health.Healthy, leave: true, flat: true, unleased: true, want: Withdrawn},
+		{name: "linger ends without the lease", at: Lingering, after: linger, health: health.Healthy, leave: true, flat: true, unleased: true, want: Withdrawn},
 		{name: "undrain while another holds it", at: Lingering, after: 1, health: health.Healthy, flat: true, unleased: true, want: Lingering, again: later(linger)},
 		{name: "elected again while lingering", at: Lingering, health: health.Healthy, flat: true, want: Announced},
 		{name: "failure cuts linger short without the lease", at: Lingering, health: health.Unhealthy, leave: true, flat: true, unleased: true, want: Withdrawn},
@@ -83,12 +83,12 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Every stage, with every health, staying and leaving, under both policies.
+// All stages with all states of health, staying and leaving, under both policies.
 func TestDecideEverywhere(t *testing.T) {
 	letters := map[byte]Stage{'w': Withdrawn, 'a': Announced, 'd': Draining, 'l': Lingering, 'm': Demoted}
 	for _, tt := range []struct {
 		at               Stage
-		withdraw, demote string // staying: undecided, healthy, held down, unhealthy; then the same leaving
+		withdraw, demote string // staying: unknown, healthy, held down, unhealthy; then the same leaving
 	}{
 		{Withdrawn, "waww wwww", "waww wwww"},
 		{Announced, "aaaw dddw", "aaam dddw"},
@@ -104,11 +104,11 @@ func TestDecideEverywhere(t *testing.T) {
 				if i%4 == 2 {
 					in.held = now.Add(time.Second)
 				}
-				to, again := decide(now, at, in)
-				if to.stage != letters[want] {
-					t.Errorf("%s with %+v: %s, want %s", tt.at, in, to.stage, letters[want])
+				next, again := decide(now, at, in)
+				if next.stage != letters[want] {
+					t.Errorf("%s with %+v: %s, want %s", tt.at, in, next.stage, letters[want])
 				}
-				waits := to.stage == Draining || to.stage == Lingering || i == 2 && (to.stage == Withdrawn || to.stage == Demoted)
+				waits := next.stage == Draining || next.stage == Lingering || i == 2 && (next.stage == Withdrawn || next.stage == Demoted)
 				if !again.IsZero() != waits || waits && !again.After(now) {
 					t.Errorf("%s with %+v: again at %v", tt.at, in, again)
 				}
@@ -117,9 +117,11 @@ func TestDecideEverywhere(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: no address is bound or advertised while
-// a check fails unless it is demoted, none before the checks have passed once or while it is held
-// down, a drain always ends, and a route is never withdrawn on purpose without notice and linger.
+// For any sequence of inputs:
+//   - an address is neither bound nor advertised while a check fails, unless it is demoted;
+//   - an address is not announced before its checks have passed once, or while it is held down;
+//   - a drain ends;
+//   - a planned change withdraws a route only after notice and linger.
 func TestDecideInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
@@ -163,7 +165,7 @@ func TestDecideInvariants(t *testing.T) {
 				t.Fatalf("withdrawn %v after notice", now.Sub(at.since))
 			}
 			if to.stage == Withdrawn {
-				passed = false // what comes next must pass again
+				passed = false // the checks must pass again
 			}
 			at = to
 		}

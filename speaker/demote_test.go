@@ -2,15 +2,14 @@ package speaker_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 )
 
-// With Demote a failure marks the route, and the address stays; but nothing is
-// announced that never was healthy.
+// With Demote a failure marks the route and keeps the address. An address that never was healthy is not
+// announced.
 func TestDemote(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
@@ -29,31 +28,28 @@ func TestDemote(t *testing.T) {
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "announce 10.99.0.10")
 
-		// Damping bounds how often peers are told.
+		// Damping limits the updates to peers.
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "mark 10.99.0.10")
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		expect(t, n, "announce 10.99.0.10")
 
-		// On purpose it goes, and does not come back unhealthy.
+		// A drain withdraws the demoted route, which does not return while unhealthy.
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		n.took()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n.takeSteps()
+		drain(t, s)
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if last := s.Summary().Addresses[0].LastWithdrawal; last != nil {
-			t.Errorf("a drain passes for a failure: %+v", last)
+			t.Errorf("a drain counts as a failure: %+v", last)
 		}
 		s.Undrain()
 		expect(t, n)
 	})
 }
 
-// A reload that ends the policy ends what it keeps.
-func TestDemoteIsTakenBack(t *testing.T) {
+// A reload that removes the policy withdraws the demoted route.
+func TestReloadEndsDemotion(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.OnFailure = speaker.Demote
@@ -61,7 +57,7 @@ func TestDemoteIsTakenBack(t *testing.T) {
 		healthy(s)
 		failed := verdict("apiserver", health.Unhealthy)
 		s.Observe(failed)
-		n.took()
+		n.takeSteps()
 		v.OnFailure = speaker.Withdraw
 		s.Apply([]speaker.VIP{v}, peers(), []health.Verdict{failed, verdict("registry", health.Healthy)})
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")

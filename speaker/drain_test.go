@@ -15,13 +15,9 @@ import (
 
 func TestDrainGoesInOrder(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, vip())
 		start := time.Now()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		drain(t, s)
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if took := time.Since(start); took != 1500*time.Millisecond {
 			t.Errorf("drain took %v, want notice and linger", took)
@@ -33,26 +29,26 @@ func TestDrainGoesInOrder(t *testing.T) {
 	})
 }
 
-// A drain with a deadline keeps an address while a connection by it is left whose packets are passed on, and no longer than that.
+// A drain with a deadline keeps an address while other members forward packets of a connection to it, until the deadline.
 func TestDrainWaitsForConnections(t *testing.T) {
 	type drain struct{ after, wait time.Duration }
 	for name, tt := range map[string]struct {
 		linger    time.Duration
 		unbridged bool
-		silent    error
-		ends      time.Duration // the connection
+		countErr  error
+		ends      time.Duration // end of the connection
 		again     *drain
 		took      time.Duration
 	}{
 		"no connection":              {linger: time.Second, took: 1500 * time.Millisecond},
-		"one that ends":              {linger: time.Second, ends: 9500 * time.Millisecond, took: 10 * time.Second},
-		"one that ends before":       {linger: 20 * time.Second, ends: 10 * time.Second, took: 20500 * time.Millisecond},
-		"one that does not":          {linger: time.Second, ends: time.Hour, took: time.Minute},
+		"connection ends":            {linger: time.Second, ends: 9500 * time.Millisecond, took: 10 * time.Second},
+		"connection ends in linger":  {linger: 20 * time.Second, ends: 10 * time.Second, took: 20500 * time.Millisecond},
+		"connection stays":           {linger: time.Second, ends: time.Hour, took: time.Minute},
 		"no linger, no connection":   {took: 500 * time.Millisecond},
-		"no linger":                  {ends: 9500 * time.Millisecond, took: 10 * time.Second},
-		"nobody passes on":           {linger: time.Second, unbridged: true, ends: time.Hour, took: 1500 * time.Millisecond},
-		"it cannot be known":         {linger: time.Second, silent: errors.New("no right"), took: time.Minute},
-		"nobody passes on for sure":  {linger: time.Second, unbridged: true, silent: errors.New("no right"), took: 1500 * time.Millisecond},
+		"no linger, connection ends": {ends: 9500 * time.Millisecond, took: 10 * time.Second},
+		"no bridge":                  {linger: time.Second, unbridged: true, ends: time.Hour, took: 1500 * time.Millisecond},
+		"count fails":                {linger: time.Second, countErr: errors.New("no right"), took: time.Minute},
+		"no bridge, count fails":     {linger: time.Second, unbridged: true, countErr: errors.New("no right"), took: 1500 * time.Millisecond},
 		"drained again":              {linger: time.Second, ends: time.Hour, again: &drain{after: 10 * time.Second}, took: 10 * time.Second},
 		"drained again, for shorter": {linger: time.Second, ends: time.Hour, again: &drain{10 * time.Second, 20 * time.Second}, took: 30 * time.Second},
 		"drained again, for longer":  {linger: time.Second, ends: time.Hour, again: &drain{10 * time.Second, time.Minute}, took: 70 * time.Second},
@@ -63,8 +59,8 @@ func TestDrainWaitsForConnections(t *testing.T) {
 				v.Bridge, v.Linger = !tt.unbridged, tt.linger
 				s.Apply([]speaker.VIP{v}, peers(), unknown())
 				healthy(s)
-				n.hold(1, tt.silent)
-				ended := time.AfterFunc(tt.ends, func() { n.hold(0, tt.silent) })
+				n.set(func() { n.held, n.countErr = 1, tt.countErr })
+				ended := time.AfterFunc(tt.ends, func() { n.set(func() { n.held, n.countErr = 0, tt.countErr }) })
 				defer ended.Stop()
 				if tt.again != nil {
 					time.AfterFunc(tt.again.after, func() { s.Drain("herald is stopping", tt.again.wait) })
@@ -81,14 +77,14 @@ func TestDrainWaitsForConnections(t *testing.T) {
 	}
 }
 
-// The kernel can take long to list its sockets. A failing check does not wait for that.
+// The kernel may list its sockets slowly. A withdrawal does not wait for the list.
 func TestWithdrawalDoesNotWaitForTheCount(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
 		healthy(s)
-		n.hold(1, nil)
+		n.set(func() { n.held, n.countErr = 1, nil })
 		n.listing = 5 * time.Second
-		n.took()
+		n.takeSteps()
 		s.Drain("herald drain", time.Minute)
 		synctest.Wait()
 		start := time.Now()
@@ -96,21 +92,21 @@ func TestWithdrawalDoesNotWaitForTheCount(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("the withdrawal waited %v for the count", took)
 		}
-		expect(t, n, "mark 10.99.0.10", "send 10.99.0.10 on for 1m0s", "withdraw 10.99.0.10", "unbind 10.99.0.10", "send 10.99.0.10 on for 1m0s")
+		expect(t, n, "mark 10.99.0.10", "bridge 10.99.0.10 for 1m0s", "withdraw 10.99.0.10", "unbind 10.99.0.10", "bridge 10.99.0.10 for 1m0s")
 		if n.listings.Load() != 1 {
-			t.Error("no count is under way")
+			t.Error("no count is running")
 		}
 	})
 }
 
-// Sockets may be many: they are looked through once a second for all addresses, however often there is something to decide.
+// The list of sockets may be long: it is read once a second for all addresses, even with more frequent decisions.
 func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := bridged()
 		v.Addresses = []netip.Addr{v4, v6}
 		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
-		n.hold(1, nil)
+		n.set(func() { n.held, n.countErr = 1, nil })
 		drained := s.Drain("herald drain", 10*time.Second)
 		for range 99 {
 			time.Sleep(100 * time.Millisecond)
@@ -120,32 +116,29 @@ func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(n.counts) > 10 || slices.Max(n.counts) != 2 {
-			t.Errorf("connections were counted %d times, of so many addresses each: %v", len(n.counts), n.counts)
+			t.Errorf("%d counts of %v addresses, want at most 10 of 2", len(n.counts), n.counts)
 		}
 	})
 }
 
-func TestUndrainMidwayTakesTheMarkOff(t *testing.T) {
+func TestUndrainRemovesTheMark(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, vip())
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if err := s.Drain("herald drain", 0)(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("drain: %v", err)
 		}
 		s.Undrain()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n, "mark 10.99.0.10", "announce 10.99.0.10")
 	})
 }
 
-// There is nothing to wait for in a drain of what could not be bound.
-func TestDrainOfWhatWasNeverBound(t *testing.T) {
+// A drain does not wait for an address that was never bound.
+func TestDrainOfUnboundAddress(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		n.setRefuse(errors.New("no right"))
+		n.set(func() { n.bindErr = errors.New("no right") })
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		start := time.Now()
@@ -153,17 +146,16 @@ func TestDrainOfWhatWasNeverBound(t *testing.T) {
 			t.Errorf("drained after %v: %v", time.Since(start), err)
 		}
 		expect(t, n, "unbind 10.99.0.10")
-		n.setRefuse(nil)
+		n.set(func() { n.bindErr = nil })
 		s.Undrain()
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 		if err := s.Drain("upgrade", 0)(t.Context()); err != nil || time.Since(start) < vip().Linger {
-			t.Errorf("drained after %v: %v; want it to linger", time.Since(start), err)
+			t.Errorf("drained after %v: %v; want a linger", time.Since(start), err)
 		}
 	})
 }
 
-// There is nothing to wait for: everything is withdrawn already, by failed
-// checks or by an earlier drain.
+// A drain does not wait if failed checks or an earlier drain have withdrawn everything.
 func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
@@ -182,7 +174,7 @@ func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// A drain that is undone ends the waiting for it, with an error.
+// Undrain ends the wait for a drain with an error.
 func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())

@@ -4,41 +4,36 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 )
 
-// A check that flaps withdraws at once every time; the way back takes longer each time.
+// A flapping check withdraws at once each time. The return takes longer each time.
 func TestFlappingIsHeldDown(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = 3 * time.Second
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, v)
 		for i, hold := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second} {
 			s.Observe(verdict("apiserver", health.Unhealthy))
 			expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 			s.Observe(verdict("apiserver", health.Healthy))
 			if hold > 0 {
-				time.Sleep(hold - 1)
-				synctest.Wait()
+				pass(hold - 1)
 				expect(t, n)
 				if reason := s.Summary().Addresses[0].Reason; !strings.HasPrefix(reason, "healthy again, held down until ") {
 					t.Errorf("reason during hold %d: %q", i, reason)
 				}
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
+				pass(time.Nanosecond)
 			}
 			expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 		}
 	})
 }
 
-// A check that fails again during the hold makes it no longer, and is obeyed at its end.
+// A failure during the hold-down does not extend it. At its end the check still fails, so the VIP stays withdrawn.
 func TestFailureDuringTheHold(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
@@ -49,28 +44,25 @@ func TestFailureDuringTheHold(t *testing.T) {
 			s.Observe(verdict("apiserver", health.Unhealthy))
 			s.Observe(verdict("apiserver", health.Healthy))
 		}
-		n.took()
+		n.takeSteps()
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n)
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 	})
 }
 
-// What is done on purpose is no failure, not even one that happens meanwhile.
+// Planned changes, and failures during them, do not count as flaps.
 func TestPlannedChangesAreNoFlaps(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Minute
 		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
-		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		verdicts := passing()
 		for range 3 {
-			if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			drain(t, s)
 			s.Undrain()
 			v.Linger += time.Second
 			s.Apply([]speaker.VIP{v}, peers(), verdicts)
@@ -88,14 +80,12 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 	})
 }
 
-// When this process stands still everything is withdrawn, but the blame is its own.
+// A pause of this process withdraws everything but does not count as a failure of the checks.
 func TestPauseIsNoFlap(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, v)
 		for range 3 {
 			paused := verdict("apiserver", health.Unhealthy)
 			paused.Paused = true

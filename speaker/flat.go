@@ -26,7 +26,7 @@ type Flat struct {
 
 // Lease is the state of a VIP's PaxosLease, as this node sees it.
 type Lease struct {
-	// Until is the time by which this node stops answering; zero if it does not hold the lease.
+	// Until is the time at which this node stops answering; zero if it does not hold the lease.
 	Until time.Time
 	// Transfer is the reason to hand the lease over; empty if the holder keeps it.
 	Transfer string
@@ -84,14 +84,14 @@ type FlatParts struct {
 }
 
 const (
-	// afterLinger is the time for which the fence stays open after an address has lingered, so that it does not close too early.
+	// afterLinger is how long the fence stays open after a linger, so that it does not close too early.
 	afterLinger = 500 * time.Millisecond
-	// firstBackoff is the time for which a holder that could not answer leaves the VIP to others. It
+	// firstBackoff is how long a holder that could not answer leaves the VIP to others. It
 	// doubles with each failure, up to longestBackoff, and starts again after a success.
 	firstBackoff   = 2 * time.Second
 	longestBackoff = time.Minute
-	// lateFor is the time, a few renewals of the lease, for which a holder retries before it leaves
-	// the VIP to others: to open a busy fence, to reach the neighbours, or to restore a removed
+	// lateFor is how long a holder retries before it leaves the VIP to others: a few renewals of the
+	// lease. It may retry to open a busy fence, to reach the neighbours or to restore a removed
 	// address. Many addresses at once keep a node busy; passing them on would keep all nodes busy.
 	lateFor = time.Second
 )
@@ -267,7 +267,7 @@ func (s *Speaker) closeFence() {
 }
 
 // openFence lets the kernel answer for announced addresses until the lease ends. One call handles all
-// addresses whose leases end together. Services can be many, so they come last.
+// addresses with the same end of lease. Services can be many, so they come last.
 func (s *Speaker) openFence() {
 	if s.flat.Fence == nil {
 		return

@@ -3,49 +3,47 @@ package speaker_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 )
 
-// obstacles are what may keep a node from answering, each by what sets it.
+// obstacles returns setters of the errors that keep a node from answering.
 func obstacles() map[string]func(*flat, error) {
 	return map[string]func(*flat, error){
-		"fence not told": func(l *flat, err error) { l.set(func() { l.blind = err }) },
-		"fence":          func(l *flat, err error) { l.set(func() { l.jammed = err }) },
-		"sockets":        func(l *flat, err error) { l.set(func() { l.mute = err }) },
-		"address":        func(l *flat, err error) { l.setRefuse(err) },
+		"guard":   func(l *flat, err error) { l.set(func() { l.guardErr = err }) },
+		"fence":   func(l *flat, err error) { l.set(func() { l.tryErr = err }) },
+		"sockets": func(l *flat, err error) { l.set(func() { l.arpTryErr = err }) },
+		"address": func(l *flat, err error) { l.set(func() { l.bindErr = err }) },
 	}
 }
 
-// A node stands for nothing that it could not answer for: the VIP would move to it, and be lost.
-func TestFlatStandsForNothingThatItCannotAnswerFor(t *testing.T) {
+// A node that cannot answer for a VIP does not campaign: otherwise the VIP would move to it and fail.
+func TestFlatDoesNotCampaignWhenUnable(t *testing.T) {
 	for name, set := range obstacles() {
 		t.Run(name, func(t *testing.T) {
 			runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 				s.Observe(verdict("registry", health.Unhealthy))
 				set(l, errors.New("the kernel is in the way"))
 				s.Apply([]speaker.VIP{flatVIP()}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Unhealthy)})
-				l.took()
+				l.takeSteps()
 				began := time.Now()
 				s.Observe(verdict("registry", health.Healthy))
-				time.Sleep(5 * time.Second) // it tries every second
+				time.Sleep(5 * time.Second) // a retry each second
 				if a := s.Summary().Addresses[0]; a.Error == "" || a.Stage != speaker.Withdrawn || !a.Blocked.Equal(began) {
-					t.Errorf("%+v, want what is in the way since %v", a, began)
+					t.Errorf("%+v, want blocked since %v", a, began)
 				}
-				for _, did := range l.took() {
+				for _, did := range l.takeSteps() {
 					if did != "guard 10.99.0.10" {
-						t.Errorf("it did %q", did)
+						t.Errorf("unexpected step %q", did)
 					}
 				}
 				set(l, nil)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				did := l.took()
-				if len(did) == 0 || did[len(did)-1] != "stand for control-plane with 100" {
-					t.Errorf("with nothing in the way it did %q", did)
+				pass(time.Second)
+				did := l.takeSteps()
+				if len(did) == 0 || did[len(did)-1] != "campaign for control-plane with 100" {
+					t.Errorf("steps %q after the error has ended, want a campaign last", did)
 				}
 				if a := s.Summary().Addresses[0]; a.Error != "" || !a.Blocked.IsZero() {
 					t.Errorf("%+v", a)
@@ -55,39 +53,38 @@ func TestFlatStandsForNothingThatItCannotAnswerFor(t *testing.T) {
 	}
 }
 
-// A holder tries for a second to be what it is meant to be, and then leaves the VIP to others.
-func TestFlatHolderThatCannotAnswerAnyMore(t *testing.T) {
+// A holder that can no longer answer retries for a second, and then leaves the VIP to others.
+func TestFlatUnableHolderStepsDown(t *testing.T) {
 	for name, set := range map[string]func(*flat, error){
-		"address taken away": func(l *flat, err error) { l.setTaken(err != nil) },
-		"nothing to be sent": func(l *flat, err error) {
-			l.set(func() { l.deaf = err })
+		"address removed": func(l *flat, err error) { l.set(func() { l.removed = err != nil }) },
+		"announcement fails": func(l *flat, err error) {
+			l.set(func() { l.announceErr = err })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-				if name == "address taken away" {
+				if name == "address removed" {
 					l.grant(s)
 				}
 				set(l, errors.New("the kernel is in the way"))
-				resigned := func() bool {
+				steppedDown := func() bool {
 					l.grant(s)
-					for _, did := range l.took() {
-						if did == "resign from control-plane" {
+					for _, did := range l.takeSteps() {
+						if did == "step down from control-plane" {
 							return true
 						}
 					}
 					return false
 				}
 				began := time.Now()
-				for !resigned() {
+				for !steppedDown() {
 					if time.Since(began) > 2*time.Second {
-						t.Fatal("it holds on")
+						t.Fatal("the holder does not step down")
 					}
-					time.Sleep(lease / 3)
-					synctest.Wait()
+					pass(lease / 3)
 				}
 				if after := time.Since(began); after < time.Second {
-					t.Errorf("it gave up after %v", after)
+					t.Errorf("the holder stepped down after %v", after)
 				}
 			})
 		})

@@ -2,7 +2,6 @@ package speaker_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,27 +19,24 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// flat are the parts of a flat layer 2, whose steps are recorded among the node's.
+// flat fakes leases, fence and announcer, and records their calls among the node's steps.
 type flat struct {
 	*node
-	lease  speaker.Lease
-	fenced error // what the fence says to an opening
-	closed error // and to a closing
-	deaf   error // what the announcer says
-	blind  error // what the fence says to Guard
-	jammed error // and to Try
-	mute   error // what the announcer says to Try
-	limit  time.Time
-	log    bytes.Buffer // the speaker's, while it waits
+	lease speaker.Lease
+	limit time.Time    // end of the announcements
+	log   bytes.Buffer // the speaker's; read it only while the speaker waits
+
+	guardErr, tryErr, openErr, closeErr error // results of the fence
+	announceErr, arpTryErr              error // results of the announcer
 }
 
 func (f *flat) Campaign(vip string, claim speaker.Flat) {
-	f.record("stand for %s with %d", vip, claim.Priority)
+	f.record("campaign for %s with %d", vip, claim.Priority)
 }
 func (f *flat) Forget(vip string) { f.record("forget %s", vip) }
 
 func (f *flat) StepDown(vip string) {
-	f.record("resign from %s", vip)
+	f.record("step down from %s", vip)
 	f.set(func() { f.lease = speaker.Lease{Reason: f.lease.Reason} })
 }
 func (f *flat) Lease(string) speaker.Lease {
@@ -49,33 +45,16 @@ func (f *flat) Lease(string) speaker.Lease {
 	return f.lease
 }
 
-// set changes a field of f.
-func (f *flat) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
-}
-
 func (f *flat) Filter(addrs ...netip.Addr) error {
 	f.record("guard %s", list(addrs))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.blind
+	return f.load(&f.guardErr)
 }
 
 func (f *flat) Close(addrs ...netip.Addr) error {
 	f.record("close %s", list(addrs))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed
+	return f.load(&f.closeErr)
 }
-func (f *flat) Try() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.jammed
-}
-func (f *flat) silence(addrs ...netip.Addr)  { f.record("silence %s", list(addrs)) }
-func (f *flat) proclaim(addrs ...netip.Addr) { f.record("proclaim %s", list(addrs)) }
+func (f *flat) Try() error { return f.load(&f.tryErr) }
 func (f *flat) Accept(until time.Time, addrs ...netip.Addr) error {
 	f.record("accept %s for %v", list(addrs), time.Until(until))
 	return nil
@@ -83,27 +62,21 @@ func (f *flat) Accept(until time.Time, addrs ...netip.Addr) error {
 
 func (f *flat) Open(until time.Time, addrs ...netip.Addr) error {
 	f.record("open %s for %v", list(addrs), time.Until(until))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.fenced
+	return f.load(&f.openErr)
 }
 
-// announcer keeps Announce and Withdraw of a flat layer 2 apart from those of routes.
+// announcer implements [speaker.Announcer]; node has other methods of the same names.
 type announcer struct{ *flat }
 
 func (a announcer) Announce(until time.Time, _ string, addrs ...netip.Addr) error {
-	a.proclaim(addrs...)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.limit = until
-	return a.deaf
+	a.record("arp announce %s", list(addrs))
+	a.set(func() { a.limit = until })
+	return a.load(&a.announceErr)
 }
-func (a announcer) Try() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.mute
+func (a announcer) Try() error { return a.load(&a.arpTryErr) }
+func (a announcer) Withdraw(_ string, addrs ...netip.Addr) {
+	a.record("arp withdraw %s", list(addrs))
 }
-func (a announcer) Withdraw(_ string, addrs ...netip.Addr) { a.silence(addrs...) }
 func (a announcer) Limit(until time.Time, _ string, _ ...netip.Addr) {
 	a.set(func() { a.limit = until })
 }
@@ -122,7 +95,7 @@ func flatVIP() speaker.VIP {
 	return v
 }
 
-// runFlat gives f a speaker with a flat VIP that stands for it.
+// runFlat calls f with a running speaker that campaigns for a flat VIP.
 func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speaker, l *flat)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
@@ -131,40 +104,43 @@ func runFlat(t *testing.T, unfenced bool, f func(t *testing.T, s *speaker.Speake
 			parts.Fence = l
 		}
 		s := speaker.New(slog.New(slog.NewTextHandler(&l.log, nil)), l.node, route.New(), l.node, parts, bridge{l.node}, &others{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
-		l.took()
-		healthy(s)
-		expect(t, l.node, "stand for control-plane with 100")
-		f(t, s, l)
-		cancel()
-		<-done
+		whileRunning(t, s, func() {
+			s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
+			l.takeSteps()
+			healthy(s)
+			expect(t, l.node, "campaign for control-plane with 100")
+			f(t, s, l)
+		})
 	})
 }
 
 const lease = 600 * time.Millisecond
 
-// grant is what the election does.
+// grant grants or renews the lease.
 func (f *flat) grant(s *speaker.Speaker) {
 	f.set(func() { f.lease = speaker.Lease{Until: time.Now().Add(lease)} })
 	s.LeasesChanged()
 }
 
-func TestFlatStandsOnlyWhileHealthy(t *testing.T) {
+// acquire grants the lease and discards the steps.
+func (f *flat) acquire(s *speaker.Speaker) {
+	f.grant(s)
+	f.takeSteps()
+}
+
+func TestFlatCampaignsOnlyWhileHealthy(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		s.Observe(verdict("registry", health.Unhealthy))
-		expect(t, l.node, "resign from control-plane")
+		expect(t, l.node, "step down from control-plane")
 		s.Observe(verdict("registry", health.Healthy))
-		expect(t, l.node, "stand for control-plane with 100")
+		expect(t, l.node, "campaign for control-plane with 100")
 	})
 }
 
-func TestFlatOpensBeforeItBindsAndTells(t *testing.T) {
+func TestFlatOpensBeforeItBindsAndAnnounces(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		l.grant(s)
-		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "arp announce 10.99.0.10")
 		time.Sleep(lease / 3)
 		l.grant(s)
 		expect(t, l.node, "open 10.99.0.10 for 600ms")
@@ -174,19 +150,18 @@ func TestFlatOpensBeforeItBindsAndTells(t *testing.T) {
 	})
 }
 
-// How long the address outlives this process follows the lease, also when that is changed.
+// The lifetime of the address in the kernel follows the lease, also after a change.
 func TestFlatLifetime(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.grant(s)
-		l.took()
+		l.acquire(s)
 		if l.lifetime != 2*time.Second {
 			t.Errorf("bound for %v", l.lifetime)
 		}
 		longer := flatVIP()
 		longer.Flat.Lifetime = 5 * time.Second
-		known := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		known := passing()
 		s.Apply([]speaker.VIP{longer}, nil, known)
-		if expect(t, l.node, "guard 10.99.0.10", "bind 10.99.0.10", "stand for control-plane with 100"); l.lifetime != 5*time.Second {
+		if expect(t, l.node, "guard 10.99.0.10", "bind 10.99.0.10", "campaign for control-plane with 100"); l.lifetime != 5*time.Second {
 			t.Errorf("bound for %v after the change", l.lifetime)
 		}
 		s.Apply([]speaker.VIP{longer}, nil, known)
@@ -194,7 +169,7 @@ func TestFlatLifetime(t *testing.T) {
 	})
 }
 
-// The fence does not see the announcer's frames, so these have an end of their own.
+// The announcer's frames bypass the fence, so the announcer has its own end time.
 func TestFlatIsAnnouncedAsLongAsTheLeaseLasts(t *testing.T) {
 	for _, unfenced := range []bool{false, true} {
 		runFlat(t, unfenced, func(t *testing.T, s *speaker.Speaker, l *flat) {
@@ -203,7 +178,7 @@ func TestFlatIsAnnouncedAsLongAsTheLeaseLasts(t *testing.T) {
 				synctest.Wait()
 				l.set(func() {
 					if !l.limit.Equal(l.lease.Until) {
-						t.Errorf("announced until %v, the lease ends %v", l.limit, l.lease.Until)
+						t.Errorf("announced until %v, want the end of the lease %v", l.limit, l.lease.Until)
 					}
 				})
 				time.Sleep(lease / 3)
@@ -212,53 +187,52 @@ func TestFlatIsAnnouncedAsLongAsTheLeaseLasts(t *testing.T) {
 	}
 }
 
-// An announcement that failed is not left for the announcer to make up for.
-func TestFlatAnnouncementThatFails(t *testing.T) {
+// After a failed announcement the announcer must not retry by itself.
+func TestFlatAnnouncementFails(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.set(func() { l.deaf = errors.New("the link is down") })
+		l.set(func() { l.announceErr = errors.New("the link is down") })
 		l.grant(s)
-		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10", "silence 10.99.0.10")
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "arp announce 10.99.0.10", "arp withdraw 10.99.0.10")
 		s.Observe(verdict("registry", health.Unhealthy))
-		expect(t, l.node, "unbind 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
+		expect(t, l.node, "unbind 10.99.0.10", "close 10.99.0.10", "step down from control-plane")
 	})
 }
 
-// By the time that the address is bound the lease may be another's.
-func TestFlatTellsNobodyAfterItsLease(t *testing.T) {
+// If binding outlasts the lease, the address is not announced.
+func TestFlatDoesNotAnnounceAfterItsLease(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		synctest.Wait() // nobody else is at work while it binds
+		synctest.Wait() // no other goroutine runs during Bind
 		l.slow = lease
 		l.grant(s)
 		synctest.Wait()
 		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "unbind 10.99.0.10", "close 10.99.0.10",
-			"resign from control-plane", "stand for control-plane with 100")
+			"step down from control-plane", "campaign for control-plane with 100")
 	})
 }
 
-// What the fence was not told of is not opened, and it is told again without being asked.
-func TestFlatGuardIsTriedAgain(t *testing.T) {
+// A failed Guard is retried after a second.
+func TestFlatRetriesGuard(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		known := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
-		l.set(func() { l.blind = errors.New("nftables is busy") })
+		known := passing()
+		l.set(func() { l.guardErr = errors.New("nftables is busy") })
 		s.Apply([]speaker.VIP{flatVIP()}, nil, known)
-		l.set(func() { l.blind = nil })
-		l.took()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		l.set(func() { l.guardErr = nil })
+		l.takeSteps()
+		pass(time.Second)
 		expect(t, l.node, "guard 10.99.0.10")
 		l.grant(s)
-		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10")
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "arp announce 10.99.0.10")
 	})
 }
 
-// Nor is it opened if it is granted before.
-func TestFlatOpensNothingThatIsUnguarded(t *testing.T) {
+// The fence does not open for an address while Guard has failed.
+func TestFlatDoesNotOpenWithoutGuard(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.set(func() { l.blind = errors.New("nftables is busy") })
-		s.Apply([]speaker.VIP{flatVIP()}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
-		l.took()
+		l.set(func() { l.guardErr = errors.New("nftables is busy") })
+		s.Apply([]speaker.VIP{flatVIP()}, nil, passing())
+		l.takeSteps()
 		l.grant(s)
-		for _, did := range l.took() {
+		for _, did := range l.takeSteps() {
 			if strings.HasPrefix(did, "open") {
 				t.Error(did)
 			}
@@ -266,7 +240,7 @@ func TestFlatOpensNothingThatIsUnguarded(t *testing.T) {
 	})
 }
 
-// apart are leases that end one after the other, by VIP.
+// apart fakes leases with different ends, by VIP.
 type apart struct {
 	*flat
 	ends map[string]time.Time
@@ -274,7 +248,7 @@ type apart struct {
 
 func (a apart) Lease(vip string) speaker.Lease { return speaker.Lease{Until: a.ends[vip]} }
 
-// The VIP of the control plane does not wait for those of Services that were granted with it.
+// The first VIP, of the control plane, does not wait for Services' VIPs granted at the same time.
 func TestFlatOpensInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
@@ -290,37 +264,34 @@ func TestFlatOpensInOrder(t *testing.T) {
 			vips = append(vips, v)
 			want = append(want, fmt.Sprintf("open %v for %v", v.Addresses[0], lease-time.Duration(i)))
 		}
-		s.Apply(vips, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
-		got := slices.DeleteFunc(l.took(), func(did string) bool { return !strings.HasPrefix(did, "open ") })
+		s.Apply(vips, nil, passing())
+		got := slices.DeleteFunc(l.takeSteps(), func(did string) bool { return !strings.HasPrefix(did, "open ") })
 		if !slices.Equal(got, want) {
 			t.Errorf("opened %q\nwant %q", got, want)
 		}
 	})
 }
 
-func TestFlatOpensAgainWhatWasClosed(t *testing.T) {
+func TestFlatOpensAgainAfterTheFenceClosed(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.grant(s)
-		l.took()
+		l.acquire(s)
 		s.FenceClosed()
 		expect(t, l.node, "open 10.99.0.10 for 600ms")
 	})
 }
 
-// Who says that the fence has closed may be mistaken: what cannot be opened again is closed
-// before others may have the lease.
-func TestFlatClosesWhatMayBeOpen(t *testing.T) {
+// FenceClosed may be wrong. If the fence cannot open again, it is closed before others may have the lease.
+func TestFlatClosesAnUnconfirmedFence(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.grant(s)
-		l.took()
-		l.set(func() { l.fenced = errors.New("no buffer space") })
+		l.acquire(s)
+		l.set(func() { l.openErr = errors.New("no buffer space") })
 		s.FenceClosed()
 		synctest.Wait()
-		expect(t, l.node, "open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "silence 10.99.0.10", "close 10.99.0.10", "resign from control-plane")
+		expect(t, l.node, "open 10.99.0.10 for 600ms", "unbind 10.99.0.10", "arp withdraw 10.99.0.10", "close 10.99.0.10", "step down from control-plane")
 	})
 }
 
-func TestFlatRestartTakesAwayWhatItFinds(t *testing.T) {
+func TestFlatRestartRemovesLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &flat{node: newNode()}
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, route.New(), l.node,
@@ -336,34 +307,33 @@ func TestFlatBothFamiliesTogether(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		dual := flatVIP()
 		dual.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{dual}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
-		l.took()
+		s.Apply([]speaker.VIP{dual}, nil, passing())
+		l.takeSteps()
 		l.grant(s)
-		expect(t, l.node, "open 10.99.0.10 fd00:99::10 for 600ms", "bind 10.99.0.10", "proclaim 10.99.0.10", "bind fd00:99::10", "proclaim fd00:99::10")
+		expect(t, l.node, "open 10.99.0.10 fd00:99::10 for 600ms", "bind 10.99.0.10", "arp announce 10.99.0.10", "bind fd00:99::10", "arp announce fd00:99::10")
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, l.node, "unbind 10.99.0.10", "unbind fd00:99::10",
-			"silence 10.99.0.10", "silence fd00:99::10", "close 10.99.0.10 fd00:99::10", "resign from control-plane")
+			"arp withdraw 10.99.0.10", "arp withdraw fd00:99::10", "close 10.99.0.10 fd00:99::10", "step down from control-plane")
 	})
 }
 
 func TestFlatMovesToAnotherLinkWithItsFenceOpen(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.grant(s)
-		l.took()
+		l.acquire(s)
 		moved := flatVIP()
 		moved.Interface, moved.Linger = "eth1", 100*time.Millisecond
-		s.Apply([]speaker.VIP{moved}, nil, []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
+		s.Apply([]speaker.VIP{moved}, nil, passing())
 		time.Sleep(lease / 2)
-		for _, did := range l.took() {
+		for _, did := range l.takeSteps() {
 			if strings.HasPrefix(did, "close") || strings.HasPrefix(did, "accept") {
-				t.Errorf("%s, while the address is announced on the other link", did)
+				t.Errorf("%s, although the address is announced on the other link", did)
 			}
 		}
 	})
 }
 
-// A Service's address may be on a flat layer 2 and have a route as well, which others announce.
-func TestFlatLeavesRoutesOfOthers(t *testing.T) {
+// A Service's address on a flat layer 2 may also have a route, which package announce owns.
+func TestFlatKeepsRoutesOfOthers(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		prefix := netip.PrefixFrom(v4, 32)
 		l.routes[prefix] = bgp.Route{Prefix: prefix}
@@ -375,9 +345,9 @@ func TestFlatLeavesRoutesOfOthers(t *testing.T) {
 	})
 }
 
-// A VIP that was announced by BGP on the same link has its route withdrawn when it is to be
-// held by lease, also if the router will not have it at first.
-func TestFlatTakesBackItsRoute(t *testing.T) {
+// A VIP that changes from BGP to a flat layer 2 on the same link loses its route, even if the first withdrawal
+// fails.
+func TestFlatWithdrawsItsFormerRoute(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		routed := vip()
 		routed.Interface = flatVIP().Interface
@@ -386,17 +356,12 @@ func TestFlatTakesBackItsRoute(t *testing.T) {
 		if len(l.routes) == 0 {
 			t.Fatal("nothing is announced")
 		}
-		refuse := func(err error) {
-			l.node.mu.Lock()
-			defer l.node.mu.Unlock()
-			l.node.deaf = err
-		}
-		refuse(errors.New("no answer"))
+		l.set(func() { l.withdrawErr = errors.New("no answer") })
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
-		refuse(nil)
+		l.set(func() { l.withdrawErr = nil })
 		s.LeasesChanged()
 		if len(l.routes) > 0 {
-			t.Errorf("routes %v are left", l.routes)
+			t.Errorf("routes left: %v", l.routes)
 		}
 	})
 }

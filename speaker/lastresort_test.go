@@ -22,20 +22,20 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// others are members that serve since a time, of which the word is always fresh, if they serve at all.
+// others fakes the other members. Their advertisements are always fresh.
 type others struct {
 	mu     sync.Mutex
-	serve  bool
-	serves map[string]bool // what this one told
-	busy   func()          // what the speaker is told meanwhile, if anything
+	serve  bool            // the others serve the VIP
+	serves map[string]bool // last advertised by this node
+	during func()          // called by Tell unless nil
 }
 
 func (o *others) Tell(serves map[string]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.serves = maps.Clone(serves)
-	if o.busy != nil {
-		o.busy()
+	if o.during != nil {
+		o.during()
 	}
 }
 
@@ -66,32 +66,29 @@ func slow(check string) health.Verdict {
 	return v
 }
 
-// runKeeping gives f a speaker whose VIP is to be kept, and announced.
-func runKeeping(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node, o *others)) {
+// runKeep calls f with a running speaker that has a VIP with Keep.
+func runKeep(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node, o *others)) {
 	synctest.Test(t, func(t *testing.T) {
 		n, o := newNode(), &others{}
 		s := speaker.New(slog.New(slog.DiscardHandler), n, route.New(), n, speaker.FlatParts{}, bridge{n}, o)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		v := vip()
-		v.Keep = true
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		n.took()
-		f(t, s, n, o)
-		cancel()
-		<-done
+		whileRunning(t, s, func() {
+			v := vip()
+			v.Keep = true
+			s.Apply([]speaker.VIP{v}, peers(), unknown())
+			n.takeSteps()
+			f(t, s, n, o)
+		})
 	})
 }
 
-// What fails slowly stays, demoted, until another member serves it for a while; a refused connection
-// never does, and what was not announced is not announced.
+// A VIP that fails slowly stays, demoted, until another member has served it for a while. It does not stay if
+// connections are refused, or if it was not announced before.
 func TestKeep(t *testing.T) {
-	runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, o *others) {
+	runKeep(t, func(t *testing.T, s *speaker.Speaker, n *node, o *others) {
 		stage := func(stage speaker.Stage, kept bool, reason string) {
 			t.Helper()
 			if st := s.Summary().Addresses[0]; st.Stage != stage || st.Kept != kept || !strings.HasPrefix(st.Reason, reason) {
-				t.Errorf("%s, kept %t: %q; want %s, %t: %q", st.Stage, st.Kept, st.Reason, stage, kept, reason)
+				t.Errorf("%s, kept %t, reason %q; want %s, %t, %q", st.Stage, st.Kept, st.Reason, stage, kept, reason)
 			}
 		}
 		s.Observe(slow("apiserver"))
@@ -99,38 +96,35 @@ func TestKeep(t *testing.T) {
 		healthy(s)
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 		if !o.told() {
-			t.Error("the others do not hear that it is served")
+			t.Error("the VIP is not advertised as served")
 		}
 
 		s.Observe(slow("apiserver"))
 		expect(t, n, "mark 10.99.0.10")
 		stage(speaker.Demoted, true, "kept as the last resort, since no other member is known to serve it: apiserver: because")
 		if o.told() {
-			t.Error("the others hear that what fails is served")
+			t.Error("the failing VIP is advertised as served")
 		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		pass(time.Hour)
 		expect(t, n)
 
 		o.set(true)
 		s.MembersChanged()
 		synctest.Wait()
 		stage(speaker.Demoted, true, "kept as the last resort, until another member is sure to serve it")
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		stage(speaker.Withdrawn, false, "apiserver: because")
 		o.set(false)
 		s.MembersChanged()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n)
 
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 		s.Observe(slow("apiserver"))
 		expect(t, n, "mark 10.99.0.10")
-		s.Observe(verdict("apiserver", health.Unhealthy)) // refused
+		s.Observe(verdict("apiserver", health.Unhealthy)) // not slowly
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Reason != "apiserver: because" {
 			t.Errorf("last withdrawal %+v", last)
@@ -138,11 +132,11 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// Who tells of other members does not wait for the speaker, which may be busy for long: here it is until that has been told.
-func TestMembersChangedWaitsForNobody(t *testing.T) {
-	runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, o *others) {
+// MembersChanged does not wait for the speaker, which may be busy for long. Here it is busy until the call returns.
+func TestMembersChangedDoesNotWait(t *testing.T) {
+	runKeep(t, func(t *testing.T, s *speaker.Speaker, n *node, o *others) {
 		o.mu.Lock()
-		o.busy = s.MembersChanged
+		o.during = s.MembersChanged
 		o.mu.Unlock()
 		healthy(s)
 		s.Observe(slow("apiserver"))
@@ -150,12 +144,12 @@ func TestMembersChangedWaitsForNobody(t *testing.T) {
 	})
 }
 
-// A reload that ends the policy ends what it keeps.
-func TestKeepingIsTakenBack(t *testing.T) {
-	runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {
+// A reload that removes the policy withdraws the VIP.
+func TestReloadEndsKeep(t *testing.T) {
+	runKeep(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {
 		healthy(s)
 		s.Observe(slow("apiserver"))
-		n.took()
+		n.takeSteps()
 		s.Apply([]speaker.VIP{vip()}, peers(), []health.Verdict{slow("apiserver"), verdict("registry", health.Healthy)})
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		healthy(s)
@@ -165,22 +159,22 @@ func TestKeepingIsTakenBack(t *testing.T) {
 	})
 }
 
-// It is slow only if all that fails is, and not kept by a drain.
+// The VIP does not stay unless all its failing checks fail slowly, or in a drain.
 func TestNotKept(t *testing.T) {
 	for name, fail := range map[string]func(s *speaker.Speaker){
 		"refused": func(s *speaker.Speaker) { s.Observe(verdict("apiserver", health.Unhealthy)) },
-		"one of two, first": func(s *speaker.Speaker) {
+		"refused, then slow": func(s *speaker.Speaker) {
 			s.Observe(verdict("registry", health.Unhealthy))
 			s.Observe(slow("apiserver"))
 		},
-		"one of two, at last": func(s *speaker.Speaker) {
+		"slow, then refused": func(s *speaker.Speaker) {
 			s.Observe(slow("apiserver"))
 			s.Observe(verdict("registry", health.Unhealthy))
 		},
 		"drained": func(s *speaker.Speaker) { s.Observe(slow("apiserver")); s.Drain("herald drain", 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			runKeeping(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {
+			runKeep(t, func(t *testing.T, s *speaker.Speaker, n *node, _ *others) {
 				healthy(s)
 				fail(s)
 				if st := s.Summary().Addresses[0]; st.Stage != speaker.Withdrawn || st.Kept {
@@ -191,23 +185,23 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// A site is three members, their words to each other, routers, and a lease that is always granted to one that stands.
+// site is three members that exchange advertisements, routers, and a lease that a candidate always holds.
 type site struct {
-	rng   *rand.Rand // of what happens to words
-	loss  float64
-	delay time.Duration
+	rng   *rand.Rand    // for losses and delays
+	loss  float64       // probability of losing an advertisement
+	delay time.Duration // maximum delay of an advertisement
 	flat  bool
 
-	mu      sync.Mutex // held for a moment, and never while a speaker is told
+	mu      sync.Mutex // never held during a call of a speaker
 	members []*member
 	cut     map[int]bool
 	since   time.Time
-	gaps    []string // when there was nobody
-	began   bool     // somebody has had it
+	gaps    []string // times at which no member served the VIP
+	began   bool     // a member has served it
 	changed chan struct{}
 }
 
-type word struct {
+type advertisement struct {
 	serves   bool
 	sequence int
 	at       time.Time
@@ -215,15 +209,15 @@ type word struct {
 
 type member struct {
 	*site
-	number  int
-	speaker *speaker.Speaker
-	serves  bool
-	said    int
-	heard   map[int]word
-	route   bool // the routers have
-	bound   bool
-	stands  bool
-	holds   bool
+	number    int
+	speaker   *speaker.Speaker
+	serves    bool
+	sent      int // number of its advertisements
+	received  map[int]advertisement
+	route     bool // the routers have its route
+	bound     bool
+	campaigns bool
+	holds     bool
 }
 
 const hold = 600 * time.Millisecond
@@ -233,35 +227,35 @@ func (m *member) Tell(serves map[string]bool) {
 	m.serves = serves["control-plane"]
 	m.mu.Unlock()
 	for _, after := range []time.Duration{0, 20 * time.Millisecond, 60 * time.Millisecond} {
-		time.AfterFunc(after, m.say)
+		time.AfterFunc(after, m.advertise)
 	}
 }
 
-// say tells the others, some of which hear it after a while.
-func (m *member) say() {
+// advertise sends an advertisement to the others, with losses and delays.
+func (m *member) advertise() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said++
-	for _, to := range m.members {
-		if to == m || m.rng.Float64() < m.loss || m.cut[m.number] || m.cut[to.number] {
+	m.sent++
+	for _, dst := range m.members {
+		if dst == m || m.rng.Float64() < m.loss || m.cut[m.number] || m.cut[dst.number] {
 			continue
 		}
-		w := word{serves: m.serves, sequence: m.said}
-		time.AfterFunc(time.Duration(m.rng.Int64N(int64(m.delay)+1)), func() { to.hear(m.number, w) })
+		a := advertisement{serves: m.serves, sequence: m.sent}
+		time.AfterFunc(time.Duration(m.rng.Int64N(int64(m.delay)+1)), func() { dst.receive(m.number, a) })
 	}
 }
 
-func (m *member) hear(from int, w word) {
+func (m *member) receive(from int, a advertisement) {
 	m.mu.Lock()
-	before := m.heard[from]
-	if w.sequence <= before.sequence {
+	before := m.received[from]
+	if a.sequence <= before.sequence {
 		m.mu.Unlock()
 		return
 	}
-	w.at = time.Now()
-	m.heard[from] = w
+	a.at = time.Now()
+	m.received[from] = a
 	m.mu.Unlock()
-	if before.serves != w.serves {
+	if before.serves != a.serves {
 		m.speaker.MembersChanged()
 	}
 }
@@ -269,83 +263,77 @@ func (m *member) hear(from int, w word) {
 func (m *member) Heard(string, []string) (last time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, w := range m.heard {
-		if w.serves && time.Since(w.at) < hold && w.at.After(last) {
-			last = w.at
+	for _, a := range m.received {
+		if a.serves && time.Since(a.at) < hold && a.at.After(last) {
+			last = a.at
 		}
 	}
 	return last
 }
 
-// look notes when nobody has it. The mutex is held.
+// reachable reports whether routers or neighbours reach the VIP at m. The caller holds the mutex.
+func (m *member) reachable() bool { return m.flat && m.holds && m.bound || !m.flat && m.route }
+
+// look records a gap if no member serves the VIP. The caller holds the mutex.
 func (s *site) look() {
-	there := false
-	for _, m := range s.members {
-		there = there || s.flat && m.holds && m.bound || !s.flat && m.route
-	}
-	s.began = s.began || there
-	if s.began && !there && len(s.gaps) < 3 {
+	served := slices.ContainsFunc(s.members, (*member).reachable)
+	s.began = s.began || served
+	if s.began && !served && len(s.gaps) < 3 {
 		s.gaps = append(s.gaps, fmt.Sprint(time.Since(s.since)))
 	}
 }
 
 func (m *member) Announce(routes ...bgp.Route) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if len(routes) > 0 {
-		m.route = true
-	}
-	if !m.flat { // a lease is handed over in one instant, which is no gap
-		m.look()
+		m.setRoute(true)
 	}
 	return nil
 }
 
 func (m *member) Withdraw(prefixes ...netip.Prefix) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if len(prefixes) > 0 {
-		m.route = false
-	}
-	if !m.flat { // a lease is handed over in one instant, which is no gap
-		m.look()
+		m.setRoute(false)
 	}
 	return nil
 }
 
-func (m *member) Bind(string, netip.Addr) error {
+func (m *member) setRoute(present bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.bound = true
+	m.route = present
+	if !m.flat { // the transfer of a lease takes no time here and must not count as a gap
+		m.look()
+	}
+}
+
+func (m *member) setBound(bound bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bound = bound
 	return nil
 }
+
+func (m *member) Bind(string, netip.Addr) error { return m.setBound(true) }
 
 func (m *member) BindFor(link string, addr netip.Addr, _ time.Duration) error {
 	return m.Bind(link, addr)
 }
 
-func (m *member) Unbind(string, ...netip.Addr) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bound = false
-	return nil
-}
-func (m *member) Try(string, netip.Addr) error { return nil }
+func (m *member) Unbind(string, ...netip.Addr) error { return m.setBound(false) }
+func (m *member) Try(string, netip.Addr) error       { return nil }
 
-// leases are the site's, as a member sees them.
+// leases gives a member access to the site's lease.
 type leases struct{ *member }
 
-func (l leases) Campaign(string, speaker.Flat) { l.stand(true) }
-func (l leases) StepDown(string)               { l.stand(false) }
-func (l leases) Forget(string)                 { l.stand(false) }
+func (l leases) Campaign(string, speaker.Flat) { l.setCampaigns(true) }
+func (l leases) StepDown(string)               { l.setCampaigns(false) }
+func (l leases) Forget(string)                 { l.setCampaigns(false) }
 
-func (l leases) stand(stands bool) {
+func (l leases) setCampaigns(campaigns bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stands = stands
-	if !stands {
-		l.holds = false
-	}
+	l.campaigns = campaigns
+	l.holds = l.holds && campaigns
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -361,36 +349,34 @@ func (l leases) Lease(string) speaker.Lease {
 	return speaker.Lease{Reason: "another holds the lease"}
 }
 
-// grant gives the lease to one that stands and is not cut off, and takes it from one that is.
+// grant gives the lease to a connected candidate, and takes it from a holder that is cut off.
 func (s *site) grant() {
 	s.mu.Lock()
 	var free []*member
-	var told *member
+	var former, next *member
 	held := false
 	for _, m := range s.members {
 		if m.holds && s.cut[m.number] {
-			m.holds, told = false, m
+			m.holds, former = false, m
 		}
 		held = held || m.holds
-		if m.stands && !s.cut[m.number] {
+		if m.campaigns && !s.cut[m.number] {
 			free = append(free, m)
 		}
 	}
-	var to *member
 	if !held && len(free) > 0 {
-		to = free[s.rng.IntN(len(free))]
-		to.holds = true
+		next = free[s.rng.IntN(len(free))]
+		next.holds = true
 	}
 	s.mu.Unlock()
-	if told != nil {
-		told.speaker.LeasesChanged()
-	}
-	if to != nil {
-		to.speaker.LeasesChanged()
+	for _, m := range []*member{former, next} {
+		if m != nil {
+			m.speaker.LeasesChanged()
+		}
 	}
 }
 
-// quiet is an announcer that nobody listens to.
+// quiet is an announcer that does nothing.
 type quiet struct{}
 
 func (quiet) Announce(time.Time, string, ...netip.Addr) error { return nil }
@@ -398,13 +384,13 @@ func (quiet) Try() error                                      { return nil }
 func (quiet) Withdraw(string, ...netip.Addr)                  {}
 func (quiet) Limit(time.Time, string, ...netip.Addr)          {}
 
-// set has a member's check say something.
+// set sets the verdict of a member's check.
 func (s *site) set(number int, v health.Verdict) {
 	v.Since, v.Cause = time.Now(), time.Now()
 	s.members[number].speaker.Observe(v)
 }
 
-// runSite gives f three members that serve the VIP.
+// runSite calls f with three members that serve the VIP.
 func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Duration, f func(s *site)) *site {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // https://go.dev/issue/78156
 	s := &site{rng: rand.New(rand.NewPCG(seed, 1)), flat: flat, loss: loss, delay: delay, cut: make(map[int]bool), changed: make(chan struct{}, 1)}
@@ -418,7 +404,7 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 			v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second}
 		}
 		for i := range 3 {
-			m := &member{site: s, number: i, heard: make(map[int]word)}
+			m := &member{site: s, number: i, received: make(map[int]advertisement)}
 			s.members = append(s.members, m)
 			parts := speaker.FlatParts{Leases: leases{m}, Announcer: quiet{}}
 			m.speaker = speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), m, route.New(), m, parts, nil, m)
@@ -437,7 +423,7 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 			work.Go(func() { m.speaker.Run(ctx) })
 			work.Go(func() {
 				for time.Sleep(time.Duration(m.number) * 37 * time.Millisecond); ctx.Err() == nil; time.Sleep(hold / 4) {
-					m.say()
+					m.advertise()
 				}
 			})
 			s.set(m.number, verdict("apiserver", health.Healthy))
@@ -454,26 +440,26 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 		f(s)
 		cancel()
 		work.Wait()
-		time.Sleep(time.Second) // for words on their way
+		time.Sleep(time.Second) // until delayed advertisements have arrived
 	})
 	return s
 }
 
-// serving are those that the routers, or neighbours, can reach.
+// serving returns the members that routers or neighbours reach.
 func (s *site) serving() (all []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
-		if s.flat && m.holds && m.bound || !s.flat && m.route {
+		if m.reachable() {
 			all = append(all, m.number)
 		}
 	}
 	return all
 }
 
-// Three masters fail slowly, 0 to 3 s apart, in one instant or with flaps, while words get lost or one is cut off: somebody has the VIP all
-// the while. One that is well at last has it alone.
-func TestSomebodyKeepsIt(t *testing.T) {
+// Three members fail slowly, within 3 s, at one instant or with flaps, while advertisements are lost or one member is cut off. At least one
+// member serves the VIP all the time. A member that recovers in the end serves it alone.
+func TestLastResortAlwaysServes(t *testing.T) {
 	for _, flat := range []bool{false, true} {
 		for _, loss := range []float64{0, 0.5} {
 			for _, kind := range []string{"once", "at the same instant", "one cut off", "flaps"} {
@@ -515,7 +501,7 @@ func TestSomebodyKeepsIt(t *testing.T) {
 							alone = s.serving()
 						})
 						if len(s.gaps) > 0 || len(alone) != 1 || alone[0] != 1 {
-							t.Errorf("seed %d: nobody had it at %v; at last %v did, want 1 alone", seed, s.gaps, alone)
+							t.Errorf("seed %d: no member served the VIP at %v; in the end %v did, want 1 alone", seed, s.gaps, alone)
 							return
 						}
 					}
@@ -525,9 +511,9 @@ func TestSomebodyKeepsIt(t *testing.T) {
 	}
 }
 
-// Members that keep it give up one by one: the others go on, on a flat layer 2 with one of them as the holder, and who gave up keeps
-// nothing. The last leaves nobody, until one is well.
-func TestKeepersGiveUp(t *testing.T) {
+// Last-resort members give up one by one, and the others go on, on a flat layer 2 with one of them as the holder. A member that gave up
+// does not return as the last resort. After the last one no member serves the VIP until one recovers.
+func TestLastResortsGiveUp(t *testing.T) {
 	for _, flat := range []bool{false, true} {
 		for seed := range uint64(5) {
 			runSite(t, seed, flat, 0, 50*time.Millisecond, func(s *site) {
@@ -535,9 +521,9 @@ func TestKeepersGiveUp(t *testing.T) {
 					s.set(i, slow("apiserver"))
 				}
 				for _, step := range []struct {
-					who  int
-					says health.Verdict
-					keep []int // those that may
+					member  int
+					verdict health.Verdict
+					keep    []int // members that may serve
 				}{
 					{0, slow("apiserver"), []int{0, 1, 2}},
 					{0, verdict("apiserver", health.Unhealthy), []int{1, 2}},
@@ -548,11 +534,11 @@ func TestKeepersGiveUp(t *testing.T) {
 					{1, verdict("apiserver", health.Healthy), []int{1}},
 					{1, slow("apiserver"), []int{1}},
 				} {
-					s.set(step.who, step.says)
-					time.Sleep(20 * time.Second) // which is longer than any is held down
+					s.set(step.member, step.verdict)
+					time.Sleep(20 * time.Second) // longer than a hold-down
 					got := s.serving()
 					if flat && (len(got) != min(len(step.keep), 1) || len(got) == 1 && !slices.Contains(step.keep, got[0])) || !flat && !slices.Equal(got, step.keep) {
-						t.Errorf("flat %t, seed %d: after %d says %s, slow %t: %v, want of %v", flat, seed, step.who, step.says.State, step.says.Slow, got, step.keep)
+						t.Errorf("flat %t, seed %d, member %d %s, slow %t: serving %v, want of %v", flat, seed, step.member, step.verdict.State, step.verdict.Slow, got, step.keep)
 					}
 				}
 			})

@@ -167,7 +167,7 @@ func (t *Table) route(prefix netip.Prefix, marked bool) route.Route {
 	return r
 }
 
-// route returns the route to announce, with the peers that get it and those that still have it.
+// route returns the route to announce, with the peers that get it and the peers that still have it.
 func (s *Speaker) route(prefix netip.Prefix, vip VIP, marked bool) bgp.Route {
 	told, ok := s.told[prefix]
 	if !ok {

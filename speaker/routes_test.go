@@ -1,7 +1,6 @@
 package speaker_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,34 +14,23 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// tables records what is done to the kernel's tables among the node's steps, and is a keeper whose process is killed
-// unless it goes on announcing.
+// tables fakes the kernel's tables and records changes among the node's steps.
 type tables struct {
 	*node
-	routes map[netip.Prefix]route.Route
-	last   time.Time
-	full   error
-	// foreign is that of a route which is not Herald's.
-	foreign netip.Prefix
-}
-
-func (k *tables) setFull(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.full = err
+	routes      map[netip.Prefix]route.Route
+	last        time.Time // of the last Announce
+	announceErr error
+	foreign     netip.Prefix // of another program's route
 }
 
 func (k *tables) Announce(routes ...route.Route) error {
-	k.mu.Lock()
-	full := k.full
-	k.last = time.Now()
-	k.mu.Unlock()
-	if full != nil {
-		return full
+	k.set(func() { k.last = time.Now() })
+	if err := k.load(&k.announceErr); err != nil {
+		return err
 	}
 	for _, r := range routes {
 		if r.Prefix == k.foreign {
-			return errors.New("there is one that is not Herald's")
+			return errors.New("the route of another program exists")
 		}
 		if k.routes[r.Prefix] != r {
 			k.record("table %d: %s metric %d", r.Table, r.Prefix, r.Metric)
@@ -62,17 +50,12 @@ func (k *tables) Withdraw(prefixes ...netip.Prefix) error {
 	return nil
 }
 
-// runTables gives f a running speaker with tables in virtual time.
+// runTables calls f with a running speaker and tables in virtual time.
 func runTables(t *testing.T, f func(t *testing.T, s *speaker.Speaker, k *tables)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &tables{node: newNode(), routes: make(map[netip.Prefix]route.Route)}
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), k.node, k, k.node, speaker.FlatParts{}, bridge{k.node}, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		f(t, s, k)
-		cancel()
-		<-done
+		whileRunning(t, s, func() { f(t, s, k) })
 	})
 }
 
@@ -80,10 +63,6 @@ func inTable() speaker.VIP {
 	v := vip()
 	v.Table, v.Interface = &speaker.Table{Number: 201, Metric: 100}, route.Device
 	return v
-}
-
-func passing() []health.Verdict {
-	return []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
 }
 
 func TestKernelRouteComesAfterTheAddressAndGoesBefore(t *testing.T) {
@@ -95,21 +74,18 @@ func TestKernelRouteComesAfterTheAddressAndGoesBefore(t *testing.T) {
 		s.Observe(verdict("registry", health.Unhealthy))
 		expect(t, k.node, "table 201: no 10.99.0.10/32", "unbind 10.99.0.10")
 		s.Observe(verdict("registry", health.Healthy))
-		k.took()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		k.takeSteps()
+		drain(t, s)
 		expect(t, k.node, "table 201: 10.99.0.10/32 metric 16777215", "table 201: no 10.99.0.10/32", "unbind 10.99.0.10")
 	})
 }
 
-// The kernel kills a process that does not go on announcing.
-func TestKernelRoutesAreAnnouncedAgainAndAgain(t *testing.T) {
+// The kernel kills a process with routes that stops calling Announce.
+func TestKernelRoutesAreRenewed(t *testing.T) {
 	runTables(t, func(t *testing.T, s *speaker.Speaker, k *tables) {
 		s.Apply([]speaker.VIP{inTable()}, nil, passing())
 		for range 100 {
-			time.Sleep(time.Second)
-			synctest.Wait()
+			pass(time.Second)
 			k.mu.Lock()
 			late := time.Since(k.last)
 			k.mu.Unlock()
@@ -120,17 +96,16 @@ func TestKernelRoutesAreAnnouncedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A VIP that goes another way has the new route before it loses the old one.
-func TestOtherWayReplacesTheRoute(t *testing.T) {
+// A VIP that moves between table and peers has the new route before it loses the old one.
+func TestOtherProtocolReplacesTheRoute(t *testing.T) {
 	prefixed := inTable()
 	prefixed.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}
 	runTables(t, func(t *testing.T, s *speaker.Speaker, k *tables) {
 		s.Apply([]speaker.VIP{vip()}, peers(), passing())
-		k.took()
+		k.takeSteps()
 		s.Apply([]speaker.VIP{inTable()}, peers(), passing())
 		expect(t, k.node, "bind 10.99.0.10", "table 201: 10.99.0.10/32 metric 100", "withdraw 10.99.0.10")
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, k.node, "unbind 10.99.0.10") // on lo
 		s.Apply([]speaker.VIP{prefixed}, peers(), passing())
 		expect(t, k.node, "table 201: 10.99.0.0/24 metric 100", "table 201: no 10.99.0.10/32")
@@ -138,24 +113,22 @@ func TestOtherWayReplacesTheRoute(t *testing.T) {
 		few.Peers = peers()[:1]
 		s.Apply([]speaker.VIP{few}, peers(), passing())
 		expect(t, k.node, "bind 10.99.0.10", "table 201: 10.99.0.0/24 metric 16777215", "announce 10.99.0.10 to [r1]")
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, k.node, "table 201: no 10.99.0.0/24", "unbind 10.99.0.10")
 	})
 }
 
-// A route that cannot be made is told of, and made as soon as it can be.
+// The status shows the error of a failed route. The speaker retries until it succeeds.
 func TestKernelRefuses(t *testing.T) {
 	runTables(t, func(t *testing.T, s *speaker.Speaker, k *tables) {
-		k.setFull(errors.New("no link"))
+		k.set(func() { k.announceErr = errors.New("no link") })
 		s.Apply([]speaker.VIP{inTable()}, nil, passing())
 		expect(t, k.node, "bind 10.99.0.10")
 		if err := s.Summary().Addresses[0].Error; err != "no link" {
 			t.Errorf("the status says %v", err)
 		}
-		k.setFull(nil)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		k.set(func() { k.announceErr = nil })
+		pass(2 * time.Second)
 		expect(t, k.node, "table 201: 10.99.0.10/32 metric 100")
 		if err := s.Summary().Addresses[0].Error; err != "" {
 			t.Errorf("the status says %v", err)
@@ -189,7 +162,7 @@ func TestPrefix(t *testing.T) {
 				s.Observe(verdict("apiserver", health.Healthy))
 				expect(t, n, tt.first...)
 				if err := s.Summary().Addresses[0].Error; (err != "") != tt.all {
-					t.Errorf("the first is hindered by %v", err)
+					t.Errorf("error of the first address: %v", err)
 				}
 				s.Observe(verdict("registry", health.Healthy))
 				expect(t, n, tt.second...)
@@ -202,13 +175,13 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// An address that is new behind a prefix, be it bound yet or not known to be healthy, does not take the prefix from the others.
-func TestPrefixOfAllAwaitsAnAddress(t *testing.T) {
+// A prefix of all addresses stays announced while a new address waits for its first verdict.
+func TestPrefixOfAllWaitsForANewAddress(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v, other := vip(), vip()
 		v.Prefixes, v.All = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}, true
 		s.Apply([]speaker.VIP{v}, peers(), passing())
-		n.took()
+		n.takeSteps()
 		v.Addresses = []netip.Addr{v4, v4.Next()}
 		s.Apply([]speaker.VIP{v}, peers(), passing())
 		expect(t, n, "bind 10.99.0.11")
@@ -218,20 +191,19 @@ func TestPrefixOfAllAwaitsAnAddress(t *testing.T) {
 		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), health.Verdict{Name: "other"}))
 		expect(t, n)
 		s.Observe(verdict("other", health.Unhealthy))
-		expect(t, n, "withdraw 10.99.0.0", "unbind 10.99.0.12") // which a predecessor may have bound
+		expect(t, n, "withdraw 10.99.0.0", "unbind 10.99.0.12") // a predecessor may have bound it
 		s.Observe(verdict("other", health.Healthy))
 		expect(t, n, "bind 10.99.0.12", "announce 10.99.0.0")
 
-		n.setRefuse(errors.New("no link"))
+		n.set(func() { n.bindErr = errors.New("no link") })
 		v.Addresses = append(v.Addresses, v4.Next().Next().Next())
 		s.Apply([]speaker.VIP{v, other}, peers(), append(passing(), verdict("other", health.Healthy)))
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		expect(t, n, "withdraw 10.99.0.0") // it cannot be bound
+		pass(2 * time.Second)
+		expect(t, n, "withdraw 10.99.0.0") // binding the new address fails
 	})
 }
 
-// What hinders one route in the kernel hinders no other.
+// The error of one kernel route does not affect other routes.
 func TestKernelRefusesOne(t *testing.T) {
 	runTables(t, func(t *testing.T, s *speaker.Speaker, k *tables) {
 		first, second, prefixed := inTable(), inTable(), vip()
@@ -241,7 +213,7 @@ func TestKernelRefusesOne(t *testing.T) {
 		s.Apply([]speaker.VIP{first, second, prefixed}, peers(), passing())
 		expect(t, k.node, "bind 10.99.0.10", "bind 10.99.0.11", "bind fd00:99::10", "table 201: 10.99.0.11/32 metric 100", "announce fd00:99::")
 		if all := s.Summary().Addresses; all[0].Error == "" || all[1].Error != "" {
-			t.Errorf("hindered by %v and %v", all[0].Error, all[1].Error)
+			t.Errorf("errors %q and %q, want only the first", all[0].Error, all[1].Error)
 		}
 		prefixed.Prefixes = nil
 		s.Apply([]speaker.VIP{first, second, prefixed}, peers(), passing())
@@ -249,7 +221,7 @@ func TestKernelRefusesOne(t *testing.T) {
 	})
 }
 
-// An address that leaves the file does not take the prefix of those that stay with it.
+// Removing an address from the file keeps the prefix of the remaining addresses announced.
 func TestPrefixOfAllOutlivesAnAddress(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
@@ -259,23 +231,20 @@ func TestPrefixOfAllOutlivesAnAddress(t *testing.T) {
 		expect(t, n, "bind 10.99.0.10", "bind 10.99.0.11", "announce 10.99.0.0")
 		v.Addresses = v.Addresses[:1]
 		s.Apply([]speaker.VIP{v}, peers(), passing())
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n, "unbind 10.99.0.11")
 	})
 }
 
-// A prefix asks for other routes only when all that is behind it is about to leave.
+// A prefix is marked only when all its addresses are leaving.
 func TestPrefixIsMarkedWithTheLast(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.Addresses = []netip.Addr{v4, v4.Next()}
 		v.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}
 		s.Apply([]speaker.VIP{v}, peers(), passing())
-		n.took()
-		if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n.takeSteps()
+		drain(t, s)
 		expect(t, n, "mark 10.99.0.0", "withdraw 10.99.0.0", "unbind 10.99.0.10", "unbind 10.99.0.11")
 	})
 }

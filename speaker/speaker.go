@@ -67,16 +67,16 @@ type VIP struct {
 	Interface string
 	// Checks names the checks that must pass.
 	Checks []string
-	// Linger is the time for which addresses stay bound after a planned withdrawal.
+	// Linger is how long addresses stay bound after a planned withdrawal.
 	Linger time.Duration
-	// HoldDown limits the delay before an address returns whose checks flap: 1 s
+	// HoldDown limits the delay before an address with flapping checks returns: 1 s
 	// after the second failure, then 2 s, 4 s and so on. It never delays a
 	// withdrawal. Zero turns it off; the maximum is one hour.
 	HoldDown time.Duration
 	// OnFailure is the action when a check of an announced address fails.
 	OnFailure OnFailure
 	// Keep makes an announced address that fails slowly ([health.Verdict]) the last resort while no other node is
-	// known to serve the VIP: its route is demoted as with [Demote], or its candidacy stays.
+	// known to serve the VIP. Its route is demoted as with [Demote], or its candidacy stays.
 	Keep bool
 	// Bridge forwards new connections that still arrive after a withdrawal to nodes that serve
 	// the VIP, if the speaker has a [Bridge].
@@ -88,7 +88,7 @@ type VIP struct {
 	Table *Table
 	// Prefixes replace the host routes of the addresses that they contain.
 	Prefixes []netip.Prefix
-	// All announces a prefix only while all its addresses serve, those of other VIPs included. Otherwise one suffices.
+	// All announces a prefix only while all its addresses serve, of other VIPs too. Otherwise one suffices.
 	All bool
 	// Attributes are the path attributes of the VIP's routes.
 	Attributes v1alpha1.Attributes
@@ -146,12 +146,12 @@ type Speaker struct {
 	order       []*unit                                      // configured units first, in the order of the file
 	peers       []string                                     // names of all peers
 	told        map[netip.Prefix]gracefulshutdown.Advertised // of announced prefixes; no peers if in a table
-	candidacies map[string]Flat                              // by VIP
-	serves      map[string]bool                              // as last advertised to the other members
-	lapsed      map[string]bool                              // VIPs that lost their lease while announced
-	backoffs    map[string]backoff                           // by VIP
-	unguarded   error                                        // why the fence does not filter all addresses
-	unable      error                                        // result of the last try; see inability
+	candidacies map[string]Flat
+	serves      map[string]bool // last advertised to the other members
+	lapsed      map[string]bool // VIPs that lost their lease while announced
+	backoffs    map[string]backoff
+	unguarded   error // why the fence does not filter all addresses
+	unable      error // result of the last try; see inability
 	tried       time.Time
 	drain       gracefulshutdown.Drain
 	deadline    time.Time // of a drain that waits for connections
@@ -180,10 +180,10 @@ type unit struct {
 	err        error     // error that blocks the decided stage
 	blocked    time.Time // since when; zero if nothing blocks it
 	lost       time.Time // since when a bound address is missing on its link
-	logged     string    // last error logged
-	unlogged   bool      // its announcement is logged once no error blocks it
-	last       *Withdrawal
 	bridging   bridging
+	logged     string // last error logged
+	unlogged   bool   // its announcement is logged once no error blocks it
+	last       *Withdrawal
 }
 
 // presence states whether an address is on its link.
@@ -235,7 +235,7 @@ func (s *Speaker) Run(ctx context.Context) {
 }
 
 // Apply sets the VIPs to announce, the names of all peers, and the watched checks with their latest
-// verdicts. Unchanged VIPs are not touched; removed VIPs drain. A VIP whose Peers changed is
+// verdicts. Unchanged VIPs are not touched; removed VIPs drain. After a change of its Peers, a VIP is
 // announced to the new peers at once and withdrawn from the others after the notice of a drain.
 func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.mu.Lock()
@@ -273,7 +273,7 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.reconcile()
 }
 
-// takeVerdicts replaces the verdicts by checks, except those that Observe has received since. It
+// takeVerdicts replaces the verdicts by checks, but keeps newer ones from Observe. It
 // forgets checks that are no longer watched: an old verdict must not announce a VIP when a check of
 // the same name returns.
 func (s *Speaker) takeVerdicts(checks []health.Verdict) {
@@ -313,8 +313,8 @@ func (s *Speaker) LeasesChanged() {
 }
 
 // FenceClosed reports that the fence may have closed by itself, for example after it was removed
-// and recreated. It opens the fence again before it returns. An address whose fence cannot be
-// opened may still be open: it is closed before others may have the lease.
+// and recreated. It opens the fence again before it returns. If that fails for
+// an address, its fence may still be open: it is closed before others may have the lease.
 func (s *Speaker) FenceClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +344,7 @@ func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(contex
 	return s.drain.Wait()
 }
 
-// Undrain ends a drain: VIPs whose checks pass are announced again. It does nothing after
+// Undrain ends a drain: healthy VIPs are announced again. It does nothing after
 // [Speaker.Stop].
 func (s *Speaker) Undrain() {
 	s.mu.Lock()

@@ -25,23 +25,22 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// node records, in order, what the speaker does to the routers and the kernel.
+// node fakes routers and kernel, and records the speaker's calls in order.
 type node struct {
 	mu       sync.Mutex
 	did      []string
 	routes   map[netip.Prefix]bgp.Route
 	bound    map[netip.Addr]bool
-	refuse   error
 	lifetime time.Duration // of the last BindFor
-	slow     time.Duration // how long Bind takes
-	stuck    netip.Addr    // Unbind refuses it
-	deaf     error         // of Withdraw
-	held     int           // connections by each address that is passed on
-	counts   []int         // of so many addresses each
-	silent   error         // of a count
-	listing  time.Duration // how long a count takes
-	listings atomic.Int32  // counts under way
-	taken    bool          // what was bound is not there any more
+	slow     time.Duration // duration of Bind
+	stuck    netip.Addr    // Unbind fails for it
+	held     int           // connections of each address
+	counts   []int         // addresses in each call of Held
+	listing  time.Duration // duration of Held
+	listings atomic.Int32  // running calls of Held
+
+	removed                        bool  // Try reports that bound addresses are missing
+	bindErr, withdrawErr, countErr error // results of Bind, Withdraw and Held
 }
 
 func newNode() *node {
@@ -75,8 +74,8 @@ func (n *node) Announce(routes ...bgp.Route) error {
 func (n *node) Withdraw(prefixes ...netip.Prefix) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.deaf != nil {
-		return n.deaf
+	if n.withdrawErr != nil {
+		return n.withdrawErr
 	}
 	for _, p := range prefixes {
 		if _, ok := n.routes[p]; ok {
@@ -90,8 +89,8 @@ func (n *node) Withdraw(prefixes ...netip.Prefix) error {
 func (n *node) Bind(link string, a netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refuse != nil {
-		return n.refuse
+	if n.bindErr != nil {
+		return n.bindErr
 	}
 	time.Sleep(n.slow)
 	n.bound[a] = true
@@ -99,29 +98,21 @@ func (n *node) Bind(link string, a netip.Addr) error {
 	return nil
 }
 
-// Try says what Bind would say, and of what is bound that it is, unless somebody took it away.
+// Try implements [speaker.Binder].
 func (n *node) Try(_ string, a netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case n.bound[a] && n.taken:
-		return errors.New("somebody took it away")
+	case n.bound[a] && n.removed:
+		return errors.New("address removed")
 	case n.bound[a]:
 		return nil
 	}
-	return n.refuse
-}
-
-func (n *node) hold(held int, silent error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.held, n.silent = held, silent
+	return n.bindErr
 }
 
 func (n *node) BindFor(link string, a netip.Addr, lifetime time.Duration) error {
-	n.mu.Lock()
-	n.lifetime = lifetime
-	n.mu.Unlock()
+	n.set(func() { n.lifetime = lifetime })
 	return n.Bind(link, a)
 }
 
@@ -144,8 +135,8 @@ func (n *node) record(format string, args ...any) {
 	n.did = append(n.did, fmt.Sprintf(format, args...))
 }
 
-// took returns what was done since the last call.
-func (n *node) took() []string {
+// takeSteps returns the calls since it was last called.
+func (n *node) takeSteps() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	did := n.did
@@ -153,28 +144,18 @@ func (n *node) took() []string {
 	return did
 }
 
-func (n *node) setStuck(a netip.Addr) {
+// set calls change with the mutex held.
+func (n *node) set(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stuck = a
+	change()
 }
 
-func (n *node) setDeaf(err error) {
+// load returns *err.
+func (n *node) load(err *error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.deaf = err
-}
-
-func (n *node) setTaken(taken bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.taken = taken
-}
-
-func (n *node) setRefuse(err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.refuse = err
+	return *err
 }
 
 var (
@@ -195,27 +176,44 @@ func verdict(check string, s health.State) health.Verdict {
 
 func peers() []string { return []string{"r1", "r2", "r3"} }
 
+// unknown returns the verdicts before the first results.
 func unknown() []health.Verdict {
 	return []health.Verdict{{Name: "apiserver"}, {Name: "registry"}}
 }
 
-// run gives f a running speaker in virtual time.
+func passing() []health.Verdict {
+	return []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+}
+
+// pass lets d pass, until all goroutines wait.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// whileRunning calls f while s runs.
+func whileRunning(t *testing.T, s *speaker.Speaker, f func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	f()
+	cancel()
+	<-done
+}
+
+// run calls f with a running speaker in virtual time.
 func run(t *testing.T, f func(t *testing.T, s *speaker.Speaker, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		f(t, s, n)
-		cancel()
-		<-done
+		whileRunning(t, s, func() { f(t, s, n) })
 	})
 }
 
 func expect(t *testing.T, n *node, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, n.took()); diff != "" {
+	if diff := cmp.Diff(want, n.takeSteps()); diff != "" {
 		t.Errorf("wrong steps (-want +got):\n%s", diff)
 	}
 }
@@ -225,11 +223,24 @@ func healthy(s *speaker.Speaker) {
 	s.Observe(verdict("registry", health.Healthy))
 }
 
+// serve makes s announce VIPs, and discards the steps.
+func serve(s *speaker.Speaker, n *node, vips ...speaker.VIP) {
+	s.Apply(vips, peers(), unknown())
+	healthy(s)
+	n.takeSteps()
+}
+
+func drain(t *testing.T, s *speaker.Speaker) {
+	t.Helper()
+	if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n)
 		s.Observe(verdict("apiserver", health.Healthy))
 		expect(t, n)
@@ -240,9 +251,7 @@ func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
 
 func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, vip())
 		s.Observe(verdict("registry", health.Unhealthy))
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Reason != "registry: because" || last.Done.IsZero() {
@@ -255,10 +264,8 @@ func TestFailureWithdrawsAtOnceAndRecovers(t *testing.T) {
 
 func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		verdicts := []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)}
+		serve(s, n, vip())
+		verdicts := passing()
 
 		s.Apply([]speaker.VIP{vip()}, peers(), verdicts)
 		expect(t, n)
@@ -275,54 +282,52 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 		expect(t, n, "announce 10.99.0.10")
 
 		s.Apply([]speaker.VIP{second}, peers(), verdicts)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if got := len(s.Summary().Addresses); got != 1 {
-			t.Errorf("%d addresses in status, want the removed one forgotten", got)
+			t.Errorf("%d addresses in the status, want 1", got)
 		}
 	})
 }
 
-// A check that was removed and comes back starts without a verdict.
+// A check that returns after its removal starts without a verdict.
 func TestRemovedCheckIsForgotten(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		s.Apply(nil, peers(), nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		n.took()
+		pass(time.Minute)
+		n.takeSteps()
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		expect(t, n)
 	})
 }
 
-// Bound and offered is all that is known then: no peer may be there to be sent it.
-func TestAnnouncingIsLoggedWhenItIsTrue(t *testing.T) {
+// The speaker logs "announcing" once the address is bound and its route passed to BGP. A peer may still be missing.
+func TestLogsAnnouncingOnceBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		var log bytes.Buffer
 		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
-		n.setRefuse(errors.New("no right"))
+		n.set(func() { n.bindErr = errors.New("no right") })
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		s.LeasesChanged()
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=ERROR msg="vip not announced yet"`) {
-			t.Errorf("the log is, while it cannot be bound:\n%s", got)
+			t.Errorf("log while binding fails:\n%s", got)
 		}
 		log.Reset()
-		n.setRefuse(nil)
+		n.set(func() { n.bindErr = nil })
 		s.LeasesChanged()
 		s.LeasesChanged()
 		if got := log.String(); strings.Count(got, "\n") != 1 ||
 			!strings.Contains(got, `msg="vip announcing" vip=control-plane address=10.99.0.10 reason="apiserver, registry healthy"`) {
-			t.Errorf("the log is, once it is bound:\n%s", got)
+			t.Errorf("log after binding:\n%s", got)
 		}
 	})
 }
 
-// The address of a Service is in no configuration that it could be out of.
+// The log of a Service's address must not mention the configuration file.
 func TestLogOfAServicesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -335,13 +340,12 @@ func TestLogOfAServicesAddress(t *testing.T) {
 		s.Apply(nil, peers(), nil)
 		if got := log.String(); !strings.Contains(got, `msg="service address announcing"`) || strings.Contains(got, "msg=\"vip ") ||
 			!strings.Contains(got, `reason="this node may no longer hold the address"`) {
-			t.Errorf("the log is:\n%s", got)
+			t.Errorf("log:\n%s", got)
 		}
 	})
 }
 
-// After a crash the address of the predecessor is left alone until the checks
-// have spoken, then adopted or removed.
+// After a crash the address of the predecessor stays until the first verdicts, which adopt or remove it.
 func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
@@ -353,9 +357,7 @@ func TestLeftoverIsRemovedWhenUnhealthy(t *testing.T) {
 
 func TestStopIsImmediate(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, vip())
 		start := time.Now()
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
@@ -367,51 +369,39 @@ func TestStopIsImmediate(t *testing.T) {
 	})
 }
 
-// Both addresses of a dual-stack VIP go in one withdrawal, before either is unbound.
+// Both routes of a dual-stack VIP are withdrawn before either address is removed.
 func TestWithdrawsRoutesBeforeUnbindingAny(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		dual := vip()
 		dual.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{dual}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, dual)
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		did := n.took()
-		want := []string{"withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10", "unbind fd00:99::10"}
-		if !slices.Equal(did, want) {
-			t.Errorf("got %q, want %q", did, want)
-		}
+		expect(t, n, "withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10", "unbind fd00:99::10")
 	})
 }
 
-// The old link keeps the address until the new one has it, and the route, which
-// is the same for both, is neither marked nor withdrawn.
+// The old link keeps the address until the new link has it. Their common route is neither marked nor
+// withdrawn.
 func TestMoveToAnotherLinkKeepsTheRoute(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
+		serve(s, n, vip())
 		moved := vip()
 		moved.Interface = "dummy0"
-		s.Apply([]speaker.VIP{moved}, peers(), []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		s.Apply([]speaker.VIP{moved}, peers(), passing())
+		pass(time.Minute)
 		expect(t, n, "bind 10.99.0.10", "unbind 10.99.0.10")
 	})
 }
 
-// If the new link does not take the address, the old one is drained as ever.
+// If binding to the new link fails, the address drains from the old one.
 func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setRefuse(errors.New("link dummy0 does not exist"))
+		serve(s, n, vip())
+		n.set(func() { n.bindErr = errors.New("link dummy0 does not exist") })
 		moved := vip()
 		moved.Interface = "dummy0"
-		s.Apply([]speaker.VIP{moved}, peers(), []health.Verdict{verdict("apiserver", health.Healthy), verdict("registry", health.Healthy)})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		s.Apply([]speaker.VIP{moved}, peers(), passing())
+		pass(time.Minute)
 		expect(t, n, "mark 10.99.0.10", "withdraw 10.99.0.10", "unbind 10.99.0.10")
 	})
 }
@@ -423,13 +413,13 @@ func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		n.took()
+		n.takeSteps()
 		s.Undrain()
 		expect(t, n)
 	})
 }
 
-// lateLog says what was announced and bound when it was told that a VIP is withdrawn.
+// lateLog records the routes and addresses present when a withdrawal is logged.
 type lateLog struct {
 	slog.Handler
 	node  *node
@@ -445,7 +435,7 @@ func (l *lateLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A log on a full disk or a stuck pipe does not hold up a withdrawal.
+// A slow log, as on a full disk or a blocked pipe, does not delay a withdrawal.
 func TestWithdrawsBeforeItLogs(t *testing.T) {
 	n := newNode()
 	log := &lateLog{Handler: slog.NewTextHandler(io.Discard, nil), node: n}
@@ -456,6 +446,6 @@ func TestWithdrawsBeforeItLogs(t *testing.T) {
 	healthy(s)
 	s.Observe(verdict("apiserver", health.Unhealthy))
 	if diff := cmp.Diff([]string{"0 routes, 0 addresses", "0 routes, 0 addresses"}, log.found); diff != "" {
-		t.Errorf("when it was logged (-want +got):\n%s", diff)
+		t.Errorf("state when the withdrawal was logged (-want +got):\n%s", diff)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
@@ -13,52 +12,43 @@ import (
 
 func TestBindFailureIsRetriedAndNeverAnnounced(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		n.setRefuse(errors.New("link eth9 not found"))
+		n.set(func() { n.bindErr = errors.New("link eth9 not found") })
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
 		expect(t, n)
 		if err := s.Summary().Addresses[0].Error; err != "link eth9 not found" {
-			t.Errorf("status error: %v", err)
+			t.Errorf("status error %q", err)
 		}
-		n.setRefuse(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		n.set(func() { n.bindErr = nil })
+		pass(time.Minute)
 		expect(t, n, "bind 10.99.0.10", "announce 10.99.0.10")
 	})
 }
 
-// What could not be bound is not said to be announced before it is.
-// A route leads nowhere when its address has been taken away: it goes after a second, and comes back with
-// the address.
-func TestRouteOfAnAddressThatIsTakenAway(t *testing.T) {
+// The route of a removed address is withdrawn after a second, and returns with the address.
+func TestRouteOfARemovedAddress(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setTaken(true)
-		time.Sleep(1500 * time.Millisecond)
-		synctest.Wait()
+		serve(s, n, vip())
+		n.set(func() { n.removed = true })
+		pass(1500 * time.Millisecond)
 		expect(t, n)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		expect(t, n, "withdraw 10.99.0.10")
 		if a := s.Summary().Addresses[0]; a.Error == "" || a.Blocked.IsZero() {
 			t.Errorf("%+v", a)
 		}
-		n.setTaken(false)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		n.set(func() { n.removed = false })
+		pass(time.Second)
 		expect(t, n, "announce 10.99.0.10")
 	})
 }
 
-// A failure that found no address to take away is over at once, not at the
-// next drain.
-func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
+// The withdrawal of an address that was never bound is done at once.
+func TestWithdrawalOfUnboundAddressIsDone(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		s.Observe(verdict("apiserver", health.Unhealthy))
-		n.setRefuse(errors.New("link eth9 not found"))
+		n.set(func() { n.bindErr = errors.New("link eth9 not found") })
 		healthy(s)
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		if last := s.Summary().Addresses[0].LastWithdrawal; last == nil || last.Done.IsZero() {
@@ -67,15 +57,13 @@ func TestWithdrawalOfAnAddressThatNeverBoundIsDone(t *testing.T) {
 	})
 }
 
-// Addresses go all at once. If that fails only the culprit is tried again.
+// One call removes all addresses. If it fails, only the stuck address is retried.
 func TestUnbindFailureIsRetried(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		dual := vip()
 		dual.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{dual}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setStuck(v6)
+		serve(s, n, dual)
+		n.set(func() { n.stuck = v6 })
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, n, "withdraw 10.99.0.10", "withdraw fd00:99::10", "unbind 10.99.0.10")
 		for _, st := range s.Summary().Addresses {
@@ -83,28 +71,24 @@ func TestUnbindFailureIsRetried(t *testing.T) {
 				t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
 			}
 		}
-		n.setStuck(netip.Addr{})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		n.set(func() { n.stuck = netip.Addr{} })
+		pass(time.Minute)
 		expect(t, n, "unbind fd00:99::10")
 	})
 }
 
-// A route that cannot be withdrawn does not keep the address, and is tried again.
+// A failed withdrawal of a route does not keep the address bound, and is retried.
 func TestWithdrawalFailureIsRetried(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
-		n.took()
-		n.setDeaf(errors.New("out of memory"))
+		serve(s, n, vip())
+		n.set(func() { n.withdrawErr = errors.New("out of memory") })
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		expect(t, n, "unbind 10.99.0.10")
 		if st := s.Summary().Addresses[0]; st.Error == "" || !st.LastWithdrawal.Done.IsZero() {
 			t.Errorf("status %+v, last withdrawal %+v", st, st.LastWithdrawal)
 		}
-		n.setDeaf(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		n.set(func() { n.withdrawErr = nil })
+		pass(time.Minute)
 		expect(t, n, "withdraw 10.99.0.10")
 	})
 }

@@ -53,7 +53,7 @@ type Address struct {
 	Pool string
 	// Service is the key of its Service: of the oldest, if several share the address.
 	Service string
-	// Interfaces lists the links that may carry it; empty means the link whose subnet contains it.
+	// Interfaces lists the links that may carry it; empty means the link with its subnet.
 	Interfaces []string
 	// Nodes names the nodes that may hold it, in order, this node included.
 	Nodes []string
@@ -209,7 +209,7 @@ func (f *Flat) Apply(c Config) {
 	f.Look()
 }
 
-// VIPs returns the VIPs for the speaker: those of the file, each on its links, and the Services'
+// VIPs returns the VIPs for the speaker: the file's VIPs, each on its links, and the Services'
 // addresses that this node campaigns for. The verdicts tell the health of their links and
 // addresses.
 func (f *Flat) VIPs() ([]speaker.VIP, []health.Verdict) {

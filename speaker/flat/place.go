@@ -22,9 +22,9 @@ import (
 type place struct {
 	addr    netip.Addr
 	link    string // empty if no link can carry it
-	fixed   bool   // the file names the link
 	lost    error  // why no link can carry it
-	yield   bool   // this node gives it up when another host uses it
+	fixed   bool   // the file names the link
+	yield   bool   // give it up when another host uses it
 	service bool   // a Service's address
 
 	priority int  // of this node as the holder, for a Service's address
@@ -45,7 +45,7 @@ func (p place) linkCheck() string {
 
 func (p place) addressCheck() string { return "address " + p.addr.String() }
 
-// checks names the checks that the address needs besides those of its VIP.
+// checks names the address's own checks, which its VIP needs as well.
 func (p place) checks() []string {
 	if p.yield {
 		return []string{p.linkCheck(), p.addressCheck()}
@@ -62,7 +62,8 @@ func (p place) watched() arp.Watched {
 }
 
 // placeVIPs places the addresses of the file's VIPs: on the link that the file names, else on the
-// result of find. If find fails, an address stays on the link found before, whose subnet may return.
+// result of find. If find fails, an address stays on the link found before, since
+// the subnet may return.
 func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) []place {
 	var out []place
 	for _, v := range c.VIPs {

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// passOver is the time for which a live node may campaign for no address before the others pass
-	// it over as unfit, such as a drained node.
+	// passOver is the time after which the others pass over a live node without a campaign, such as a
+	// drained one.
 	passOver = 3 * time.Second
-	// afterLinger is the time for which the fence still filters an address after its linger.
+	// afterLinger is how long the fence filters an address after its linger.
 	afterLinger = 2 * time.Second
 )
 
@@ -22,7 +22,7 @@ const (
 // It is a value.
 type candidacies struct {
 	offered []Address                // by the API
-	leaving map[netip.Addr]time.Time // no longer offered, with the end of the time for which they may be bound
+	leaving map[netip.Addr]time.Time // no longer offered; they may stay bound until then
 	idle    map[string]time.Time     // live nodes without a campaign, since when
 	fit     map[string]bool          // other live nodes that seem able to hold addresses
 }
@@ -72,7 +72,7 @@ func (c candidacies) choose(self string, holds map[string]bool, membersKnown boo
 	return out
 }
 
-// addresses returns the offered addresses and those that may still be bound.
+// addresses returns the offered addresses and the leaving ones, which may still be bound.
 func (c candidacies) addresses() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool, len(c.offered)+len(c.leaving))
 	for addr := range c.leaving {
@@ -90,8 +90,8 @@ func (a Address) sameClaim(b Address) bool {
 		maps.Equal(a.Preferred, b.Preferred)
 }
 
-// claim returns the priority with which a node campaigns for the address, and whether it preempts. Of two addresses that
-// different nodes should hold, only a holder of both gives one up.
+// claim returns a node's priority for the address, and whether it preempts. Of two addresses that different nodes should
+// hold, only a holder of both gives one up.
 func (a Address) claim(node string) (priority int, preempt bool) {
 	if a.Apart.IsValid() {
 		return rendezvous.PriorityApart(a.Preferred[node], a.holdsApart), a.Preempt || len(a.Preferred) == 0

@@ -10,7 +10,7 @@
 // The fake parts of each node are:
 //   - the kernel: nftables with expiring sets, and addresses with a lifetime;
 //   - the work of netutil/address and arp above it (kernel_test.go);
-//   - the checks, whose verdicts come from the schedule;
+//   - the checks, with verdicts from the schedule;
 //   - the network, from testenv/fabric.
 //
 // A process can be frozen or killed at each call to kernel, network or lease, and also between the
@@ -41,15 +41,15 @@
 //     there is a committed electorate.
 //
 // The schedules do not swap the addresses of two VIPs and do not change between member lists and open
-// clusters. They end before the minute for which a silent voter keeps its vote.
+// clusters. They end within a minute, so that no silent voter loses its vote.
 //
 // TestFindsBreaks shows which faults the checker finds. Faults in the electorate's rules are not among
-// them: with a voter that forgets its disk, or that returns as the same member without it, 500 schedules
-// show no two holders. Package election/lease/sim and its model find those.
+// them. With a voter that forgets its disk, or that returns as the same member without it, 500
+// schedules show no two holders. Package election/lease/sim and its model find those.
 //
 // A seed only determines the schedule. The outcome also depends on durations, on the order of events at
-// one instant and on memberlist's random numbers, so a failure prints its trace. To print the trace of
-// one seed, or to repeat it:
+// one instant and on memberlist's random numbers. So a failure prints its trace.
+// Repeat one seed and print its trace:
 //
 //	go test ./speaker/sim -run TestSchedules -seed 4711 -count 20
 package sim

@@ -19,10 +19,11 @@ import (
 type kernel struct {
 	bound   map[netip.Addr]time.Time            // the expiry of each address
 	sets    map[string]map[netip.Addr]time.Time // of nftables, with the expiry of elements; nil: no tables
-	flushed time.Time                           // last flush of nftables, until the tables are restored; else zero
-	altered int                                 // counts flushes and rebuilds of the tables
-	slow    time.Time                           // calls are slow until then
-	taken   time.Time                           // last removal of addresses by another program
+	flushed time.Time                           // last flush, until the tables are restored; else zero
+	altered int                                 // flushes and rebuilds
+
+	slow  time.Time // calls are slow until then
+	taken time.Time // last removal of addresses by another program
 }
 
 const (
@@ -120,7 +121,7 @@ func (n nft) Remove() error { return n.call(func() error { n.sets = nil; return 
 // Watch reports nothing: the process checks its tables after each change.
 func (n nft) Watch(chan<- struct{}) (stop func(), err error) { return func() {}, nil }
 
-// answering returns the nodes that answer for an address, without those that have not had the time to restore flushed
+// answering returns the nodes that answer for an address. It leaves out nodes that had no time yet to restore flushed
 // tables. The caller holds the mutex.
 func (w *world) answering(a netip.Addr) (all []*node) {
 	now := time.Now()

@@ -43,11 +43,11 @@ type node struct {
 	name  string
 	busy  chan struct{} // a lock of the operator's actions
 
-	kernel                      // the world's mutex guards this and the fields below
-	home        netip.AddrPort  // its address
-	file        file            // may be older than the world's target
-	state       string          // path of the election's state file
-	installed   bool            // its process should run
+	kernel                     // the world's mutex guards this and the fields below
+	home        netip.AddrPort // its address
+	file        file           // may be older than the world's target
+	state       string         // path of the election's state file
+	installed   bool
 	sound       bool            // its checks pass
 	overloaded  bool            // its checks fail slowly, unless sound
 	ends        [vips]time.Time // ends of its leases
