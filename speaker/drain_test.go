@@ -59,9 +59,11 @@ func TestDrainWaitsForConnections(t *testing.T) {
 				v.Bridge, v.Linger = !tt.unbridged, tt.linger
 				s.Apply([]speaker.VIP{v}, peers(), unknown())
 				healthy(s)
-				n.set(func() { n.held, n.countErr = 1, tt.countErr })
-				ended := time.AfterFunc(tt.ends, func() { n.set(func() { n.held, n.countErr = 0, tt.countErr }) })
-				defer ended.Stop()
+				n.set(func() { n.countErr = tt.countErr })
+				if tt.ends > 0 {
+					n.set(func() { n.held = 1 })
+					defer time.AfterFunc(tt.ends, func() { n.set(func() { n.held = 0 }) }).Stop()
+				}
 				if tt.again != nil {
 					time.AfterFunc(tt.again.after, func() { s.Drain("herald is stopping", tt.again.wait) })
 				}
@@ -82,7 +84,7 @@ func TestWithdrawalDoesNotWaitForTheCount(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
 		healthy(s)
-		n.set(func() { n.held, n.countErr = 1, nil })
+		n.set(func() { n.held = 1 })
 		n.listing = 5 * time.Second
 		n.takeSteps()
 		s.Drain("herald drain", time.Minute)
@@ -106,7 +108,7 @@ func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
 		v.Addresses = []netip.Addr{v4, v6}
 		s.Apply([]speaker.VIP{v}, peers(), unknown())
 		healthy(s)
-		n.set(func() { n.held, n.countErr = 1, nil })
+		n.set(func() { n.held = 1 })
 		drained := s.Drain("herald drain", 10*time.Second)
 		for range 99 {
 			time.Sleep(100 * time.Millisecond)

@@ -211,8 +211,8 @@ func (u *unit) answers(now time.Time, fenced bool) bool {
 	return u.bound != absent
 }
 
-// guardAddresses passes all flat addresses to the fence.
-func (s *Speaker) guardAddresses() {
+// filterAddresses passes all flat addresses to the fence.
+func (s *Speaker) filterAddresses() {
 	if s.flat.Fence == nil {
 		return
 	}
@@ -222,15 +222,15 @@ func (s *Speaker) guardAddresses() {
 			addrs = append(addrs, u.Addr)
 		}
 	}
-	s.unguarded = s.flat.Fence.Filter(addrs...)
+	s.unfiltered = s.flat.Fence.Filter(addrs...)
 }
 
 // closeFence ends the kernel's answers for addresses that are no longer announced.
 func (s *Speaker) closeFence() {
-	if s.unguarded != nil {
-		s.guardAddresses()
+	if s.unfiltered != nil {
+		s.filterAddresses()
 	}
-	if s.unguarded != nil {
+	if s.unfiltered != nil {
 		s.wakeAt(time.Now().Add(retryAfter))
 	}
 	var closing, leaving []*unit
@@ -287,8 +287,8 @@ func (s *Speaker) openFence() {
 	}
 	for _, until := range ends {
 		s.moveFence(answering, until, ending[until], func(addrs ...netip.Addr) error {
-			if s.unguarded != nil {
-				return s.unguarded
+			if s.unfiltered != nil {
+				return s.unfiltered
 			}
 			return s.flat.Fence.Open(until, addrs...)
 		})
@@ -358,8 +358,8 @@ func (s *Speaker) inability(now time.Time) error {
 }
 
 func (s *Speaker) try() error {
-	if s.unguarded != nil {
-		return s.unguarded
+	if s.unfiltered != nil {
+		return s.unfiltered
 	}
 	if s.flat.Fence != nil {
 		if err := s.flat.Fence.Try(); err != nil {

@@ -12,7 +12,7 @@ import (
 // obstacles returns setters of the errors that keep a node from answering.
 func obstacles() map[string]func(*flat, error) {
 	return map[string]func(*flat, error){
-		"guard":   func(l *flat, err error) { l.set(func() { l.guardErr = err }) },
+		"filter":  func(l *flat, err error) { l.set(func() { l.filterErr = err }) },
 		"fence":   func(l *flat, err error) { l.set(func() { l.tryErr = err }) },
 		"sockets": func(l *flat, err error) { l.set(func() { l.arpTryErr = err }) },
 		"address": func(l *flat, err error) { l.set(func() { l.bindErr = err }) },
@@ -35,7 +35,7 @@ func TestFlatDoesNotCampaignWhenUnable(t *testing.T) {
 					t.Errorf("%+v, want blocked since %v", a, began)
 				}
 				for _, did := range l.takeSteps() {
-					if did != "guard 10.99.0.10" {
+					if did != "filter 10.99.0.10" {
 						t.Errorf("unexpected step %q", did)
 					}
 				}

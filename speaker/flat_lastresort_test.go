@@ -31,7 +31,7 @@ func TestFlatLastResortKeepsHealthyAddresses(t *testing.T) {
 	runLastResort(t, func(t *testing.T, s *speaker.Speaker, l *flat, v speaker.VIP) {
 		v.Addresses = []netip.Addr{v6, v4}
 		s.Apply([]speaker.VIP{v}, nil, []health.Verdict{slow("apiserver"), verdict("registry", health.Healthy)})
-		expect(t, l.node, "guard fd00:99::10 10.99.0.10", "unbind fd00:99::10")
+		expect(t, l.node, "filter fd00:99::10 10.99.0.10", "unbind fd00:99::10")
 		if all := s.Summary().Addresses; all[0].Stage != speaker.Withdrawn || all[0].Kept || all[1].Stage != speaker.Announced || !all[1].Kept {
 			t.Errorf("%+v", all)
 		}

@@ -26,8 +26,8 @@ type flat struct {
 	limit time.Time    // end of the announcements
 	log   bytes.Buffer // the speaker's; read it only while the speaker waits
 
-	guardErr, tryErr, openErr, closeErr error // results of the fence
-	announceErr, arpTryErr              error // results of the announcer
+	filterErr, tryErr, openErr, closeErr error // results of the fence
+	announceErr, arpTryErr               error // results of the announcer
 }
 
 func (f *flat) Campaign(vip string, claim speaker.Flat) {
@@ -46,8 +46,8 @@ func (f *flat) Lease(string) speaker.Lease {
 }
 
 func (f *flat) Filter(addrs ...netip.Addr) error {
-	f.record("guard %s", list(addrs))
-	return f.load(&f.guardErr)
+	f.record("filter %s", list(addrs))
+	return f.load(&f.filterErr)
 }
 
 func (f *flat) Close(addrs ...netip.Addr) error {
@@ -161,11 +161,11 @@ func TestFlatLifetime(t *testing.T) {
 		longer.Flat.Lifetime = 5 * time.Second
 		known := passing()
 		s.Apply([]speaker.VIP{longer}, nil, known)
-		if expect(t, l.node, "guard 10.99.0.10", "bind 10.99.0.10", "campaign for control-plane with 100"); l.lifetime != 5*time.Second {
+		if expect(t, l.node, "filter 10.99.0.10", "bind 10.99.0.10", "campaign for control-plane with 100"); l.lifetime != 5*time.Second {
 			t.Errorf("bound for %v after the change", l.lifetime)
 		}
 		s.Apply([]speaker.VIP{longer}, nil, known)
-		expect(t, l.node, "guard 10.99.0.10")
+		expect(t, l.node, "filter 10.99.0.10")
 	})
 }
 
@@ -210,25 +210,25 @@ func TestFlatDoesNotAnnounceAfterItsLease(t *testing.T) {
 	})
 }
 
-// A failed Guard is retried after a second.
-func TestFlatRetriesGuard(t *testing.T) {
+// A failed Filter is retried after a second.
+func TestFlatRetriesFilter(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
 		known := passing()
-		l.set(func() { l.guardErr = errors.New("nftables is busy") })
+		l.set(func() { l.filterErr = errors.New("nftables is busy") })
 		s.Apply([]speaker.VIP{flatVIP()}, nil, known)
-		l.set(func() { l.guardErr = nil })
+		l.set(func() { l.filterErr = nil })
 		l.takeSteps()
 		pass(time.Second)
-		expect(t, l.node, "guard 10.99.0.10")
+		expect(t, l.node, "filter 10.99.0.10")
 		l.grant(s)
 		expect(t, l.node, "open 10.99.0.10 for 600ms", "bind 10.99.0.10", "arp announce 10.99.0.10")
 	})
 }
 
-// The fence does not open for an address while Guard has failed.
-func TestFlatDoesNotOpenWithoutGuard(t *testing.T) {
+// The fence does not open for an address while Filter fails.
+func TestFlatDoesNotOpenUnfiltered(t *testing.T) {
 	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
-		l.set(func() { l.guardErr = errors.New("nftables is busy") })
+		l.set(func() { l.filterErr = errors.New("nftables is busy") })
 		s.Apply([]speaker.VIP{flatVIP()}, nil, passing())
 		l.takeSteps()
 		l.grant(s)
@@ -297,9 +297,9 @@ func TestFlatRestartRemovesLeftovers(t *testing.T) {
 		s := speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), l.node, route.New(), l.node,
 			speaker.FlatParts{Leases: l, Announcer: announcer{l}, Fence: l}, nil, nil)
 		s.Apply([]speaker.VIP{flatVIP()}, nil, unknown())
-		expect(t, l.node, "guard 10.99.0.10", "unbind 10.99.0.10")
+		expect(t, l.node, "filter 10.99.0.10", "unbind 10.99.0.10")
 		s.Apply(nil, nil, nil)
-		expect(t, l.node, "guard 10.99.0.10", "guard ", "forget control-plane")
+		expect(t, l.node, "filter 10.99.0.10", "filter ", "forget control-plane")
 	})
 }
 

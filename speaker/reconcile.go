@@ -314,7 +314,7 @@ func (s *Speaker) forgetGone() {
 		return true
 	})
 	if len(s.order) < known {
-		s.guardAddresses()
+		s.filterAddresses()
 	}
 	for name := range gone {
 		if !slices.ContainsFunc(s.order, func(u *unit) bool { return u.vip.Name == name }) {

@@ -150,7 +150,7 @@ type Speaker struct {
 	serves      map[string]bool // last advertised to the other members
 	lapsed      map[string]bool // VIPs that lost their lease while announced
 	backoffs    map[string]backoff
-	unguarded   error // why the fence does not filter all addresses
+	unfiltered  error // why the fence does not filter all addresses
 	unable      error // result of the last try; see inability
 	tried       time.Time
 	drain       gracefulshutdown.Drain
@@ -269,7 +269,7 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 		}
 	}
 	s.order = order
-	s.guardAddresses()
+	s.filterAddresses()
 	s.reconcile()
 }
 

@@ -111,7 +111,7 @@ type Flat struct {
 
 	leaving     atomic.Bool // this node is leaving, which changes the member states that it receives
 	candidacies candidacies // only watchMembers uses it
-	guarded     guarded     // only watchMembers uses it
+	filtered    filtered    // only watchMembers uses it
 
 	mu           sync.Mutex // guards the fields below
 	config       Config
@@ -376,7 +376,7 @@ func (f *Flat) campaignForServices(membersKnown bool) {
 	f.mu.Unlock()
 	now := time.Now()
 	f.candidacies = f.candidacies.next(now, f.Node, linger, f.Services(), st.Members)
-	f.guardServices() // without a lock, since the kernel may be slow
+	f.filterServices() // without a lock, since the kernel may be slow
 	chosen := f.candidacies.choose(f.Node, holds, membersKnown)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -386,24 +386,24 @@ func (f *Flat) campaignForServices(membersKnown bool) {
 	}
 }
 
-// guarded holds the Services' addresses last passed to the fence.
-type guarded struct {
+// filtered holds the Services' addresses last passed to the fence.
+type filtered struct {
 	addrs map[netip.Addr]bool
 	err   error // result of that call
 }
 
-// guardServices passes all Services' addresses to the fence, even without a candidacy here: kube-proxy
+// filterServices passes all Services' addresses to the fence, even without a candidacy here: kube-proxy
 // may have bound one to another link, and the kernel must not answer for it.
-func (f *Flat) guardServices() {
+func (f *Flat) filterServices() {
 	addrs := f.candidacies.addresses()
-	if f.Fence == nil || f.guarded.err == nil && maps.Equal(addrs, f.guarded.addrs) {
+	if f.Fence == nil || f.filtered.err == nil && maps.Equal(addrs, f.filtered.addrs) {
 		return
 	}
 	err := f.Fence.FilterServices(slices.Collect(maps.Keys(addrs))...)
-	if err != nil && (f.guarded.err == nil || f.guarded.err.Error() != err.Error()) {
+	if err != nil && (f.filtered.err == nil || f.filtered.err.Error() != err.Error()) {
 		f.Log.Error("cannot add the addresses of Services to the fence", "err", err)
 	}
-	f.guarded = guarded{addrs, err}
+	f.filtered = filtered{addrs, err}
 }
 
 // askAsNode sets the source of ARP requests on the links of VIPs to the node's own address. It logs
