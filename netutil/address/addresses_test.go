@@ -28,7 +28,7 @@ var (
 	vip6 = netip.MustParseAddr("fd00:99::10")
 )
 
-// start returns a Binder that works in the host, with Run on. stop ends Run.
+// start returns a Binder for the host, with Run running. stop ends Run.
 func start(h *nettest.Host, opts address.Options) (a *address.Binder, stop func()) {
 	h.T.Helper()
 	a = open(h, opts)
@@ -87,7 +87,7 @@ func TestBoundAddress(t *testing.T) {
 		{"veth0", vip4.Next(), netlink.SCOPE_UNIVERSE, "veth0:herald", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED},
 		{"veth0", vip6.Next(), netlink.SCOPE_UNIVERSE, "", unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED | unix.IFA_F_NODAD},
 	} {
-		for range 2 { // binding again changes nothing
+		for range 2 { // the second Bind changes nothing
 			if err := a.Bind(tt.iface, tt.addr); err != nil {
 				t.Fatalf("Bind(%s, %s): %v", tt.iface, tt.addr, err)
 			}
@@ -96,14 +96,14 @@ func TestBoundAddress(t *testing.T) {
 				t.Fatalf("%s has no %s", tt.iface, tt.addr)
 			}
 			if ones, bits := got.Mask.Size(); ones != bits {
-				t.Errorf("%s has prefix length %d", tt.addr, ones)
+				t.Errorf("%s has prefix length %d, want a single address", tt.addr, ones)
 			}
 			if got.Flags != tt.flags || netlink.Scope(got.Scope) != tt.scope || got.Label != tt.label {
 				t.Errorf("%s on %s has flags %#x, scope %v, label %q; want %#x, %v, %q",
 					tt.addr, tt.iface, got.Flags, netlink.Scope(got.Scope), got.Label, tt.flags, tt.scope, tt.label)
 			}
 			if got.ValidLft < 8 || got.ValidLft > 10 || got.PreferedLft != 0 {
-				t.Errorf("%s lives for %d s and is preferred for %d s", tt.addr, got.ValidLft, got.PreferedLft)
+				t.Errorf("%s is valid for %d s and preferred for %d s, want 10 and 0", tt.addr, got.ValidLft, got.PreferedLft)
 			}
 		}
 		if s := status(t, a, tt.iface, tt.addr); !s.Bound || s.Err != nil || s.Restored != 0 {
@@ -111,11 +111,11 @@ func TestBoundAddress(t *testing.T) {
 		}
 	}
 
-	// Programs that take a link's first IPv4 address for the node's must not find the VIP.
+	// Some programs take a link's first IPv4 address for the node's: it must not be the VIP.
 	addrs, err := h.NL.AddrList(h.Link("veth0"), netlink.FAMILY_V4)
 	h.Must(err)
 	if first := addrs[0].IP.String(); first != "10.0.0.1" {
-		t.Errorf("the first address of veth0 is %s", first)
+		t.Errorf("first address of veth0 is %s, want 10.0.0.1", first)
 	}
 
 	for _, s := range a.Status() {
@@ -129,22 +129,22 @@ func TestBoundAddress(t *testing.T) {
 		}
 	}
 	if s := a.Status(); len(s) != 0 {
-		t.Errorf("after unbinding all, status has %v", s)
+		t.Errorf("status after unbinding all: %v", s)
 	}
 }
 
-// A host that had the VIP before another, and has it again, no more knows that other: without the VIP it would forward to
-// that one what neighbours still send, and get it back.
-func TestForgetsTheHolderBefore(t *testing.T) {
+// Bind deletes the neighbour entry of the previous holder. Otherwise, after Unbind, the host would forward late packets to
+// that holder, and get them back.
+func TestForgetsPreviousHolder(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
 	a := open(h, address.Options{})
-	before, err := net.ParseMAC("02:00:00:00:00:01")
+	previous, err := net.ParseMAC("02:00:00:00:00:01")
 	h.Must(err)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		h.Must(h.NL.NeighAdd(&netlink.Neigh{
-			LinkIndex: h.Link("veth0").Attrs().Index, IP: vip.AsSlice(), HardwareAddr: before, State: netlink.NUD_STALE,
+			LinkIndex: h.Link("veth0").Attrs().Index, IP: vip.AsSlice(), HardwareAddr: previous, State: netlink.NUD_STALE,
 		}))
 		h.Must(a.Bind("veth0", vip))
 	}
@@ -152,7 +152,7 @@ func TestForgetsTheHolderBefore(t *testing.T) {
 	h.Must(err)
 	for _, n := range known {
 		if n.State != netlink.NUD_NOARP {
-			t.Errorf("%s is still taken for a neighbour: %v", n.IP, n)
+			t.Errorf("neighbour entry of %s left: %v", n.IP, n)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func TestAddressExpiresWithoutRefresh(t *testing.T) {
 	for _, addr := range []netip.Addr{vip4, vip6} {
 		h.Must(a.Bind("lo", addr))
 	}
-	// Three lifetimes long nine refreshes keep it there.
+	// Nine refreshes keep the addresses for three lifetimes.
 	for refreshed := map[netip.Addr]int{}; refreshed[vip4] < 9 || refreshed[vip6] < 9; {
 		c := nettest.Receive(t, changes)
 		if c.gone {
-			t.Fatalf("%s went although it is refreshed", c.addr)
+			t.Fatalf("%s expired although it is refreshed", c.addr)
 		}
 		refreshed[c.addr]++
 	}
@@ -208,7 +208,7 @@ func TestRemovedAddressIsPutBack(t *testing.T) {
 	}
 }
 
-// With next to no receive buffer, the kernel itself loses changes.
+// With a minimal receive buffer the kernel loses changes; Run recovers.
 func TestLostChangesOfTheKernel(t *testing.T) {
 	h := nettest.NewHost(t)
 	var log lockedBuffer
@@ -225,21 +225,21 @@ func TestLostChangesOfTheKernel(t *testing.T) {
 		}
 		h.Must(h.NL.LinkDel(h.Link("veth0")))
 	}
-	wait.Until(t, "it is put back", func() bool {
+	wait.Until(t, "the address is put back", func() bool {
 		return h.Find("lo", vip4) != nil && status(t, a, "lo", vip4).Restored == 1
 	})
 	if !strings.Contains(log.String(), "recvmsg: "+unix.ENOBUFS.Error()) {
-		t.Errorf("the kernel lost no change:\n%s", log.String())
+		t.Errorf("the kernel lost no changes: the test is void\n%s", log.String())
 	}
 	if n := strings.Count(log.String(), "changes of links and addresses were lost"); n != 1 {
-		t.Errorf("%d log lines say that changes were lost:\n%s", n, log.String())
+		t.Errorf("%d log lines about lost changes, want 1:\n%s", n, log.String())
 	}
 }
 
 // The watcher does not report Herald's own refreshes.
-func TestOwnRefreshesAreNotTold(t *testing.T) {
+func TestOwnRefreshesAreNotReported(t *testing.T) {
 	h := nettest.NewHost(t)
-	next, stop, err := address.Told(int(h.NS))
+	next, stop, err := address.Reported(int(h.NS))
 	h.Must(err)
 	defer stop()
 	defer time.AfterFunc(nettest.Patience, stop).Stop()
@@ -281,32 +281,32 @@ func TestRefusals(t *testing.T) {
 		if err := a.Bind(b.Interface, b.Addr); err == nil {
 			t.Errorf("Bind(%v): no error", b)
 		} else if len(a.Status()) > 0 {
-			t.Errorf("Bind(%v) refuses and wants it all the same", b)
+			t.Errorf("Bind(%v) fails, but keeps the binding", b)
 		}
 	}
 	if err := a.Bind("lo", netip.MustParseAddr("::ffff:10.99.0.10")); err != nil || h.Find("lo", vip4) == nil {
-		t.Errorf("an IPv4 address in an IPv6 one: %v", err)
+		t.Errorf("Bind of an IPv4-mapped address: %v", err)
 	}
 
-	// /proc/sys/net shows the namespace of the process that opens it.
+	// /proc/sys/net belongs to the namespace of the process that opens it.
 	h.In(func() {
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0); err != nil {
 			t.Error(err)
 		}
 	})
 	if err := a.Bind("lo", vip6); err == nil || !strings.Contains(err.Error(), "net.ipv6.conf.lo.disable_ipv6=0") {
-		t.Errorf("Bind where IPv6 is off: %v", err)
+		t.Errorf("Bind with IPv6 disabled: error %v, want the sysctl to set", err)
 	}
 }
 
-// eventuallyListening returns once Run listens to changes: only by one of them it
-// learns that a link is there which Bind lacked.
+// eventuallyListening waits until Run is subscribed to changes: it binds to a missing link, which Run then learns
+// about from a change.
 func eventuallyListening(h *nettest.Host, a *address.Binder) {
 	h.T.Helper()
 	addr := netip.MustParseAddr("10.255.255.255")
 	_ = a.Bind("probe0", addr)
 	h.AddVeth("probe0", "probe1")
-	wait.Until(h.T, "Run listens", func() bool { return status(h.T, a, "probe0", addr).Bound })
+	wait.Until(h.T, "Run is subscribed", func() bool { return status(h.T, a, "probe0", addr).Bound })
 	h.Must(a.Unbind("probe0", addr))
 	h.Must(h.NL.LinkDel(h.Link("probe0")))
 }
@@ -316,7 +316,7 @@ type change struct {
 	gone bool
 }
 
-// watch reports what happens to addrs from now on.
+// watch reports changes of addrs from now on.
 func watch(h *nettest.Host, addrs ...netip.Addr) <-chan change {
 	h.T.Helper()
 	updates, changes, done := make(chan netlink.AddrUpdate), make(chan change, 1000), make(chan struct{})
@@ -338,7 +338,7 @@ func watch(h *nettest.Host, addrs ...netip.Addr) <-chan change {
 	return changes
 }
 
-// A link that gets another name keeps its addresses, and who unbinds knows the old one.
+// A renamed link keeps its addresses, and Unbind with the old name removes them.
 func TestUnbindAfterRename(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -352,29 +352,29 @@ func TestUnbindAfterRename(t *testing.T) {
 	h.Must(h.NL.LinkSetName(h.Link("veth0"), "wan0"))
 	for _, addr := range both {
 		if h.Find("wan0", addr) == nil {
-			t.Fatalf("%s did not stay on the link", addr)
+			t.Fatalf("%s is gone from the renamed link", addr)
 		}
-		wait.Until(t, "it notices", func() bool { return !status(t, a, "veth0", addr).Bound })
+		wait.Until(t, "the binding is lost", func() bool { return !status(t, a, "veth0", addr).Bound })
 	}
 	h.Must(a.Unbind("veth0", both...))
 	for _, addr := range both {
 		if h.Find("wan0", addr) != nil {
-			t.Errorf("%s is left on the link of another name", addr)
+			t.Errorf("%s is left on the renamed link", addr)
 		}
 	}
 
-	// What is wanted by the new name as well stays.
+	// An address that a binding under the new name wants too stays.
 	h.Must(a.Bind("wan0", vip4))
 	h.Must(h.NL.LinkSetName(h.Link("wan0"), "lan0"))
-	wait.Until(t, "it notices", func() bool { return !status(t, a, "wan0", vip4).Bound })
+	wait.Until(t, "the binding is lost", func() bool { return !status(t, a, "wan0", vip4).Bound })
 	h.Must(a.Bind("lan0", vip4))
 	h.Must(a.Unbind("wan0", vip4))
 	if h.Find("lan0", vip4) == nil || !status(t, a, "lan0", vip4).Bound {
-		t.Error("what is bound to the link by its new name was taken away")
+		t.Error("Unbind with the old name removed an address bound under the new name")
 	}
 }
 
-// lockedBuffer may be written and read by different goroutines.
+// lockedBuffer is a buffer for several goroutines.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

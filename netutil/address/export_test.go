@@ -9,11 +9,11 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// RefreshAll is what Run does at every third of the lifetime, which is a minute at most.
+// RefreshAll refreshes all addresses, as Run does after each third of the lifetime.
 func RefreshAll(a *Binder) { a.refreshDue(time.Now().Add(time.Minute)) }
 
-// Told returns a function that waits for the next address that a watcher reports to Run.
-func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop func(), err error) {
+// Reported returns a function that waits for the next address that a watcher reports.
+func Reported(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop func(), err error) {
 	w, err := (&rtnetlink.Watcher{NetNS: netNS, Mark: DefaultMark}).Subscribe()
 	if err != nil {
 		return nil, nil, err
@@ -36,12 +36,12 @@ func Told(netNS int) (next func() (ip netip.Addr, gone bool, err error), stop fu
 	return next, w.Close, nil
 }
 
-// AddToLo adds an address as Herald does where it thinks there is none.
+// AddToLo adds an address as Herald does when its view lacks it.
 func AddToLo(netNS int, ip netip.Addr) error {
 	k := &rtnetlink.Conn{NetNS: netNS}
 	defer k.Close()
 	return k.Add(vip(link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
 }
 
-// ErrExists is what AddToLo fails with if lo has the address.
+// ErrExists is AddToLo's error if lo has the address.
 const ErrExists = unix.EEXIST

@@ -13,8 +13,8 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// fakeKernel is a host's links and addresses in memory. Addresses expire, changes are
-// reported late, and a watcher that lags behind loses some.
+// fakeKernel holds a host's links and addresses in memory. Addresses expire, changes may be reported
+// late, and a slow watcher loses some.
 type fakeKernel struct {
 	mu       sync.Mutex
 	links    map[int]link
@@ -22,8 +22,8 @@ type fakeKernel struct {
 	watchers []*fakeWatcher
 
 	old   bool          // does not know IFA_PROTO
-	room  int           // of a watcher, in events; 0 is no limit
-	delay time.Duration // of what a watcher reports
+	room  int           // queue length of a watcher in events; 0: no limit
+	delay time.Duration // of reports to watchers
 	fail  func(op string) error
 	calls map[string]int
 }
@@ -52,7 +52,7 @@ func newFakeKernel(links ...link) *fakeKernel {
 
 func key(a address) fakeKey { return fakeKey{a.IP.String(), place{a.Link, a.Subnet}} }
 
-// enter counts a call and is what it fails with, if at all.
+// enter counts a call and returns its error. It leaves mu locked.
 func (k *fakeKernel) enter(op string) error {
 	k.mu.Lock()
 	fail := k.fail
@@ -123,8 +123,8 @@ func (k *fakeKernel) Remove(addrs ...address) error {
 	return err
 }
 
-// set tells watchers only of what others set, like the real thing.
-func (k *fakeKernel) set(a address, tell bool) error {
+// set reports to watchers only changes by others, as the watcher's filter does.
+func (k *fakeKernel) set(a address, report bool) error {
 	if _, ok := k.links[a.Link]; !ok {
 		return unix.ENODEV
 	}
@@ -132,8 +132,8 @@ func (k *fakeKernel) set(a address, tell bool) error {
 		a.Proto = 0
 	}
 	id := key(a)
-	if was := k.addrs[id]; was != nil && was.expiry != nil {
-		was.expiry.Stop()
+	if prev := k.addrs[id]; prev != nil && prev.expiry != nil {
+		prev.expiry.Stop()
 	}
 	fa := &fakeAddress{address: a}
 	if a.Valid != rtnetlink.Infinite {
@@ -146,25 +146,25 @@ func (k *fakeKernel) set(a address, tell bool) error {
 		})
 	}
 	k.addrs[id] = fa
-	if tell {
-		k.tell(event{Address: &a})
+	if report {
+		k.report(event{Address: &a})
 	}
 	return nil
 }
 
 func (k *fakeKernel) unset(id fakeKey) {
-	was := k.addrs[id]
-	if was == nil {
+	prev := k.addrs[id]
+	if prev == nil {
 		return
 	}
-	if was.expiry != nil {
-		was.expiry.Stop()
+	if prev.expiry != nil {
+		prev.expiry.Stop()
 	}
 	delete(k.addrs, id)
-	k.tell(event{Gone: true, Address: &was.address})
+	k.report(event{Gone: true, Address: &prev.address})
 }
 
-// The administrator's hands.
+// Changes by the administrator.
 
 func (k *fakeKernel) adminSet(a address) {
 	k.mu.Lock()
@@ -181,7 +181,7 @@ func (k *fakeKernel) adminUnset(a address) {
 	k.unset(key(a))
 }
 
-// adminLink sets a link up or down; one that goes down drops its IPv6 addresses, and tells those first.
+// adminLink adds or changes a link. A link that goes down loses its IPv6 addresses, which are reported first.
 func (k *fakeKernel) adminLink(l link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +193,7 @@ func (k *fakeKernel) adminLink(l link) {
 			}
 		}
 	}
-	k.tell(event{Link: &l})
+	k.report(event{Link: &l})
 }
 
 func (k *fakeKernel) adminUnlink(index int) {
@@ -209,7 +209,7 @@ func (k *fakeKernel) adminUnlink(index int) {
 			k.unset(id)
 		}
 	}
-	k.tell(event{Gone: true, Link: &l})
+	k.report(event{Gone: true, Link: &l})
 }
 
 func (k *fakeKernel) get(a address) (address, bool) {
@@ -222,7 +222,7 @@ func (k *fakeKernel) get(a address) (address, bool) {
 	return fa.address, true
 }
 
-// has is whether lo has Herald's address.
+// has reports whether lo has Herald's address.
 func (k *fakeKernel) has(ip netip.Addr) bool {
 	_, ok := k.get(vip(link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
 	return ok
@@ -260,7 +260,7 @@ func (k *fakeKernel) Watch() (watcher, error) {
 	return w, nil
 }
 
-func (k *fakeKernel) tell(e event) {
+func (k *fakeKernel) report(e event) {
 	for _, w := range k.watchers {
 		if k.room > 0 && len(w.queue) >= k.room {
 			w.lost = true

@@ -46,19 +46,19 @@ func TestForeignAddress(t *testing.T) {
 				t.Errorf("before: %+v; after: %+v", before, after)
 			}
 
-			// Once the administrator takes it away it is bound without being asked again.
+			// Once the administrator removes it, Run binds the address.
 			if err := a.Bind("lo", addr); !errors.Is(err, address.ErrForeign) {
 				t.Fatalf("Bind: %v, want ErrForeign", err)
 			}
 			h.Remove(tt.link, tt.cidr)
-			wait.Until(t, "bound after all", func() bool { return status(t, a, "lo", addr).Bound })
+			wait.Until(t, "the address is bound", func() bool { return status(t, a, "lo", addr).Bound })
 			h.Must(a.Try("lo", addr))
-			h.Must(a.Try("lo", addr.Next())) // which it leaves as it is, not there
+			h.Must(a.Try("lo", addr.Next()))
 			if h.Find("lo", addr.Next()) != nil {
-				t.Error("Try has bound an address")
+				t.Error("Try bound an address")
 			}
 
-			// And when it comes back beside Herald's, Status shows it, but neither is given up.
+			// When the foreign copy returns beside Herald's, Status shows it, and both stay.
 			if tt.link == "lo" && netip.MustParsePrefix(tt.cidr).IsSingleIP() {
 				return
 			}
@@ -75,7 +75,7 @@ func TestForeignAddress(t *testing.T) {
 	}
 }
 
-// What somebody makes permanent of Herald's own does not outlive Herald's wish for it.
+// An address of Herald's that another program made permanent gets its lifetime back, and Unbind removes it.
 func TestMadePermanent(t *testing.T) {
 	for _, cidr := range []string{"10.99.0.10/32", "fd00:99::10/128"} {
 		h := nettest.NewHost(t)
@@ -85,9 +85,9 @@ func TestMadePermanent(t *testing.T) {
 		eventuallyListening(h, a)
 
 		forever := func() { h.Must(h.NL.AddrReplace(h.Link("lo"), nettest.Parse(t, cidr))) }
-		for i := range 3 { // and each time a little later
+		for i := range 3 { // each time after a longer pause
 			forever()
-			wait.Until(t, "it has a lifetime again", func() bool {
+			wait.Until(t, "the address has a lifetime again", func() bool {
 				got, s := h.Find("lo", addr), status(t, a, "lo", addr)
 				return got.ValidLft <= 10 && got.Flags&unix.IFA_F_NOPREFIXROUTE != 0 && s.Bound && s.Err == nil && s.Restored == i+1
 			})
@@ -95,12 +95,12 @@ func TestMadePermanent(t *testing.T) {
 		forever()
 		h.Must(a.Unbind("lo", addr))
 		if got := h.Find("lo", addr); got != nil {
-			t.Errorf("withdrawn, but left is %+v", got)
+			t.Errorf("left after Unbind: %+v", got)
 		}
 	}
 }
 
-// Nor does what a predecessor left: it is known by the label, which IPv6 lacks.
+// An IPv4 address that an earlier Herald left, made permanent since, is recognised by its label.
 func TestLeftPermanent(t *testing.T) {
 	h := nettest.NewHost(t)
 	crashed := open(h, address.Options{})
@@ -115,57 +115,57 @@ func TestLeftPermanent(t *testing.T) {
 	}
 	h.Must(next.Sweep(nil))
 	if got := h.Find("lo", vip4.Next()); got != nil {
-		t.Errorf("left is %+v", got)
+		t.Errorf("left after Sweep: %+v", got)
 	}
 }
 
-// What nobody wants here is told of while it is there, and not touched.
+// Foreign reports a reserved address that another program put here, and does not touch it.
 func TestReserved(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
 	a, _ := start(h, address.Options{})
 	eventuallyListening(h, a)
-	h.Add("veth0", "10.99.0.10/24") // before it is reserved
+	h.Add("veth0", "10.99.0.10/24") // before Reserve
 	a.Reserve([]netip.Addr{vip4, vip6})
-	stray := func(addr netip.Addr, want bool) {
+	expectForeign := func(addr netip.Addr, want bool) {
 		t.Helper()
-		wait.Until(t, fmt.Sprintf("%s is a stray: %t", addr, want), func() bool { return errors.Is(a.Foreign()[addr], address.ErrForeign) == want })
+		wait.Until(t, fmt.Sprintf("%s is foreign: %t", addr, want), func() bool { return errors.Is(a.Foreign()[addr], address.ErrForeign) == want })
 	}
-	stray(vip4, true)
+	expectForeign(vip4, true)
 	h.Add("lo", vip6.String()+"/128")
-	stray(vip6, true)
+	expectForeign(vip6, true)
 	h.Must(a.Unbind("lo", vip4, vip6))
 	if h.Find("veth0", vip4) == nil || h.Find("lo", vip6) == nil {
-		t.Error("a stray is gone")
+		t.Error("a foreign address was removed")
 	}
 
-	// The status of what is wanted tells of it itself.
+	// For wanted addresses Status reports it.
 	if err := a.Bind("lo", vip4); !errors.Is(err, address.ErrForeign) {
-		t.Errorf("Bind: %v", err)
+		t.Errorf("Bind: error %v, want ErrForeign", err)
 	}
-	stray(vip4, false)
+	expectForeign(vip4, false)
 	h.Must(a.Unbind("lo", vip4))
-	stray(vip4, true)
+	expectForeign(vip4, true)
 
 	h.Remove("veth0", "10.99.0.10/24")
-	stray(vip4, false)
-	h.Must(a.Bind("lo", vip4)) // Herald's own is none
-	stray(vip4, false)
+	expectForeign(vip4, false)
+	h.Must(a.Bind("lo", vip4)) // Herald's own copy is not foreign
+	expectForeign(vip4, false)
 	a.Reserve([]netip.Addr{vip4})
-	stray(vip6, false)
+	expectForeign(vip6, false)
 }
 
-// What appeared a moment ago and is not known yet is not overwritten.
+// Add does not overwrite an address that appeared just before.
 func TestAddedAtTheSameTime(t *testing.T) {
 	h := nettest.NewHost(t)
 	for _, cidr := range []string{"10.99.0.10/32", "fd00:99::10/128"} {
 		h.Add("lo", cidr)
 		addr := netip.MustParsePrefix(cidr).Addr()
 		if err := address.AddToLo(int(h.NS), addr); !errors.Is(err, address.ErrExists) {
-			t.Errorf("%s: %v", addr, err)
+			t.Errorf("add %s: error %v, want ErrExists", addr, err)
 		}
 		if got := h.Find("lo", addr); got == nil || got.Flags&unix.IFA_F_PERMANENT == 0 {
-			t.Errorf("%s is now %+v", addr, got)
+			t.Errorf("%s is now %+v, want it permanent", addr, got)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestAdoptAndSweep(t *testing.T) {
 	h.Must(next.Sweep([]address.Binding{{Interface: "lo", Addr: kept}, {Interface: "lo", Addr: moved}}))
 
 	if h.Find("lo", left) != nil || h.Find("veth0", moved) != nil {
-		t.Error("a left-over is still there")
+		t.Error("Sweep left an address")
 	}
 	for _, addr := range append(foreign, kept, others) {
 		if h.Find("lo", addr) == nil && h.Find("veth0", addr) == nil {
@@ -208,7 +208,7 @@ func TestAdoptAndSweep(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	if err := next.Bind("lo", others); !errors.Is(err, address.ErrForeign) {
-		t.Errorf("Bind of another Herald's address: %v", err)
+		t.Errorf("Bind of another Herald's address: error %v, want ErrForeign", err)
 	}
 
 	h.Add("lo", last.String()+"/32")
@@ -218,7 +218,7 @@ func TestAdoptAndSweep(t *testing.T) {
 		}
 	}
 
-	// Both end on request: what was adopted and what was only kept.
+	// Unbind removes adopted addresses, and addresses that Sweep kept.
 	for _, addr := range []netip.Addr{adopted, kept} {
 		h.Must(next.Unbind("lo", addr))
 		if h.Find("lo", addr) != nil {
@@ -227,7 +227,7 @@ func TestAdoptAndSweep(t *testing.T) {
 	}
 }
 
-// Many go at once. Neither one that is gone already nor a foreign one stands in their way.
+// Unbind removes many addresses at once. Missing and foreign addresses among them do no harm.
 func TestUnbindMany(t *testing.T) {
 	h := nettest.NewHost(t)
 	a, _ := start(h, address.Options{})
@@ -235,7 +235,7 @@ func TestUnbindMany(t *testing.T) {
 	h.Add("lo", "192.0.2.1/32")
 	all := []netip.Addr{foreign, vip6}
 	addr := vip4
-	for range 600 { // more than are asked for in a row
+	for range 600 { // more than one batch
 		all = append(all, addr)
 		addr = addr.Next()
 	}
@@ -250,9 +250,9 @@ func TestUnbindMany(t *testing.T) {
 		}
 	}
 	if h.Find("lo", foreign) == nil {
-		t.Error("the foreign one is gone")
+		t.Error("Unbind removed the foreign address")
 	}
 	if n := len(a.Status()); n != 0 {
-		t.Errorf("%d are still wanted", n)
+		t.Errorf("%d addresses are still wanted", n)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// with returns a copy of a that edit has changed.
+// with returns an edited copy of a.
 func with(a address, edit func(*address)) address {
 	edit(&a)
 	return a
@@ -35,8 +35,8 @@ func TestOurs(t *testing.T) {
 	}{
 		{"marked IPv4", own4, "lo", true, true},
 		{"marked IPv6", own6, "eth0", true, true},
-		{"marked, although the view has seen no mark yet", own4, "lo", false, true},
-		{"marked, then changed by somebody who keeps the mark", with(own4, func(a *address) { a.Valid, a.Flags = rtnetlink.Infinite, unix.IFA_F_PERMANENT }), "lo", true, true},
+		{"marked, but no marks in the view yet", own4, "lo", false, true},
+		{"marked, then changed without losing the mark", with(own4, func(a *address) { a.Valid, a.Flags = rtnetlink.Infinite, unix.IFA_F_PERMANENT }), "lo", true, true},
 		{"right label, but no mark on a kernel with marks", old4, "lo", true, true},
 		{"right shape, but no mark on a kernel with marks", old6, "eth0", true, false},
 		{"right shape, but another's mark", with(own4, func(a *address) { a.Proto = 18 }), "lo", false, false},
@@ -72,7 +72,7 @@ func TestOurs(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	down := link{Index: 2, Name: "eth0"}
-	ipvs := link{Index: 9, Name: "kube-ipvs0"} // which is never up
+	ipvs := link{Index: 9, Name: "kube-ipvs0"} // never up
 	own := vip(lo, vip4, defaultLifetime, DefaultMark)
 	elsewhere := vip(eth0, vip4, defaultLifetime, DefaultMark)
 	nowhere := func(int) bool { return false }
@@ -83,33 +83,33 @@ func TestPlan(t *testing.T) {
 		want  step
 		err   string // part of it
 	}{
-		{"not there", []link{lo}, nil, create, ""},
-		{"there", []link{lo}, []address{own}, keep, ""},
-		{"there, made permanent", []link{lo}, []address{with(own, func(a *address) { a.Proto, a.Valid, a.Flags = 0, rtnetlink.Infinite, unix.IFA_F_PERMANENT })}, mend, ""},
+		{"missing", []link{lo}, nil, create, ""},
+		{"present", []link{lo}, []address{own}, keep, ""},
+		{"present, made permanent", []link{lo}, []address{with(own, func(a *address) { a.Proto, a.Valid, a.Flags = 0, rtnetlink.Infinite, unix.IFA_F_PERMANENT })}, mend, ""},
 		{"no link", []link{eth0}, nil, leave, "link lo does not exist"},
-		{"no link, but an address of a link that is unknown yet", nil, []address{own}, leave, "link lo does not exist"},
+		{"no link, but an address of an unknown link", nil, []address{own}, leave, "link lo does not exist"},
 		{"link down", []link{{Index: 1, Name: "lo"}}, nil, leave, "link lo is down"},
-		{"link down, still there", []link{{Index: 1, Name: "lo"}}, []address{own}, leave, "link lo is down"},
+		{"link down, address present", []link{{Index: 1, Name: "lo"}}, []address{own}, leave, "link lo is down"},
 		{"Herald's own, but on another link", []link{lo, eth0}, []address{elsewhere}, create, ""},
 		{"Herald's own, but as a subnet", []link{lo}, []address{with(own, func(a *address) { a.Subnet = netip.MustParsePrefix("10.99.0.0/24") })}, create, ""},
 		{"other addresses", []link{lo, eth0}, []address{permanent(lo, "10.99.0.11/32"), permanent(eth0, "10.99.0.1/24")}, create, ""},
 
-		{"foreign in its place", []link{lo}, []address{permanent(lo, "10.99.0.10/32")}, leave, "10.99.0.10/32 is on lo already, not put there by Herald"},
+		{"foreign in the same place", []link{lo}, []address{permanent(lo, "10.99.0.10/32")}, leave, "10.99.0.10/32 is on lo already, not put there by Herald"},
 		{"foreign as a subnet", []link{lo}, []address{permanent(lo, "10.99.0.10/24")}, leave, "10.99.0.10/24 is on lo already, not put there by Herald"},
 		{"foreign on another link", []link{lo, eth0}, []address{permanent(eth0, "10.99.0.10/24")}, leave, "`ip address del 10.99.0.10/24 dev eth0`"},
 		{"foreign on another link that is down", []link{lo, down}, []address{permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
 		{"foreign on two links", []link{lo, eth0}, []address{permanent(lo, "10.99.0.10/24"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
-		{"there, and foreign on another link", []link{lo, eth0}, []address{own, permanent(eth0, "10.99.0.10/24")}, keep, "on eth0"},
+		{"present, and foreign on another link", []link{lo, eth0}, []address{own, permanent(eth0, "10.99.0.10/24")}, keep, "on eth0"},
 		{"kube-proxy's, in IPVS mode", []link{lo, ipvs}, []address{permanent(ipvs, "10.99.0.10/32")}, create, ""},
-		{"there, and kube-proxy's", []link{lo, ipvs}, []address{own, permanent(ipvs, "10.99.0.10/32")}, keep, ""},
-		{"kube-proxy's, and foreign as well", []link{lo, eth0, ipvs}, []address{permanent(ipvs, "10.99.0.10/32"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
+		{"present, and kube-proxy's", []link{lo, ipvs}, []address{own, permanent(ipvs, "10.99.0.10/32")}, keep, ""},
+		{"kube-proxy's, and foreign too", []link{lo, eth0, ipvs}, []address{permanent(ipvs, "10.99.0.10/32"), permanent(eth0, "10.99.0.10/24")}, leave, "on eth0"},
 		{"another Herald's", []link{lo}, []address{vip(lo, vip4, defaultLifetime, DefaultMark+1)}, leave, "10.99.0.10/32 is on lo already labelled lo:herald with protocol 73, not put there by Herald"},
 	} {
 		v := newView(tt.links, append(tt.addrs, marked))
 		got, err := v.plan(Binding{"lo", vip4}, DefaultMark, nowhere)
-		for range 20 { // it must not depend on the order of a map
+		for range 20 { // must not depend on the map's order
 			if again, againErr := v.plan(Binding{"lo", vip4}, DefaultMark, nowhere); again != got || !sameError(againErr, err) {
-				t.Errorf("%s: first %v, %v, then %v, %v", tt.name, got, err, again, againErr)
+				t.Errorf("%s: first %v, error %v; then %v, error %v", tt.name, got, err, again, againErr)
 			}
 		}
 		if got != tt.want {
@@ -121,7 +121,7 @@ func TestPlan(t *testing.T) {
 		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
 		case strings.Contains(tt.name, "foreign") && !errors.Is(err, ErrForeign):
-			t.Errorf("%s: %v is no ErrForeign", tt.name, err)
+			t.Errorf("%s: error %v, want an ErrForeign", tt.name, err)
 		}
 	}
 }
@@ -134,12 +134,12 @@ func TestViewOfLinks(t *testing.T) {
 		changed []string
 		index   map[string]int
 	}{
-		{"nothing new", func() []string { return v.setLink(eth0) }, nil, map[string]int{"lo": 1, "eth0": 2}},
+		{"unchanged", func() []string { return v.setLink(eth0) }, nil, map[string]int{"lo": 1, "eth0": 2}},
 		{"down", func() []string { return v.setLink(link{Index: 2, Name: "eth0"}) }, []string{"eth0"}, map[string]int{"lo": 1, "eth0": 2}},
 		{"renamed", func() []string { return v.setLink(link{Index: 2, Name: "wan0"}) }, []string{"eth0", "wan0"}, map[string]int{"lo": 1, "wan0": 2}},
-		{"its name taken", func() []string { return v.setLink(link{Index: 3, Name: "eth0"}) }, []string{"eth0"}, map[string]int{"lo": 1, "wan0": 2, "eth0": 3}},
-		{"one takes a name", func() []string { return v.setLink(link{Index: 4, Name: "wan0"}) }, []string{"wan0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
-		{"before the other gave it up", func() []string { return v.setLink(link{Index: 2, Name: "old0"}) }, []string{"wan0", "old0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3, "old0": 2}},
+		{"another link takes the old name", func() []string { return v.setLink(link{Index: 3, Name: "eth0"}) }, []string{"eth0"}, map[string]int{"lo": 1, "wan0": 2, "eth0": 3}},
+		{"a link takes a name", func() []string { return v.setLink(link{Index: 4, Name: "wan0"}) }, []string{"wan0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
+		{"before the other link lost it", func() []string { return v.setLink(link{Index: 2, Name: "old0"}) }, []string{"wan0", "old0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3, "old0": 2}},
 		{"gone", func() []string { return v.dropLink(link{Index: 2}) }, []string{"old0"}, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
 		{"gone again", func() []string { return v.dropLink(link{Index: 2}) }, nil, map[string]int{"lo": 1, "wan0": 4, "eth0": 3}},
 	} {
@@ -159,7 +159,7 @@ func TestPause(t *testing.T) {
 	var sum time.Duration
 	last := pauseAfter(0)
 	if last != 0 {
-		t.Errorf("the first time it waits %v", last)
+		t.Errorf("pauseAfter(0) = %v, want 0", last)
 	}
 	for n := 1; n < 100; n++ {
 		p := pauseAfter(n)
@@ -169,7 +169,7 @@ func TestPause(t *testing.T) {
 		last, sum = p, sum+p
 	}
 	if last != maxPause {
-		t.Errorf("ends at %v", last)
+		t.Errorf("longest pause is %v, want %v", last, maxPause)
 	}
 }
 

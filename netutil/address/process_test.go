@@ -25,7 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// speakerEnv makes the test binary a process that keeps addresses, to be stopped and killed.
+// speakerEnv makes the test binary a process that keeps addresses.
 const speakerEnv = "HERALD_TEST_KEEP_ADDRESSES"
 
 func TestMain(m *testing.M) {
@@ -36,14 +36,14 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if err := flag.Set("rapid.checks", "3000"); err != nil { // they take a millisecond or less; the command line may say otherwise
+	if err := flag.Set("rapid.checks", "3000"); err != nil { // each takes a millisecond or less; the command line may override it
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// keep binds addresses to lo in the namespace of file descriptor 3, until stdin ends. It prints each status.
+// keep binds addresses to lo in the namespace of file descriptor 3 until stdin ends. It prints each new status.
 func keep(addrs []string) error {
 	a, err := address.New(slog.New(slog.NewTextHandler(os.Stderr, nil)), address.Options{Lifetime: 2 * time.Second, NetNS: 3})
 	if err != nil {
@@ -72,7 +72,7 @@ func keep(addrs []string) error {
 	return a.Run(ctx)
 }
 
-// speaker is such a process.
+// speaker is a process that runs keep.
 type speaker struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -127,7 +127,7 @@ func dup(h *nettest.Host) int {
 
 func (s *speaker) signal(sig unix.Signal) { _ = s.cmd.Process.Signal(sig) }
 
-// A frozen process loses its addresses to the kernel, and has them again when it goes on.
+// The kernel removes the addresses of a frozen process, which puts them back when it continues.
 func TestFrozenProcess(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -149,16 +149,16 @@ func TestFrozenProcess(t *testing.T) {
 	await(0)
 
 	s.signal(unix.SIGSTOP)
-	wait.Until(t, "gone while it is frozen", func() bool { return h.Find("lo", vip4) == nil && h.Find("lo", vip6) == nil })
+	wait.Until(t, "the addresses expire while it is frozen", func() bool { return h.Find("lo", vip4) == nil && h.Find("lo", vip6) == nil })
 	s.signal(unix.SIGCONT)
 	await(1)
 	if h.Find("lo", vip4) == nil || h.Find("lo", vip6) == nil {
-		t.Error("not really put back")
+		t.Error("status says bound, but an address is missing")
 	}
-	wait.Until(t, "it tells that both expired", func() bool { return strings.Count(s.log.String(), "it expired") == 2 })
+	wait.Until(t, "both expiries are logged", func() bool { return strings.Count(s.log.String(), "it expired") == 2 })
 }
 
-// A killed process leaves nothing; one that takes over in time loses nothing.
+// The addresses of a killed process expire unless another process adopts them in time.
 func TestKilledProcess(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -176,10 +176,10 @@ func TestKilledProcess(t *testing.T) {
 	for {
 		c := nettest.Receive(t, changes)
 		if c.gone && c.addr == orphan {
-			break // the kernel has removed what nobody wants any more
+			break // expired
 		}
 		if c.gone {
-			t.Fatalf("%s went although another process took it over", c.addr)
+			t.Fatalf("%s was removed although another process adopted it", c.addr)
 		}
 	}
 	for _, s := range a.Status() {

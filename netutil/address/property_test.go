@@ -17,8 +17,8 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// TestAnyHistory lets an administrator, a speaker and bad luck do anything in any
-// order, and then looks whether the host ends up as it should.
+// TestAnyHistory applies random changes by an administrator, a speaker and a failing kernel, and then checks the
+// state of the host.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		delay := time.Duration(rapid.IntRange(0, 3).Draw(rt, "delay")) * 100 * time.Millisecond
@@ -39,13 +39,13 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
-// deed is one thing that happens.
+// deed is one event.
 type deed struct {
 	What string
 	At   Binding
-	Yes  bool          // decides what What leaves open
-	Op   string        // to be refused from now on
-	Time time.Duration // to pass after it
+	Yes  bool          // variant of the event
+	Op   string        // call that fails from now on
+	Time time.Duration // wait after it
 }
 
 var anyDeed = rapid.Custom(func(t *rapid.T) deed {
@@ -102,7 +102,7 @@ type history struct {
 	a        *Binder
 	log      bytes.Buffer
 	links    map[string]link
-	next     int // index of a link made anew
+	next     int // index of the next new link
 	foreign  map[fakeKey]address
 	wants    map[Binding]bool
 	delay    time.Duration
@@ -137,7 +137,7 @@ func newHistory(delay time.Duration) *history {
 	return h
 }
 
-// own is the entry that Herald would make.
+// own returns the address that Herald would add.
 func (h *history) own(b Binding) (address, bool) {
 	l, ok := h.links[b.Interface]
 	return vip(l, b.Addr, defaultLifetime, DefaultMark), ok
@@ -152,19 +152,19 @@ func (h *history) has(b Binding) bool {
 func (h *history) bind(b Binding) {
 	h.wants[b] = true
 	if err := h.a.Bind(b.Interface, b.Addr); err == nil && !h.has(b) {
-		h.errorf("Bind(%v) returned nil, but the kernel lacks it", b)
+		h.errorf("Bind(%v) returned nil, but the kernel lacks the address", b)
 	}
 }
 
 func (h *history) unbind(b Binding) {
 	delete(h.wants, b)
 	if err := h.a.Unbind(b.Interface, b.Addr); err == nil && h.has(b) {
-		h.errorf("Unbind(%v) returned nil, but the kernel has it", b)
+		h.errorf("Unbind(%v) returned nil, but the kernel has the address", b)
 	}
 }
 
-// addForeign adds an address, in the very place of Herald's own only if nothing else
-// is going on: what is not known cannot be heeded.
+// addForeign adds a foreign address. It uses the place of Herald's own only while no event is delayed and no call
+// fails: Herald cannot respect an address that it does not see.
 func (h *history) addForeign(b Binding, samePlace bool) {
 	l, ok := h.links[b.Interface]
 	if !ok {
@@ -182,7 +182,7 @@ func (h *history) addForeign(b Binding, samePlace bool) {
 	at := permanent(l, netip.PrefixFrom(b.Addr, bits).String())
 	calm()
 	held := func(s Status) bool { return s.Binding == b && s.Bound }
-	if bits < b.Addr.BitLen() || !slices.ContainsFunc(h.a.Status(), held) { // else Herald's own is changed
+	if bits < b.Addr.BitLen() || !slices.ContainsFunc(h.a.Status(), held) { // otherwise this changes Herald's own
 		h.foreign[key(at)] = at
 	}
 	h.k.adminSet(at)
@@ -209,7 +209,7 @@ func (h *history) changeLink(name string, yes bool) {
 	h.forgetForeign(l, l.AdminUp)
 }
 
-// forgetForeign forgets what the kernel forgets with a link.
+// forgetForeign removes the foreign addresses that the kernel removes with a link.
 func (h *history) forgetForeign(l link, up bool) {
 	_, exists := h.links[l.Name]
 	for id, at := range h.foreign {
@@ -219,7 +219,7 @@ func (h *history) forgetForeign(l link, up bool) {
 	}
 }
 
-// letTimePass gives it as long as the longest pause and an expiry take.
+// letTimePass waits for the longest pause and an expiry.
 func (h *history) letTimePass() {
 	h.k.failWith(nil)
 	time.Sleep(2*maxPause + 2*defaultLifetime)
@@ -235,13 +235,13 @@ func (h *history) check() {
 	for _, name := range []string{"lo", "eth0"} {
 		for _, addr := range []netip.Addr{vip4, vip6, vip4.Next()} {
 			if b := (Binding{name, addr}); h.has(b) && !h.wants[b] && h.links[name].AdminUp {
-				h.errorf("%v is there, but not wanted", b)
+				h.errorf("%v is on the link, but not wanted", b)
 			}
 		}
 	}
 	all := h.a.Status()
 	if len(all) != len(h.wants) {
-		h.errorf("%d wanted, status of %d", len(h.wants), len(all))
+		h.errorf("%d bindings wanted, status of %d", len(h.wants), len(all))
 	}
 	for _, s := range all {
 		l, exists := h.links[s.Interface]
@@ -251,9 +251,9 @@ func (h *history) check() {
 		}
 		switch up := exists && l.AdminUp; {
 		case s.Bound != (up && h.has(s.Binding)):
-			h.errorf("status %+v, but the kernel has it: %v", s, h.has(s.Binding))
+			h.errorf("status %+v, but kernel has the address: %v", s, h.has(s.Binding))
 		case !s.Bound && up && !foreign:
-			h.errorf("nothing stands against it, but: %+v", s)
+			h.errorf("unbound without a reason: %+v", s)
 		case !s.Bound && s.Err == nil, s.Bound && (s.Err != nil) != foreign:
 			h.errorf("wrong error in %+v", s)
 		}

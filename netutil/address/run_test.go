@@ -24,17 +24,17 @@ var (
 	vip6 = netip.MustParseAddr("fd00:99::10")
 )
 
-// marked is an address that shows that the kernel knows marks.
+// marked is an address with a mark: it shows the view that the kernel knows marks.
 var marked = address{Link: 1, IP: netip.MustParseAddr("127.0.0.1"), Subnet: netip.MustParsePrefix("127.0.0.0/8"),
 	Scope: unix.RT_SCOPE_HOST, Flags: unix.IFA_F_PERMANENT, Valid: rtnetlink.Infinite, Preferred: rtnetlink.Infinite, Proto: 1}
 
-// permanent is an address as an administrator adds it.
+// permanent returns an address as an administrator adds it.
 func permanent(l link, cidr string) address {
 	p := netip.MustParsePrefix(cidr)
 	return address{Link: l.Index, IP: p.Addr(), Subnet: p.Masked(), Flags: unix.IFA_F_PERMANENT, Valid: rtnetlink.Infinite, Preferred: rtnetlink.Infinite}
 }
 
-// virtual runs f in virtual time, with Run on.
+// virtual runs f in virtual time, with Run running.
 func virtual(t *testing.T, k *fakeKernel, f func(a *Binder, log *bytes.Buffer, stop func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func virtual(t *testing.T, k *fakeKernel, f func(a *Binder, log *bytes.Buffer, s
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		time.Sleep(2 * maxLifetime) // what the kernel still has expires
+		time.Sleep(2 * maxLifetime) // the remaining addresses expire
 		if t.Failed() {
 			t.Logf("log:\n%s", log.String())
 		}
@@ -75,7 +75,7 @@ func ours4(k *fakeKernel) bool {
 	return ok
 }
 
-func TestRefreshKeepsAndSilenceEnds(t *testing.T) {
+func TestRefreshKeepsAddress(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, stop func()) {
 		if err := a.Bind("lo", vip4); err != nil {
@@ -86,10 +86,10 @@ func TestRefreshKeepsAndSilenceEnds(t *testing.T) {
 			t.Errorf("after ten minutes: %+v", s)
 		}
 		if log.Len() > 0 {
-			t.Errorf("a steady state is not silent:\n%s", log)
+			t.Errorf("log in a steady state, want none:\n%s", log)
 		}
 		if n := k.count("dump"); n != 1 {
-			t.Errorf("read everything %d times, want only at the start", n)
+			t.Errorf("read everything %d times, want 1", n)
 		}
 		stop()
 		if !ours4(k) {
@@ -102,7 +102,7 @@ func TestRefreshKeepsAndSilenceEnds(t *testing.T) {
 	})
 }
 
-// Each address is refreshed as its own lifetime asks, and outlives Run by no more than that.
+// Each address is refreshed as its own lifetime requires, and outlives Run by at most that lifetime.
 func TestLifetimes(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, stop func()) {
@@ -114,35 +114,35 @@ func TestLifetimes(t *testing.T) {
 		const least = 60 * 3 / 2
 		time.Sleep(time.Minute)
 		if n := k.count("refresh") - before; n < least || n > least+20 {
-			t.Errorf("refreshed %d times in a minute: the one every 0.67 s, the other every 3.3 s", n)
+			t.Errorf("refreshed %d times in a minute, want one address every 0.67 s and the other every 3.3 s", n)
 		}
 		for _, s := range a.Status() {
 			if !s.Bound || s.Restored != 0 {
 				t.Errorf("%+v", s)
 			}
 		}
-		if err := a.BindFor("lo", vip4, 4*time.Second); err != nil { // shorter from now on
+		if err := a.BindFor("lo", vip4, 4*time.Second); err != nil { // shortens the lifetime
 			t.Fatal(err)
 		}
 		stop()
 		time.Sleep(2 * time.Second)
 		if !k.has(vip4) || k.has(vip6) {
-			t.Errorf("two seconds later: %t and %t", k.has(vip4), k.has(vip6))
+			t.Errorf("two seconds later: %s bound %t, %s bound %t; want the first only", vip4, k.has(vip4), vip6, k.has(vip6))
 		}
 		time.Sleep(2*time.Second + time.Millisecond)
 		if k.has(vip4) {
-			t.Error("the lifetime was not made shorter")
+			t.Error("the lifetime was not shortened")
 		}
 		if err := a.BindFor("lo", vip4, time.Hour); err == nil {
-			t.Error("an hour is taken for a lifetime")
+			t.Error("BindFor accepts a lifetime of an hour")
 		}
 		if log.Len() > 0 {
-			t.Errorf("a steady state is not silent:\n%s", log)
+			t.Errorf("log in a steady state, want none:\n%s", log)
 		}
 	})
 }
 
-// While the kernel refuses, an address is refreshed no more often than it is tried anew.
+// While the kernel fails, refreshes follow the pauses of retries.
 func TestRefreshRefused(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
@@ -158,7 +158,7 @@ func TestRefreshRefused(t *testing.T) {
 		before := k.total()
 		time.Sleep(time.Minute)
 		if n := k.total() - before; n < 2 || n > 30 {
-			t.Errorf("%d calls of the kernel in a minute", n)
+			t.Errorf("%d kernel calls in a minute, want 2 to 30", n)
 		}
 		k.failWith(nil)
 		time.Sleep(2 * maxPause)
@@ -168,12 +168,12 @@ func TestRefreshRefused(t *testing.T) {
 		before = k.count("refresh")
 		time.Sleep(5 * time.Minute)
 		if n := k.count("refresh") - before; n < 14 || n > 16 {
-			t.Errorf("refreshed %d times in the five minutes after, want every 20 s", n)
+			t.Errorf("refreshed %d times in the following five minutes, want every 20 s", n)
 		}
 	})
 }
 
-// Somebody who removes the address whenever it is there gets it back ever more slowly, and is logged once.
+// An address that another program keeps removing is put back after growing pauses, and that is logged once.
 func TestRemovalInALoop(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
@@ -188,18 +188,18 @@ func TestRemovalInALoop(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		s := only(t, a)
-		// 0, 100 ms, 200 ms ... 3.2 s take 6.3 s; the rest of the minute is for one every 5 s.
+		// 0, 100 ms, 200 ms ... 3.2 s take 6.3 s; in the rest of the minute it is put back every 5 s.
 		if s.Restored < 15 || s.Restored > 19 {
-			t.Errorf("put back %d times in a minute", s.Restored)
+			t.Errorf("put back %d times in a minute, want 15 to 19", s.Restored)
 		}
 		if s.Bound || s.Err == nil || !strings.Contains(s.Err.Error(), "removed by another program") {
 			t.Errorf("status %+v", s)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
-			t.Errorf("%d lines of log, want one for the first removal and one for the habit:\n%s", n, log)
+			t.Errorf("%d log lines, want one for the first removal and one for the repetition:\n%s", n, log)
 		}
 
-		// When the other gives up, it is soon back, and a single removal later on is mended at once.
+		// After the last removal it is soon back, and a single later removal is repaired at once.
 		time.Sleep(maxPause)
 		if !only(t, a).Bound || !ours4(k) {
 			t.Errorf("status %+v", only(t, a))
@@ -208,7 +208,7 @@ func TestRemovalInALoop(t *testing.T) {
 		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
 		synctest.Wait()
 		if !ours4(k) {
-			t.Error("not put back at once")
+			t.Error("a single removal is not repaired at once")
 		}
 	})
 }
@@ -225,7 +225,7 @@ func TestBindDoesNotWait(t *testing.T) {
 	})
 }
 
-// Kernels before Linux 5.18 forget the mark, and Herald still knows its own.
+// Linux before 5.18 ignores marks; Herald still recognises its addresses.
 func TestKernelWithoutMarks(t *testing.T) {
 	k := newFakeKernel(lo, eth0)
 	k.old = true
@@ -238,7 +238,7 @@ func TestKernelWithoutMarks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		k.loseAll() // so that it has to read everything
+		k.loseAll() // makes Run read everything
 		time.Sleep(time.Minute)
 		for _, s := range a.Status() {
 			if !s.Bound || s.Err != nil || s.Restored != 0 {
@@ -248,13 +248,13 @@ func TestKernelWithoutMarks(t *testing.T) {
 		stop()
 		next := fakeAddresses(k, log)
 		if err := next.Bind("lo", foreign.IP); !errors.Is(err, ErrForeign) {
-			t.Errorf("foreign: %v", err)
+			t.Errorf("Bind of a foreign address: error %v, want ErrForeign", err)
 		}
 		if err := next.Bind("lo", vip4); err != nil {
-			t.Errorf("adopt: %v", err)
+			t.Errorf("Bind of a left-over address: %v", err)
 		}
 		if err := next.Sweep([]Binding{bindings[1]}); err != nil {
-			t.Errorf("sweep: %v", err)
+			t.Errorf("Sweep: %v", err)
 		}
 		for i, b := range bindings {
 			l := lo
@@ -262,11 +262,11 @@ func TestKernelWithoutMarks(t *testing.T) {
 				l = eth0
 			}
 			if _, there := k.get(vip(l, b.Addr, defaultLifetime, DefaultMark)); there != (i < 2) {
-				t.Errorf("%v is there: %v", b, there)
+				t.Errorf("%v present: %v, want %v", b, there, i < 2)
 			}
 		}
 		if _, ok := k.get(foreign); !ok {
-			t.Error("swept a foreign address")
+			t.Error("Sweep removed a foreign address")
 		}
 	})
 }
@@ -293,13 +293,13 @@ func TestAfterRun(t *testing.T) {
 		k.adminSet(foreign4)
 		k.adminSet(permanent6)
 		if err := a.Bind("lo", vip4); !errors.Is(err, ErrForeign) {
-			t.Errorf("Bind: %v", err)
+			t.Errorf("Bind: error %v, want ErrForeign", err)
 		}
 		if err := a.Unbind("lo", vip6); err != nil {
 			t.Errorf("Unbind: %v", err)
 		}
 		if _, ok := k.get(permanent6); ok {
-			t.Error("Unbind left what somebody had made permanent")
+			t.Error("Unbind left an address that was made permanent")
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// A VIP is served, but never picked as the source of what the node itself sends.
+// A VIP accepts connections, but the kernel never picks it as the source of the node's own traffic.
 func TestTraffic(t *testing.T) {
 	h, client := nettest.NewHost(t), nettest.NewHost(t)
 	h.AddVeth("veth0", "client0")
 	h.Must(h.NL.LinkSetNsFd(h.Link("client0"), int(client.NS)))
 	client.SetUp("client0")
-	h.AddVeth("bare0", "bare1") // has no addresses of its own
+	h.AddVeth("bare0", "bare1") // without addresses
 
 	h.Add("veth0", "10.0.0.1/24")
 	h.Add("veth0", "fd00:1::1/64")
@@ -43,7 +43,7 @@ func TestTraffic(t *testing.T) {
 		var c net.Conn
 		client.In(func() { c, err = net.Dial("tcp", l.Addr().String()) })
 		if err != nil {
-			t.Errorf("the client does not reach %s: %v", addr, err)
+			t.Errorf("client cannot connect to %s: %v", addr, err)
 		} else {
 			_ = c.Close()
 		}
@@ -52,7 +52,7 @@ func TestTraffic(t *testing.T) {
 
 	for dst, want := range map[string]string{
 		"10.0.0.2":      "10.0.0.1",
-		"192.0.2.1":     "10.0.0.1", // by the link without addresses
+		"192.0.2.1":     "10.0.0.1", // over the link without addresses
 		"fd00:1::2":     "fd00:1::1",
 		"2001:db8::1":   "fd00:1::1",
 		"10.99.255.255": "10.0.0.1",
@@ -62,7 +62,7 @@ func TestTraffic(t *testing.T) {
 		h.In(func() { c, err = net.Dial("udp", net.JoinHostPort(dst, "9")) })
 		h.Must(err)
 		if got := c.LocalAddr().(*net.UDPAddr).IP.String(); got != want {
-			t.Errorf("the source of traffic to %s is %s, want %s", dst, got, want)
+			t.Errorf("source of traffic to %s is %s, want %s", dst, got, want)
 		}
 		_ = c.Close()
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Run reads everything to find what happens while changes are lost.
+// Run reads everything after lost changes.
 func TestLostChanges(t *testing.T) {
 	k := newFakeKernel(lo, eth0)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
@@ -40,15 +40,15 @@ func TestLostChanges(t *testing.T) {
 			}
 		}
 		before := log.Len()
-		for range 100 { // a flood that goes on costs no more than one reading each time, and no more lines
+		for range 100 { // each further loss costs one reading, and no log lines
 			k.loseAll()
 			time.Sleep(rtnetlink.Pause)
 		}
 		if n := k.count("dump"); n > 110 {
-			t.Errorf("read everything %d times", n)
+			t.Errorf("read everything %d times, want at most 110", n)
 		}
 		if log.Len() != before {
-			t.Errorf("more log:\n%s", log.String()[before:])
+			t.Errorf("further log lines, want none:\n%s", log.String()[before:])
 		}
 	})
 }
@@ -71,21 +71,21 @@ func TestFloodOfForeignChanges(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := k.total() - before; n != 0 {
-			t.Errorf("4000 foreign changes caused %d calls of the kernel", n)
+			t.Errorf("4000 foreign changes caused %d kernel calls, want 0", n)
 		}
 	})
 }
 
-// A process that stood still for longer than the lifetime finds its addresses gone,
-// whether it is the refresh that comes next or anything else. They stay away for the
-// grace, so that they do not serve what failed meanwhile: fault 28.
+// A process that was stopped for longer than the lifetime finds its addresses gone, at the next refresh or
+// the next subscription. They stay away for the grace, so that they do not attract clients of a server that
+// failed meanwhile: fault 28.
 func TestStarved(t *testing.T) {
 	const still = 3 * defaultLifetime
 	away := func(a *Binder, k *fakeKernel) {
 		t.Helper()
 		for _, s := range a.Status() {
 			if s.Bound || s.Err == nil || k.has(s.Addr) {
-				t.Errorf("during the grace: %+v, on the link: %t", s, k.has(s.Addr))
+				t.Errorf("during the grace: %+v, on the link: %t; want it away", s, k.has(s.Addr))
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func TestStarved(t *testing.T) {
 			}
 		}
 		if got := strings.Count(log.String(), "it expired"); got != 2 {
-			t.Errorf("the log tells %d times that an address expired:\n%s", got, log)
+			t.Errorf("%d expiries logged, want 2:\n%s", got, log)
 		}
 	}
 	t.Run("refresh", func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestStarved(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a.live = true // as it is before a loss is noticed
+			a.live = true // as before a loss is noticed
 			time.Sleep(still)
 			a.refreshDue(time.Now())
 			away(a, k)
@@ -144,8 +144,7 @@ func TestStarved(t *testing.T) {
 	})
 }
 
-// The checks notice the pause as well, and the grace is theirs: what they unbind stays
-// away, what they bind is back at once.
+// During the grace the caller decides: an address stays away after Unbind, and is back at once after Bind.
 func TestGraceIsForTheCaller(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
@@ -164,18 +163,18 @@ func TestGraceIsForTheCaller(t *testing.T) {
 		time.Sleep(rtnetlink.Pause + 2*defaultLifetime + grace/2)
 		synctest.Wait()
 		if k.has(vip4) || k.has(vip6) {
-			t.Fatal("put back by itself")
+			t.Fatal("put back during the grace")
 		}
 		if err := a.Unbind("lo", vip4); err != nil {
 			t.Error(err)
 		}
 		if err := a.Bind("lo", vip6); err != nil || !k.has(vip6) {
-			t.Errorf("bind: %v, on the link: %t", err, k.has(vip6))
+			t.Errorf("Bind: %v, on the link: %t", err, k.has(vip6))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if k.has(vip4) || !k.has(vip6) {
-			t.Errorf("on the link: %s %t, %s %t", vip4, k.has(vip4), vip6, k.has(vip6))
+			t.Errorf("on the link: %s %t, %s %t; want the second only", vip4, k.has(vip4), vip6, k.has(vip6))
 		}
 	})
 }
@@ -195,24 +194,24 @@ func TestRefusedRefresh(t *testing.T) {
 		})
 		time.Sleep(defaultLifetime * 9 / 10)
 		if s := only(t, a); !s.Bound || !errors.Is(s.Err, refused) {
-			t.Errorf("before it expires: %+v", s)
+			t.Errorf("before expiry: %+v", s)
 		}
 		time.Sleep(defaultLifetime)
 		if s := only(t, a); s.Bound || !errors.Is(s.Err, refused) {
-			t.Errorf("after it expired: %+v", s)
+			t.Errorf("after expiry: %+v", s)
 		}
 		k.failWith(nil)
 		time.Sleep(maxPause)
 		if s := only(t, a); !s.Bound || s.Err != nil || s.Restored != 1 {
-			t.Errorf("when it is possible again: %+v", s)
+			t.Errorf("after the failure: %+v", s)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 3 {
-			t.Errorf("%d lines of log, want not refreshed, lost, put back:\n%s", n, log)
+			t.Errorf("%d log lines, want 3 (not refreshed, lost, put back):\n%s", n, log)
 		}
 	})
 }
 
-// Unbind without the right to change addresses is no error, unless some are there, or were.
+// Unbind without the right to change addresses is no error, unless an address is or was bound.
 func TestUnbindWithoutRight(t *testing.T) {
 	forbidden := func(op string) error {
 		if op == "add" || op == "remove" || op == "refresh" {
@@ -224,16 +223,16 @@ func TestUnbindWithoutRight(t *testing.T) {
 	k.failWith(forbidden)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
 		if err := a.Try("lo", vip4); !errors.Is(err, unix.EPERM) {
-			t.Errorf("try: %v", err)
+			t.Errorf("Try: error %v, want EPERM", err)
 		}
 		if err := a.Bind("lo", vip4); !errors.Is(err, unix.EPERM) {
-			t.Errorf("bind: %v", err)
+			t.Errorf("Bind: error %v, want EPERM", err)
 		}
 		if err := a.Try("lo", vip4); !errors.Is(err, unix.EPERM) {
-			t.Errorf("try what is wanted: %v", err)
+			t.Errorf("Try of a wanted address: error %v, want EPERM", err)
 		}
 		if err := a.Unbind("lo", vip4, vip6); err != nil {
-			t.Errorf("unbind what never was: %v", err)
+			t.Errorf("Unbind of addresses that never were bound: %v", err)
 		}
 		k.failWith(nil)
 		if err := a.Bind("lo", vip6); err != nil {
@@ -241,10 +240,10 @@ func TestUnbindWithoutRight(t *testing.T) {
 		}
 		k.failWith(forbidden)
 		if err := a.Unbind("lo", vip4, vip6); !errors.Is(err, unix.EPERM) {
-			t.Errorf("unbind one that is there: %v", err)
+			t.Errorf("Unbind of a bound address: error %v, want EPERM", err)
 		}
 		if err := a.Unbind("lo", vip6); !errors.Is(err, unix.EPERM) {
-			t.Errorf("unbind what is there, and no longer wanted: %v", err)
+			t.Errorf("Unbind of a bound address that is no longer wanted: error %v, want EPERM", err)
 		}
 	})
 }
@@ -273,23 +272,23 @@ func TestNoSubscription(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n := strings.Count(log.String(), "too many open files"); n != 1 {
-			t.Errorf("logged %d times:\n%s", n, log)
+			t.Errorf("failure logged %d times, want once:\n%s", n, log)
 		}
 	})
 }
 
-// The view lags behind what somebody else just did; Bind must not be misled.
+// Bind works although the view lags behind changes by other programs.
 func TestBindWithLateView(t *testing.T) {
 	k := newFakeKernel(lo)
 	k.delay = time.Second
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
 		k.adminSet(permanent(lo, "10.99.0.10/32"))
 		if err := a.Bind("lo", vip4); !errors.Is(err, ErrForeign) {
-			t.Errorf("foreign address: %v", err)
+			t.Errorf("Bind of a foreign address: error %v, want ErrForeign", err)
 		}
 		k.adminSet(vip(lo, vip6, defaultLifetime, DefaultMark))
 		if err := a.Bind("lo", vip6); err != nil {
-			t.Errorf("Herald's own address: %v", err)
+			t.Errorf("Bind of Herald's own address: %v", err)
 		}
 		k.failWith(func(op string) error {
 			if op == "add" {
@@ -298,12 +297,12 @@ func TestBindWithLateView(t *testing.T) {
 			return nil
 		})
 		if err := a.Bind("lo", vip4.Next()); err == nil {
-			t.Error("an address that is there when added and not when looked for: no error")
+			t.Error("Bind of an address that exists but is not listed: no error")
 		}
 	})
 }
 
-// An address that cannot be refreshed for the moment is still put back at once.
+// A removed address is put back at once even while refreshes fail.
 func TestRemovedWhileRefreshFails(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Whatever the kernel may answer is read, or refused.
+// decodeConnection decodes or rejects any answer of the kernel.
 func FuzzDecodeConnection(f *testing.F) {
-	for _, to := range []string{"10.0.0.1:80", "[fd00::1]:0"} {
-		request, err := encodeTo(netip.MustParseAddrPort(to))
+	for _, dst := range []string{"10.0.0.1:80", "[fd00::1]:0"} {
+		request, err := encodeTo(netip.MustParseAddrPort(dst))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -17,7 +17,7 @@ func FuzzDecodeConnection(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, ok, err := decodeConnection(b)
 		if err != nil && ok {
-			t.Errorf("%v, and an error", c)
+			t.Errorf("decoded %v despite error %v", c, err)
 		}
 		if ok {
 			if _, err := encodeDelete(c); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// translation sends what is opened to either of the first two addresses to a server; nobody
-// answers at the third.
+// translation directs connections to the first two addresses to a server. Connections to the third get no
+// answer.
 const translation = `table inet t {
 	chain output { type nat hook output priority -100;
 		ip daddr 127.0.0.9 tcp dport 1000 dnat ip to 127.0.0.2:2000
@@ -31,8 +31,8 @@ const translation = `table inet t {
 	chain input { type filter hook input priority 0; ip daddr 127.0.0.3 drop; }
 }`
 
-// Connections whose destination is translated are found among others, and end at once when they are
-// ended, at both ends; one that is only being opened goes elsewhere.
+// Translated finds connections with a translated destination among others. End ends both of their ends at once,
+// and the entries of half-open ones.
 func TestEndConnections(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.Add("lo", "fd00::2/128")
@@ -43,8 +43,8 @@ func TestEndConnections(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("nft: %v: %s", err, out)
 		}
-		for to, server := range map[string]string{"127.0.0.9:1000": "127.0.0.2:2000", "[fd00::9]:1000": "[fd00::2]:2000"} {
-			to, server := netip.MustParseAddrPort(to), netip.MustParseAddrPort(server)
+		for dst, server := range map[string]string{"127.0.0.9:1000": "127.0.0.2:2000", "[fd00::9]:1000": "[fd00::2]:2000"} {
+			dst, server := netip.MustParseAddrPort(dst), netip.MustParseAddrPort(server)
 			l, err := net.Listen("tcp", server.String())
 			if err != nil {
 				t.Error(err)
@@ -63,56 +63,56 @@ func TestEndConnections(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
 				return client, server
 			}
-			client, served := meet(to)
+			client, served := meet(dst)
 			direct, _ := meet(server)
-			for _, at := range []netip.AddrPort{to, netip.AddrPortFrom(to.Addr(), 0)} {
+			for _, at := range []netip.AddrPort{dst, netip.AddrPortFrom(dst.Addr(), 0)} {
 				found, err := conntrack.Translated(at)
 				if err != nil || len(found) != 1 {
-					t.Fatalf("to %s: %v, %v", at, found, err)
+					t.Fatalf("Translated(%s): %v, error %v; want one connection", at, found, err)
 				}
 				c := found[0]
-				if c.To != to || c.Server != server || c.Client.String() != client.LocalAddr().String() || c.Phase != conntrack.Established {
-					t.Errorf("found %+v, want %s to %s at %s", c, client.LocalAddr(), to, server)
+				if c.To != dst || c.Server != server || c.Client.String() != client.LocalAddr().String() || c.Phase != conntrack.Established {
+					t.Errorf("found %+v, want %s to %s at %s", c, client.LocalAddr(), dst, server)
 				}
 			}
-			for _, none := range []netip.AddrPort{netip.AddrPortFrom(to.Addr(), 1001), server} {
-				if found, err := conntrack.Translated(none); err != nil || len(found) != 0 {
-					t.Errorf("to %s: %v, %v", none, found, err)
+			for _, other := range []netip.AddrPort{netip.AddrPortFrom(dst.Addr(), 1001), server} {
+				if found, err := conntrack.Translated(other); err != nil || len(found) != 0 {
+					t.Errorf("Translated(%s): %v, error %v; want none", other, found, err)
 				}
 			}
 			read := make(chan error)
 			go func() { _, err := client.Read(make([]byte, 1)); read <- err }()
-			found, err := conntrack.Translated(to)
+			found, err := conntrack.Translated(dst)
 			if err == nil {
 				err = conntrack.End(found)
 			}
 			if err == nil {
-				err = conntrack.End(found) // again, when there is none any more
+				err = conntrack.End(found) // again: ended connections are no error
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := <-read; !errors.Is(err, syscall.ECONNABORTED) {
-				t.Errorf("the client reads: %v", err)
+				t.Errorf("client read: error %v, want ECONNABORTED", err)
 			}
 			_ = served.SetReadDeadline(time.Now().Add(10 * time.Second))
 			if _, err := served.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the server reads: %v", err)
+				t.Errorf("server read: error %v, want ECONNRESET", err)
 			}
-			if found, err := conntrack.Translated(to); err != nil || len(found) != 0 {
-				t.Errorf("left is %v, %v", found, err)
+			if found, err := conntrack.Translated(dst); err != nil || len(found) != 0 {
+				t.Errorf("left after End: %v, error %v", found, err)
 			}
 			if _, err := io.WriteString(direct, "hello"); err != nil {
-				t.Errorf("another connection: %v", err)
+				t.Errorf("write on another connection: %v", err)
 			}
 		}
 		opening := netip.MustParseAddrPort("127.0.0.8:1000")
 		if _, err := net.DialTimeout("tcp", opening.String(), 100*time.Millisecond); err == nil {
-			t.Error("nobody answers, and yet it is open")
+			t.Error("connected to an address that does not answer")
 		}
 		found, err := conntrack.Translated(opening)
 		if err != nil || len(found) != 1 || found[0].Phase != conntrack.Opening {
-			t.Errorf("being opened: %+v, %v", found, err)
+			t.Errorf("half-open connection: %+v, error %v", found, err)
 		}
 		if err := conntrack.End(found); err != nil {
 			t.Error(err)
@@ -120,7 +120,7 @@ func TestEndConnections(t *testing.T) {
 	})
 }
 
-// Held counts what clients elsewhere have with sockets of either family, by each address: clients on the host itself are none.
+// Held counts connections of remote clients with sockets of either family, by address. It ignores clients on the host itself.
 func TestHeld(t *testing.T) {
 	h, elsewhere := nettest.NewHost(t), nettest.NewHost(t)
 	h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(elsewhere.NS)}))
@@ -137,7 +137,7 @@ func TestHeld(t *testing.T) {
 		t.Helper()
 		h.In(func() {
 			if held, err := conntrack.Held(v4, v6); err != nil || !maps.Equal(held, want) {
-				t.Errorf("after %s they hold %v, %v; want %v", after, held, err, want)
+				t.Errorf("after %s: held %v, error %v; want %v", after, held, err, want)
 			}
 		})
 	}
@@ -149,9 +149,9 @@ func TestHeld(t *testing.T) {
 			h.Must(err)
 		})
 		defer l.Close()
-		meet := func(from *nettest.Host, source net.Addr, to netip.Addr) {
+		meet := func(from *nettest.Host, source net.Addr, dst netip.Addr) {
 			from.In(func() {
-				client, err := (&net.Dialer{LocalAddr: source}).Dial("tcp", netip.AddrPortFrom(to, uint16(3000+i)).String())
+				client, err := (&net.Dialer{LocalAddr: source}).Dial("tcp", netip.AddrPortFrom(dst, uint16(3000+i)).String())
 				from.Must(err)
 				t.Cleanup(func() { _ = client.Close() })
 			})
@@ -187,11 +187,11 @@ func TestLinkTo(t *testing.T) {
 	h.In(func() {
 		for addr, want := range map[string]string{"10.8.0.2": "eth0", "fd00:8::2": "eth0", "fe80::1%eth1": "eth1", "10.8.0.1": "lo", "127.0.0.1": "lo"} {
 			if got, err := link.To(netip.MustParseAddr(addr)); err != nil || got != want {
-				t.Errorf("to %s: %q, %v; want %s", addr, got, err, want)
+				t.Errorf("link.To(%s): %q, error %v; want %s", addr, got, err, want)
 			}
 		}
 		if _, err := link.To(netip.MustParseAddr("10.9.0.1")); !errors.Is(err, syscall.ENETUNREACH) {
-			t.Errorf("without a route: %v", err)
+			t.Errorf("link.To without a route: error %v, want ENETUNREACH", err)
 		}
 	})
 }

@@ -18,13 +18,13 @@ var (
 	vip6 = netip.MustParseAddr("fd00:99::10")
 )
 
-// permanent is an address as an administrator adds it.
+// permanent returns an address as an administrator adds it.
 func permanent(l Link, cidr string) rtnetlink.Address {
 	p := netip.MustParsePrefix(cidr)
 	return rtnetlink.Address{Link: l.Index, IP: p.Addr(), Subnet: p.Masked(), Flags: unix.IFA_F_PERMANENT, Valid: rtnetlink.Infinite, Preferred: rtnetlink.Infinite}
 }
 
-// vip is an address as Herald adds it.
+// vip returns an address as Herald adds it.
 func vip(l Link, ip netip.Addr) rtnetlink.Address {
 	a := rtnetlink.Address{Link: l.Index, IP: ip, Subnet: netip.PrefixFrom(ip, ip.BitLen()), Flags: unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_DEPRECATED, Valid: 10}
 	if l.Loopback {
@@ -38,7 +38,7 @@ func with(a rtnetlink.Address, edit func(*rtnetlink.Address)) rtnetlink.Address 
 	return a
 }
 
-// linkMessage is an ifinfomsg.
+// linkMessage returns an ifinfomsg.
 func linkMessage(family byte, index, flags uint32, name string) []byte {
 	b := []byte{family, 0, 0, 0}
 	b = binary.NativeEndian.AppendUint32(b, index)

@@ -28,13 +28,13 @@ func TestNextHops(t *testing.T) {
 		routes []netlink.Route
 		want   string
 	}{
-		{name: "none"},
-		{name: "the lowest metric, which comes last", routes: []netlink.Route{route(20, "10.0.0.1"), route(10, "10.0.0.2")}, want: "10.0.0.2"},
-		{name: "the lowest metric, which comes first", routes: []netlink.Route{route(10, "10.0.0.1"), route(20, "10.0.0.2")}, want: "10.0.0.1"},
-		{name: "several paths, and another route like it", routes: []netlink.Route{route(0, "10.0.0.3", "10.0.0.1"), route(0, "10.0.0.2")}, want: "10.0.0.3 10.0.0.1 10.0.0.2"},
-		{name: "the lowest metric is of a link, without a gateway", routes: []netlink.Route{route(5, ""), route(10, "10.0.0.1")}, want: "10.0.0.1"},
-		{name: "the lowest metric is dead", routes: []netlink.Route{dead, route(10, "10.0.0.1")}, want: "10.0.0.1"},
-		{name: "over the other family", routes: []netlink.Route{via}, want: "fe80::1"},
+		{name: "no routes"},
+		{name: "lowest metric last", routes: []netlink.Route{route(20, "10.0.0.1"), route(10, "10.0.0.2")}, want: "10.0.0.2"},
+		{name: "lowest metric first", routes: []netlink.Route{route(10, "10.0.0.1"), route(20, "10.0.0.2")}, want: "10.0.0.1"},
+		{name: "several paths, and another route with the metric", routes: []netlink.Route{route(0, "10.0.0.3", "10.0.0.1"), route(0, "10.0.0.2")}, want: "10.0.0.3 10.0.0.1 10.0.0.2"},
+		{name: "route with the lowest metric has no gateway", routes: []netlink.Route{route(5, ""), route(10, "10.0.0.1")}, want: "10.0.0.1"},
+		{name: "next hop with the lowest metric is dead", routes: []netlink.Route{dead, route(10, "10.0.0.1")}, want: "10.0.0.1"},
+		{name: "gateway of the other family", routes: []netlink.Route{via}, want: "fe80::1"},
 	} {
 		var got []string
 		for _, h := range nextHops(tt.routes) {

@@ -17,7 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// gateways are those of both families in the host.
+// gateways returns the host's gateways of both families.
 func gateways(h *nettest.Host) string {
 	h.T.Helper()
 	var out []string
@@ -35,7 +35,7 @@ func gateways(h *nettest.Host) string {
 	return strings.Join(out, " ")
 }
 
-// Gateways are known, and each change of them, however it comes about, is told.
+// Gateways returns the gateways, and WatchGateways reports each change.
 func TestGateways(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
@@ -55,10 +55,10 @@ func TestGateways(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	nettest.Receive(t, changes) // the beginning
+	nettest.Receive(t, changes) // the first call
 
 	index := func(name string) int { return h.Link(name).Attrs().Index }
-	of := func(via, name string, metric int) *netlink.Route {
+	routeVia := func(via, name string, metric int) *netlink.Route {
 		return &netlink.Route{LinkIndex: index(name), Gw: net.ParseIP(via), Priority: metric}
 	}
 	anywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
@@ -70,28 +70,28 @@ func TestGateways(t *testing.T) {
 		make func() error
 		want string
 	}{
-		{"one", func() error { return h.NL.RouteAdd(of("10.0.1.254", "veth0", 100)) }, "10.0.1.254"},
-		{"a higher metric", func() error { return h.NL.RouteAdd(of("10.0.2.254", "veth2", 200)) }, "10.0.1.254"},
+		{"one gateway", func() error { return h.NL.RouteAdd(routeVia("10.0.1.254", "veth0", 100)) }, "10.0.1.254"},
+		{"a higher metric", func() error { return h.NL.RouteAdd(routeVia("10.0.2.254", "veth2", 200)) }, "10.0.1.254"},
 		{"another table", func() error {
-			r := of("10.0.2.253", "veth2", 0)
+			r := routeVia("10.0.2.253", "veth2", 0)
 			r.Table = 100
 			return h.NL.RouteAdd(r)
 		}, "10.0.1.254"},
-		{"two at once", func() error { return h.NL.RouteAdd(both) }, "10.0.1.254 10.0.2.254"},
-		{"IPv6", func() error { return h.NL.RouteAdd(of("fd00:1::254", "veth0", 1024)) }, "10.0.1.254 10.0.2.254 fd00:1::254"},
-		{"a link-local one with the same metric", func() error { return h.NL.RouteAppend(of("fe80::254", "veth2", 1024)) },
+		{"two paths", func() error { return h.NL.RouteAdd(both) }, "10.0.1.254 10.0.2.254"},
+		{"IPv6", func() error { return h.NL.RouteAdd(routeVia("fd00:1::254", "veth0", 1024)) }, "10.0.1.254 10.0.2.254 fd00:1::254"},
+		{"link-local gateway with the same metric", func() error { return h.NL.RouteAppend(routeVia("fe80::254", "veth2", 1024)) },
 			"10.0.1.254 10.0.2.254 fd00:1::254 fe80::254%veth2"},
-		{"one that leads nowhere", func() error {
+		{"unreachable route", func() error {
 			return h.NL.RouteAdd(&netlink.Route{Dst: anywhere, Type: unix.RTN_UNREACHABLE, Priority: 5})
 		}, "10.0.1.254 10.0.2.254 fd00:1::254 fe80::254%veth2"},
-		{"the link of one of them", func() error { return h.NL.LinkSetDown(h.Link("veth2")) }, "10.0.1.254 fd00:1::254"},
-		{"the route of both", func() error { return h.NL.RouteDel(both) }, "10.0.1.254 fd00:1::254"},
-		{"the address that the route needs", func() error { h.Remove("veth0", "10.0.1.1/24"); return nil }, "fd00:1::254"},
-		{"over IPv6", func() error {
+		{"link of one gateway down", func() error { return h.NL.LinkSetDown(h.Link("veth2")) }, "10.0.1.254 fd00:1::254"},
+		{"route with two paths removed", func() error { return h.NL.RouteDel(both) }, "10.0.1.254 fd00:1::254"},
+		{"address that the route needs removed", func() error { h.Remove("veth0", "10.0.1.1/24"); return nil }, "fd00:1::254"},
+		{"IPv6 gateway of an IPv4 route", func() error {
 			via := &netlink.Via{AddrFamily: unix.AF_INET6, Addr: net.ParseIP("fe80::254")}
 			return h.NL.RouteAdd(&netlink.Route{Dst: anywhere, LinkIndex: index("veth0"), Via: via})
 		}, "fe80::254%veth0 fd00:1::254"},
-		{"the link of all", func() error { return h.NL.LinkSetDown(h.Link("veth0")) }, ""},
+		{"link of all gateways down", func() error { return h.NL.LinkSetDown(h.Link("veth0")) }, ""},
 	} {
 		before := gateways(h)
 		for len(changes) > 0 {
@@ -105,8 +105,8 @@ func TestGateways(t *testing.T) {
 	}
 }
 
-// Routes that are not default ones are no reason to look.
-func TestOtherRoutesAreNotTold(t *testing.T) {
+// Watchers do not report routes other than default routes.
+func TestOtherRoutesAreNotReported(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
 	h.Add("veth0", "10.0.1.1/24")
@@ -120,6 +120,6 @@ func TestOtherRoutesAreNotTold(t *testing.T) {
 	events, err := sub.Take()
 	h.Must(err)
 	if want := []rtnetlink.Event{{}}; !slices.Equal(events, want) {
-		t.Errorf("told %+v, want the default route alone", events)
+		t.Errorf("events %+v, want only the default route", events)
 	}
 }

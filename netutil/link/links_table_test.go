@@ -19,7 +19,7 @@ import (
 
 const passing = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
 
-// linkState is an RTM_NEWLINK or RTM_DELLINK with what Link tells.
+// linkState returns an RTM_NEWLINK or RTM_DELLINK with the attributes of a Link.
 func linkState(typ netlink.HeaderType, index, flags uint32, name string, mac net.HardwareAddr, kind string) netlink.Message {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.Bytes(unix.IFLA_ADDRESS, mac)
@@ -44,7 +44,7 @@ func addressMessage(typ netlink.HeaderType, a rtnetlink.Address) netlink.Message
 	return netlink.Message{Header: netlink.Header{Type: typ}, Data: b}
 }
 
-// apply has the table take in a message of the kernel's, and reports whether that changes any link.
+// apply updates the table by a message of the kernel, and reports whether any link changed.
 func apply(t linkTable, m netlink.Message) (bool, error) {
 	e, ok, err := rtnetlink.DecodeEvent(m)
 	if err != nil || !ok {
@@ -54,7 +54,7 @@ func apply(t linkTable, m netlink.Message) (bool, error) {
 	may := t.apply(e)
 	changed := !maps.EqualFunc(before, t.byName(), Link.Equal)
 	if changed && !may {
-		return true, errors.New("the table says that nothing has changed")
+		return true, errors.New("the table reports no change")
 	}
 	return changed, nil
 }
@@ -70,11 +70,11 @@ func TestLinkTable(t *testing.T) {
 		name    string
 		msg     netlink.Message
 		changed bool
-		want    Link // none: no link
+		want    Link // zero: no link
 	}{
-		{"an address of a link not yet known", addressMessage(unix.RTM_NEWADDR, permanent(eth0, "10.0.0.1/24")), false, Link{}},
+		{"address of an unknown link", addressMessage(unix.RTM_NEWADDR, permanent(eth0, "10.0.0.1/24")), false, Link{}},
 		{"appears", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", mac, ""), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet} })},
-		{"nothing new", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", mac, ""), false, same()},
+		{"unchanged", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", mac, ""), false, same()},
 		{"no carrier", linkState(unix.RTM_NEWLINK, 2, unix.IFF_UP|unix.IFF_RUNNING, "eth0", mac, ""), true, changed(func(l *Link) { l.Up = false })},
 		{"carrier", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", mac, ""), true, changed(func(l *Link) { l.Up = true })},
 		{"dormant", linkState(unix.RTM_NEWLINK, 2, unix.IFF_UP|unix.IFF_LOWER_UP, "eth0", mac, ""), true, changed(func(l *Link) { l.Up = false })},
@@ -83,13 +83,13 @@ func TestLinkTable(t *testing.T) {
 		{"a link-local address", addressMessage(unix.RTM_NEWADDR, permanent(eth0, "fe80::1/64")), false, same()},
 		{"a second address in the subnet", addressMessage(unix.RTM_NEWADDR, permanent(eth0, "10.0.0.2/24")), false, same()},
 		{"a second subnet", addressMessage(unix.RTM_NEWADDR, permanent(eth0, "fd00::1/64")), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet, subnet6} })},
-		{"one address of the subnet goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.1/24")), false, same()},
-		{"the last goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.2/24")), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet6} })},
+		{"one address of the subnet removed", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.1/24")), false, same()},
+		{"last address of the subnet removed", addressMessage(unix.RTM_DELADDR, permanent(eth0, "10.0.0.2/24")), true, changed(func(l *Link) { l.Prefixes = []netip.Prefix{subnet6} })},
 		{"renamed", linkState(unix.RTM_NEWLINK, 2, passing, "lan0", other, ""), true, changed(func(l *Link) { l.Name = "lan0" })},
 		{"deleted", linkState(unix.RTM_DELLINK, 2, 0, "lan0", other, ""), true, Link{}},
 		{"a bridge under the same index", linkState(unix.RTM_NEWLINK, 2, passing, "eth0", nil, "bridge"), true, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
-		{"the address of the one before goes", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
-		{"something else", netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE}}, false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"address of the previous link removed", addressMessage(unix.RTM_DELADDR, permanent(eth0, "fd00::1/64")), false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
+		{"another message", netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWROUTE}}, false, Link{Name: "eth0", Index: 2, AdminUp: true, Up: true, MTU: 1500, Kind: "bridge"}},
 	} {
 		changed, err := apply(table, step.msg)
 		var got Link
@@ -101,7 +101,7 @@ func TestLinkTable(t *testing.T) {
 		}
 	}
 	if _, err := apply(table, netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWLINK}, Data: []byte{0}}); err == nil {
-		t.Error("a broken message is no error")
+		t.Error("broken message: no error")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestLinkOfAddress(t *testing.T) {
 	}
 }
 
-// An address of a pool that names links is on one of those.
+// Among chooses among the named links only.
 func TestAmong(t *testing.T) {
 	links := make(map[string]Link)
 	for i, l := range []struct{ name, prefix string }{{"eth0", "10.0.0.0/24"}, {"eth1", "10.0.1.0/24"}, {"eth2", "fd00:1::/64"}} {
@@ -155,9 +155,9 @@ func TestAmong(t *testing.T) {
 	}
 }
 
-func TestWatchLinksCannotBegin(t *testing.T) {
-	const nothing = 1 << 30 // is open under this number
-	if err := Watch(t.Context(), &rtnetlink.Watcher{NetNS: nothing}, func(map[string]Link) {}); err == nil {
+func TestWatchLinksCannotStart(t *testing.T) {
+	const unused = 1 << 30 // not an open file descriptor
+	if err := Watch(t.Context(), &rtnetlink.Watcher{NetNS: unused}, func(map[string]Link) {}); err == nil {
 		t.Error("no error")
 	}
 }

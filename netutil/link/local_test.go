@@ -13,8 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// What the kernel has acknowledged it takes packets for only later: after the
-// wait it always does.
+// After AwaitLocal the kernel accepts packets for an address that it acknowledged before.
 func TestAwaitLocal(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("eth0", "far")
@@ -27,18 +26,18 @@ func TestAwaitLocal(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			// The kernel's worker may have to wait longer for a CPU than AwaitLocal waits for it.
-			wait.Until(t, "it is local", func() bool { return link.AwaitLocal(addr) == nil })
+			// The kernel's worker may wait for a CPU longer than AwaitLocal waits for it.
+			wait.Until(t, "the address is local", func() bool { return link.AwaitLocal(addr) == nil })
 			routes, err := h.NL.RouteGet(addr.AsSlice())
 			if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-				t.Errorf("%s is not local after the wait: %v, %v", addr, routes, err)
+				t.Errorf("%s is not local after AwaitLocal: %v, error %v", addr, routes, err)
 			}
 		}
 		if err := link.AwaitLocal(netip.MustParseAddr("fd00::1")); err == nil {
-			t.Error("an address that is nowhere is local")
+			t.Error("AwaitLocal of a foreign address: no error")
 		}
 		if err := link.AwaitLocal(netip.MustParseAddr("192.0.2.1")); err != nil {
-			t.Errorf("IPv4 is waited for: %v", err)
+			t.Errorf("AwaitLocal of an IPv4 address: %v", err)
 		}
 	})
 }

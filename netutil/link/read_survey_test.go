@@ -33,7 +33,7 @@ func TestReadSurvey(t *testing.T) {
 		t.Errorf("10.99.0.10 is on %q, %t", link, ok)
 	}
 	if _, ok := s.Has(netip.MustParseAddr("10.99.0.11")); ok {
-		t.Error("10.99.0.11 is somewhere")
+		t.Error("10.99.0.11 is on a link")
 	}
 	for _, a := range s.Addresses {
 		if a.Herald {

@@ -12,12 +12,12 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// Settings can be made where /proc/sys is read-only, as in a pod.
+// Set works where /proc/sys is read-only, as in a pod.
 func TestSetting(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("eth0", "eth1")
 	const conf = "/proc/sys/net/ipv4/conf/"
-	is := func(setting, want string) {
+	expect := func(setting, want string) {
 		t.Helper()
 		if got, err := os.ReadFile(conf + setting); err != nil || string(got) != want+"\n" {
 			t.Errorf("%s is %q, %v; want %s", setting, got, err, want)
@@ -39,12 +39,12 @@ func TestSetting(t *testing.T) {
 			if err := errors.Join(link.RouteLocalnet.Set("eth0", value), link.Forwarding.Set("eth1", value)); err != nil {
 				t.Fatal(err)
 			}
-			is("eth0/route_localnet", text)
-			is("eth1/forwarding", text)
-			is("eth1/route_localnet", "0")
+			expect("eth0/route_localnet", text)
+			expect("eth1/forwarding", text)
+			expect("eth1/route_localnet", "0")
 		}
 		if err := link.RouteLocalnet.Set("eth9", 1); !errors.Is(err, unix.ENODEV) {
-			t.Errorf("of a link that is not there: %v", err)
+			t.Errorf("Set on a missing link: error %v, want ENODEV", err)
 		}
 	})
 }

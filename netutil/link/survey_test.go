@@ -19,10 +19,10 @@ func TestResolved(t *testing.T) {
 	}{
 		{"reachable", unix.NUD_REACHABLE, mac, true},
 		{"stale", unix.NUD_STALE, mac, true},
-		{"by hand", unix.NUD_PERMANENT, mac, true},
-		{"being asked for", unix.NUD_INCOMPLETE, nil, false},
-		{"did not answer", unix.NUD_FAILED, nil, false},
-		{"did not answer any more", unix.NUD_FAILED, mac, false},
+		{"permanent", unix.NUD_PERMANENT, mac, true},
+		{"incomplete", unix.NUD_INCOMPLETE, nil, false},
+		{"failed", unix.NUD_FAILED, nil, false},
+		{"failed after an answer", unix.NUD_FAILED, mac, false},
 		{"multicast", unix.NUD_NOARP, mac, false},
 	} {
 		got := resolved([]netlink.Neigh{{IP: addr.AsSlice(), State: test.state, HardwareAddr: test.mac}})

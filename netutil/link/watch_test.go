@@ -17,18 +17,18 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// watched keeps what Watch reports.
+// watched records the reports of Watch.
 type watched struct {
 	mu    sync.Mutex
 	links map[string]link.Link
-	downs map[string]int // by Link: times it was reported down
+	downs map[string]int // by link: number of reports that it went down
 }
 
 func (w *watched) changed(links map[string]link.Link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, was := range w.links {
-		if now, ok := links[name]; ok && was.Up && !now.Up {
+	for name, prev := range w.links {
+		if now, ok := links[name]; ok && prev.Up && !now.Up {
 			w.downs[name]++
 		}
 	}
@@ -41,7 +41,7 @@ func (w *watched) link(name string) link.Link {
 	return w.links[name]
 }
 
-// watchLinks has Watch run in the host until the test ends.
+// watchLinks runs Watch in the host until the test ends.
 func watchLinks(h *nettest.Host, watcher *rtnetlink.Watcher, changed func(*watched, map[string]link.Link)) *watched {
 	h.T.Helper()
 	w := &watched{downs: make(map[string]int)}
@@ -66,8 +66,8 @@ func TestWatchLinks(t *testing.T) {
 
 	h.AddVeth("veth0", "veth1")
 	wait.Until(t, "veth0 is up", func() bool { return w.link("veth0").Up })
-	was := h.Link("veth0").Attrs()
-	if got := w.link("veth0"); got.Kind != "veth" || got.MTU != 1500 || !slices.Equal(got.MAC, was.HardwareAddr) || got.Index != was.Index {
+	attrs := h.Link("veth0").Attrs()
+	if got := w.link("veth0"); got.Kind != "veth" || got.MTU != 1500 || !slices.Equal(got.MAC, attrs.HardwareAddr) || got.Index != attrs.Index {
 		t.Errorf("veth0 is %+v", got)
 	}
 
@@ -101,7 +101,7 @@ func TestWatchLinks(t *testing.T) {
 	h.Must(h.NL.LinkDel(h.Link("veth0")))
 	wait.Until(t, "veth0 is gone", func() bool { return w.link("veth0").Index == 0 })
 	h.AddVeth("veth0", "veth1")
-	wait.Until(t, "another veth0", func() bool { return w.link("veth0").Index > was.Index && w.link("veth0").Up })
+	wait.Until(t, "another veth0", func() bool { return w.link("veth0").Index > attrs.Index && w.link("veth0").Up })
 }
 
 // A bridge passes packets when one of its ports does.
@@ -116,13 +116,13 @@ func TestWatchBridge(t *testing.T) {
 		return w.link("br0").Kind == "bridge" && w.link("br0").Up && w.link("veth0").PortOf == "bridge"
 	})
 	h.Must(h.NL.LinkSetNoMaster(h.Link("veth0")))
-	wait.Until(t, "the bridge is down, its port still there", func() bool { return !w.link("br0").Up && w.link("veth0").Up })
+	wait.Until(t, "the bridge is down, its port up", func() bool { return !w.link("br0").Up && w.link("veth0").Up })
 }
 
-// Watch reads everything again after the kernel has lost changes, as it does with next to no receive buffer.
+// Watch reads everything again after the kernel has lost changes, here for want of a receive buffer.
 func TestWatchLinksLosesChanges(t *testing.T) {
 	h := nettest.NewHost(t)
-	held := make(chan struct{})
+	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	w := watchLinks(h, &rtnetlink.Watcher{Buffer: 1}, func(w *watched, links map[string]link.Link) {
 		w.changed(links)
@@ -130,18 +130,18 @@ func TestWatchLinksLosesChanges(t *testing.T) {
 		case entered <- struct{}{}:
 		default:
 		}
-		<-held
+		<-release
 	})
 	nettest.Receive(t, entered)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "1"}))
 	}
-	close(held)
+	close(release)
 	wait.Until(t, "all links are known", func() bool { return w.link("h").Index != 0 && w.link("h1").Index != 0 })
 }
 
-// Each link that goes down and up is reported down, however quick it is.
-func TestWatchLinksTellsEachFlap(t *testing.T) {
+// Watch reports each link that goes down, even if it is up again at once.
+func TestWatchLinksReportsEachFlap(t *testing.T) {
 	h := nettest.NewHost(t)
 	h.AddVeth("veth0", "veth1")
 	w := watchLinks(h, new(rtnetlink.Watcher), (*watched).changed)
@@ -151,7 +151,7 @@ func TestWatchLinksTellsEachFlap(t *testing.T) {
 		h.SetDown("veth0")
 		h.SetUp("veth0")
 	}
-	wait.Until(t, "each is reported", func() bool {
+	wait.Until(t, "each flap is reported", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.downs["veth0"] == flaps && w.links["veth0"].Up

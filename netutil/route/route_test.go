@@ -25,7 +25,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-// keeperEnv makes the test binary a process that keeps routes, to be stopped and killed.
+// keeperEnv makes the test binary a process that keeps routes.
 const keeperEnv = "HERALD_TEST_KEEP_ROUTES"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// keep announces or withdraws vip4 and vip6, as the lines of stdin say, and answers each.
+// keep announces or withdraws vip4 and vip6 by the commands in stdin, one a line, and answers each.
 func keep() error {
 	k := route.New()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -51,7 +51,7 @@ func keep() error {
 			err = k.Withdraw(host(vip4).Prefix, host(vip6).Prefix)
 		case "be refused":
 			if k.Announce(host(vip4.Next())) == nil {
-				err = errors.New("there was no other route")
+				err = errors.New("no foreign route")
 			}
 		}
 		if err != nil {
@@ -73,7 +73,7 @@ func host(addr netip.Addr) route.Route {
 	return route.Route{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Table: table, Metric: 100}
 }
 
-// routes are those of the table, as METRIC PREFIX.
+// routes returns the routes of the table, as METRIC PREFIX.
 func routes(h *nettest.Host) (out []string) {
 	h.T.Helper()
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -111,7 +111,7 @@ func TestKeeper(t *testing.T) {
 	}
 	h.Must(announce())
 	if _, err := h.NL.LinkByName(route.Device); err == nil {
-		t.Error("there is a link without routes")
+		t.Error("the link exists without routes")
 	}
 	h.Must(announce(host(vip4), host(vip6)))
 	h.Must(announce(host(vip4), host(vip6)))
@@ -123,22 +123,22 @@ func TestKeeper(t *testing.T) {
 	want(h, "100 fd00:99::10/128", "16777215 10.99.0.10/32")
 	h.Must(announce(host(vip4)))
 
-	// What somebody removes is put back, and that of others stays.
+	// Announce puts removed routes back, and leaves foreign routes alone.
 	h.Must(h.NL.RouteDel(&netlink.Route{Dst: network(vip4), Table: table, Priority: 100}))
 	h.Must(announce(host(vip4)))
 	other := host(vip4.Next())
 	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
 	if err := announce(other); err == nil || err.Error() != "route to 10.99.0.11/32 in table 201: another program has a route with this metric: remove it or choose another metric" {
-		t.Errorf("the route of somebody else: %v", err)
+		t.Errorf("foreign route: error %v", err)
 	}
 	withdraw(vip4.Next(), vip4, vip6)
 	want(h, "100 10.99.0.11/32")
 
-	// The link is made anew.
+	// A link that is down is made again.
 	h.Must(announce(host(vip4)))
 	h.SetDown(route.Device)
 	if err := announce(host(vip4)); err == nil {
-		t.Error("announced by a link that is down")
+		t.Error("Announce with the link down: no error")
 	}
 	h.Must(announce(host(vip4)))
 	want(h, "100 10.99.0.10/32", "100 10.99.0.11/32")
@@ -146,7 +146,7 @@ func TestKeeper(t *testing.T) {
 	want(h, "100 10.99.0.11/32")
 }
 
-// answers reports whether the host takes a connection to an address.
+// answers reports whether the host accepts a connection to an address.
 func answers(h *nettest.Host, addr netip.Addr) (yes bool) {
 	h.T.Helper()
 	h.In(func() {
@@ -161,7 +161,7 @@ func answers(h *nettest.Host, addr netip.Addr) (yes bool) {
 	return yes
 }
 
-// The host answers for what is bound, until it is not any more, or the link is gone.
+// The host answers for a bound address until Unbind, or until the link is gone.
 func TestBind(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -177,28 +177,28 @@ func TestBind(t *testing.T) {
 			t.Errorf("the host does not answer for %s", addr)
 		}
 	}
-	// What is on a link still, since it was announced by BGP before, may go from there.
+	// An address may still be on a link, after a change of the VIP from BGP, and be removed there later.
 	h.Add("lo", "10.99.0.11/32")
 	h.Must(bind(vip4.Next()))
 	h.Remove("lo", "10.99.0.11/32")
 	if !answers(h, vip4.Next()) {
-		t.Error("the host does not answer for what was on lo")
+		t.Error("the host does not answer for the address that was on lo")
 	}
 	h.In(func() { h.Must(k.Unbind(route.Device, vip4)) })
 	if answers(h, vip4) || !answers(h, vip6) || !answers(h, vip4.Next()) {
-		t.Error("the wrong one is unbound")
+		t.Error("Unbind removed the wrong address")
 	}
 	h.Must(h.NL.LinkDel(h.Link(route.Device)))
 	if err := bind(vip6); err == nil {
-		t.Error("bound to a link that is gone")
+		t.Error("bind with the link deleted: no error")
 	}
 	h.Must(bind(vip6))
 	if !answers(h, vip6) {
-		t.Errorf("the host does not answer for %s again", vip6)
+		t.Errorf("the host does not answer for %s after binding again", vip6)
 	}
 	h.In(func() { h.Must(k.Close()) })
 	if answers(h, vip6) {
-		t.Error("the host answers for what is closed")
+		t.Errorf("the host answers for %s after Close", vip6)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestOneKeeperAtATime(t *testing.T) {
 	h.In(func() {
 		h.Must(first.Announce(host(vip4)))
 		if err := second.Announce(host(vip6)); err == nil {
-			t.Error("two keepers have one link")
+			t.Error("a second keeper shares the link")
 		}
 		h.Must(second.Close())
 		h.Must(first.Close())
@@ -218,22 +218,22 @@ func TestOneKeeperAtATime(t *testing.T) {
 	})
 }
 
-// A healthy process is not killed when its last route is gone, or none could be made.
+// The kernel does not kill a process after its last route is withdrawn, or if its only route failed.
 func TestNoRoutesNoDeadline(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
 	k := startKeeper(h, t)
 	h.Must(h.NL.RouteAdd(&netlink.Route{Dst: network(vip4.Next()), Table: table, Priority: 100, LinkIndex: h.Link("lo").Attrs().Index}))
-	k.tell(t, "withdraw")
-	k.tell(t, "be refused")
+	k.do(t, "withdraw")
+	k.do(t, "be refused")
 	select {
 	case <-time.After(route.Patience + time.Second):
 	case _, alive := <-k.answers:
-		t.Errorf("the process said something, or ended: %t", !alive)
+		t.Errorf("unexpected answer, or process ended: %t", !alive)
 	}
 }
 
-// The kernel does not kill the first process of a namespace.
+// Announce fails in the first process of a PID namespace: the kernel would not kill it.
 func TestFirstProcess(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -245,22 +245,22 @@ func TestFirstProcess(t *testing.T) {
 	cmd.Stdin = strings.NewReader("announce\n")
 	h.In(func() {
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "shareProcessNamespace: true") {
-			t.Errorf("%v: it says %s", err, out)
+			t.Errorf("error %v, output %s; want shareProcessNamespace: true", err, out)
 		}
 	})
 }
 
-// keeper is a process that keeps the routes.
+// keeper is a process that runs keep.
 type keeper struct {
-	cmd     *exec.Cmd
-	ask     io.Writer
-	answers chan string
+	cmd      *exec.Cmd
+	commands io.Writer
+	answers  chan string
 }
 
-// tell has it do something, and waits until it has.
-func (k *keeper) tell(t *testing.T, what string) {
+// do sends a command and waits for the answer.
+func (k *keeper) do(t *testing.T, command string) {
 	t.Helper()
-	if _, err := fmt.Fprintln(k.ask, what); err != nil {
+	if _, err := fmt.Fprintln(k.commands, command); err != nil {
 		t.Fatal(err)
 	}
 	nettest.Receive(t, k.answers)
@@ -277,7 +277,7 @@ func startKeeper(h *nettest.Host, t *testing.T) *keeper {
 	h.Must(err)
 	stdout, err := k.cmd.StdoutPipe()
 	h.Must(err)
-	k.ask = stdin
+	k.commands = stdin
 	h.In(func() { h.Must(k.cmd.Start()) })
 	go func() {
 		defer close(k.answers)
@@ -292,12 +292,12 @@ func startKeeper(h *nettest.Host, t *testing.T) *keeper {
 		}
 		_ = k.cmd.Wait()
 	})
-	k.tell(t, "announce")
+	k.do(t, "announce")
 	want(h, "100 10.99.0.10/32", "100 fd00:99::10/128")
 	return k
 }
 
-// The routes of a process that is killed go with it.
+// The kernel removes the routes of a killed process.
 func TestKilledKeeper(t *testing.T) {
 	t.Parallel()
 	h := nettest.NewHost(t)
@@ -306,9 +306,9 @@ func TestKilledKeeper(t *testing.T) {
 	wait.Until(t, "the routes are gone", func() bool { return len(routes(h)) == 0 })
 }
 
-// A process that is stopped, and one that goes on without announcing, is killed by the kernel.
+// The kernel kills a process that is stopped, or that stops announcing.
 func TestFrozenKeeper(t *testing.T) {
-	for name, freeze := range map[string]unix.Signal{"stopped": unix.SIGSTOP, "silent": unix.SIGCONT} {
+	for name, freeze := range map[string]unix.Signal{"stopped": unix.SIGSTOP, "not announcing": unix.SIGCONT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := nettest.NewHost(t)
@@ -317,7 +317,7 @@ func TestFrozenKeeper(t *testing.T) {
 			began := time.Now()
 			wait.Until(t, "the routes are gone", func() bool { return len(routes(h)) == 0 })
 			if took := time.Since(began); took < route.Patience/2 {
-				t.Errorf("gone after %v already", took)
+				t.Errorf("routes gone after %v, want at least %v", took, route.Patience/2)
 			}
 		})
 	}

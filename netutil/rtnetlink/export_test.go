@@ -1,9 +1,9 @@
 package rtnetlink
 
-// ErrQueueFull is what ends a subscription whose queue is full.
+// ErrQueueFull is the error of a subscription with a full queue.
 var ErrQueueFull = errQueueFull
 
-// FillQueue gives a subscription as many events as it may have waiting.
+// FillQueue fills the queue of a subscription.
 func FillQueue(s *Subscription) {
 	s.watcher.mu.Lock()
 	defer s.watcher.mu.Unlock()

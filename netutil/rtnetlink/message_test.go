@@ -37,7 +37,7 @@ func TestAddressMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := a
-		if a.Subnet.Contains(a.IP) { // the kernel is told the address itself, and does the same
+		if a.Subnet.Contains(a.IP) { // the message has the address itself; the decoder masks it
 			want.Subnet = a.Subnet.Masked()
 		}
 		got, ok, err := decodeAddress(b)
@@ -47,7 +47,7 @@ func TestAddressMessage(t *testing.T) {
 	}
 }
 
-// linkMessage is an ifinfomsg.
+// linkMessage returns an ifinfomsg.
 func linkMessage(family byte, index, flags uint32, name string) []byte {
 	b := []byte{family, 0, 0, 0}
 	b = binary.NativeEndian.AppendUint32(b, index)
@@ -65,16 +65,16 @@ func linkMessage(family byte, index, flags uint32, name string) []byte {
 	return append(b, encoded...)
 }
 
-func TestMessageThatIsNotMeant(t *testing.T) {
+func TestOtherMessage(t *testing.T) {
 	if _, ok, err := decodeLink(linkMessage(unix.AF_BRIDGE, 2, unix.IFF_UP, "eth0")); ok || err != nil {
-		t.Errorf("a bridge's port: ok %v, error %v", ok, err)
+		t.Errorf("message about a bridge port: ok %v, error %v; want false, nil", ok, err)
 	}
 	if _, ok, err := decodeAddress([]byte{unix.AF_MCTP, 0, 0, 0, 1, 0, 0, 0}); ok || err != nil {
-		t.Errorf("another family's address: ok %v, error %v", ok, err)
+		t.Errorf("address of another family: ok %v, error %v; want false, nil", ok, err)
 	}
 }
 
-func TestMessageThatIsBroken(t *testing.T) {
+func TestBrokenMessage(t *testing.T) {
 	good, err := EncodeAddress(own4)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestMessageThatIsBroken(t *testing.T) {
 		"prefix too big": append([]byte{unix.AF_INET, 33}, good[2:]...),
 	} {
 		if _, ok, err := decodeAddress(b); ok || err == nil {
-			t.Errorf("address, %s: ok %v, error %v", name, ok, err)
+			t.Errorf("address message, %s: ok %v, error %v; want an error", name, ok, err)
 		}
 	}
 	link := linkMessage(0, 1, 0, "lo")
@@ -98,7 +98,7 @@ func TestMessageThatIsBroken(t *testing.T) {
 		"cut attribute": link[:18],
 	} {
 		if _, ok, err := decodeLink(b); ok || err == nil {
-			t.Errorf("link, %s: ok %v, error %v", name, ok, err)
+			t.Errorf("link message, %s: ok %v, error %v; want an error", name, ok, err)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func FuzzDecodeLink(f *testing.F) {
 	})
 }
 
-// A table that changes while it is read is read again, but not forever.
+// A table that changes during the reading is read again, up to dumpAttempts times.
 func TestInterruptedDump(t *testing.T) {
 	for _, tt := range []struct {
 		interruptions int
@@ -162,17 +162,17 @@ func TestInterruptedDump(t *testing.T) {
 	}
 }
 
-// silent is a socket that never answers.
-type silent struct{}
+// unresponsive is a socket that never answers.
+type unresponsive struct{}
 
-func (silent) Close() error                         { return nil }
-func (silent) Send(netlink.Message) error           { return nil }
-func (silent) SendMessages([]netlink.Message) error { return nil }
-func (silent) Receive() ([]netlink.Message, error)  { return nil, os.ErrDeadlineExceeded }
+func (unresponsive) Close() error                         { return nil }
+func (unresponsive) Send(netlink.Message) error           { return nil }
+func (unresponsive) SendMessages([]netlink.Message) error { return nil }
+func (unresponsive) Receive() ([]netlink.Message, error)  { return nil, os.ErrDeadlineExceeded }
 
-// A call that stands still until it is too late for the answer is made again.
+// A call without an answer is repeated.
 func TestNoAnswer(t *testing.T) {
-	r := &Conn{conn: netlink.NewConn(silent{}, 1)}
+	r := &Conn{conn: netlink.NewConn(unresponsive{}, 1)}
 	defer r.Close()
 	links, addrs, err := r.Dump()
 	if err != nil || len(links) == 0 || len(addrs) == 0 {

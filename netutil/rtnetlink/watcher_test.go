@@ -10,7 +10,7 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// All subscribers receive the same from one socket, which goes with the last of them and is opened anew.
+// All subscribers receive the same events from one socket. It is closed with the last subscription and opened again later.
 func TestWatcher(t *testing.T) {
 	h := nettest.NewHost(t)
 	w := &rtnetlink.Watcher{NetNS: int(h.NS)}
@@ -19,7 +19,7 @@ func TestWatcher(t *testing.T) {
 		h.Must(err)
 		return s
 	}
-	hears := func(s *rtnetlink.Subscription, name string) {
+	receives := func(s *rtnetlink.Subscription, name string) {
 		t.Helper()
 		for {
 			events, err := next(s)
@@ -31,24 +31,24 @@ func TestWatcher(t *testing.T) {
 			}
 		}
 	}
-	make := func(name string) {
+	add := func(name string) {
 		h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "p"}))
 	}
 	first, second := subscribe(), subscribe()
-	make("a")
-	hears(first, "a")
+	add("a")
+	receives(first, "a")
 	first.Close()
 	if _, err := next(first); err == nil {
-		t.Error("a subscription that is closed goes on")
+		t.Error("Take of a closed subscription: no error")
 	}
-	make("b")
-	hears(second, "b")
+	add("b")
+	receives(second, "b")
 	second.Close()
 	second.Close()
 	third := subscribe()
 	defer third.Close()
-	make("c")
-	hears(third, "c")
+	add("c")
+	receives(third, "c")
 }
 
 // next waits for changes.
@@ -57,7 +57,7 @@ func next(s *rtnetlink.Subscription) ([]rtnetlink.Event, error) {
 	return s.Take()
 }
 
-// A subscription whose queue is full ends with an error; others go on.
+// A subscription with a full queue ends with an error; others continue.
 func TestWatcherQueueFull(t *testing.T) {
 	h := nettest.NewHost(t)
 	w := &rtnetlink.Watcher{NetNS: int(h.NS)}
@@ -70,7 +70,7 @@ func TestWatcherQueueFull(t *testing.T) {
 	rtnetlink.FillQueue(slow)
 	h.AddVeth("a", "b")
 	if events, err := next(quick); err != nil || len(events) == 0 {
-		t.Errorf("another subscriber: %d events, error %v", len(events), err)
+		t.Errorf("other subscriber: %d events, error %v", len(events), err)
 	}
 	if _, err := next(slow); !errors.Is(err, rtnetlink.ErrQueueFull) {
 		t.Errorf("error %v, want %v", err, rtnetlink.ErrQueueFull)
