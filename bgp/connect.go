@@ -16,7 +16,7 @@ import (
 // GoBGP's listener had accepted it. GoBGP resolves the collision if its own attempt succeeds too.
 
 const (
-	// connectEvery is the first pause after a failed attempt; each further pause is twice as long.
+	// connectEvery is the first pause after a failed attempt.
 	connectEvery = 250 * time.Millisecond
 	// connectTimeout limits one attempt.
 	connectTimeout = 2 * time.Second
@@ -42,11 +42,12 @@ func (s *Server) connect(p *peer) {
 	}
 	epoch, config, conf, addr := p.epoch, s.config, p.Peer, p.addr
 	s.wg.Go(func() {
-		for pause := connectEvery; ; pause = min(2*pause, config.ConnectRetry) {
+		pauses := wake.Backoff{Min: connectEvery, Max: config.ConnectRetry}
+		for n := 1; ; n++ {
 			ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 			conn, err := dial(ctx, config, conf, addr)
 			cancel()
-			if s.hand(p, epoch, conn, err) || !wake.Pause(s.ctx, pause) {
+			if s.hand(p, epoch, conn, err) || !wake.Pause(s.ctx, pauses.After(n)) {
 				return
 			}
 		}

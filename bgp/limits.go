@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // This file bounds the resources that a peer can use. GoBGP has no bounds: it stores every route, although
@@ -21,12 +23,11 @@ const (
 	// ban is the pause after a session that was ended for its excess.
 	ban = time.Minute
 	// A session is short if it lasts less than short. After the third short session in a row, the
-	// next one is delayed: first by pauseMin, then by longer and longer pauses up to pauseMax. Otherwise a peer
-	// could flap a hundred times a second.
-	short    = time.Second
-	pauseMin = time.Second
-	pauseMax = 30 * time.Second
+	// next one is delayed by the pauses of damping. Otherwise a peer could flap a hundred times a second.
+	short = time.Second
 )
+
+var damping = wake.Backoff{Min: time.Second, Max: 30 * time.Second}
 
 // usage is the resource usage of a session.
 type usage struct {
@@ -60,8 +61,5 @@ func excess(before, now usage, holdTime time.Duration, maxRoutes uint32) string 
 // RFC 4271 section 8.1.1).
 func damp(n int) time.Duration {
 	const free = 3
-	if n <= free {
-		return 0
-	}
-	return min(pauseMin<<min(n-free-1, 10), pauseMax)
+	return damping.After(n - free)
 }

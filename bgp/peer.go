@@ -10,16 +10,14 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
-// A session is examined once it has been down for examineAfter, again after examineMin, and then with growing
-// pauses up to examineMax. The pauses grow because an examination delays the session of a peer that has just recovered
-// by some seconds.
-const (
-	examineAfter = 3 * time.Second
-	examineMin   = 10 * time.Second
-	examineMax   = 80 * time.Second
-)
+// A session is examined once it has been down for examineAfter, and again after each of examinePauses. The pauses grow
+// because an examination delays the session of a peer that has just recovered by some seconds.
+const examineAfter = 3 * time.Second
+
+var examinePauses = wake.Backoff{Min: 10 * time.Second, Max: 80 * time.Second}
 
 // peer is a configured peer and its session. The server's mutex guards it.
 type peer struct {
@@ -41,10 +39,10 @@ type peer struct {
 	pathTrouble string // why BFD is impossible; empty if it is possible
 	wait        wait   // for BFD
 
-	offers     offers        // capabilities of the peer in the current session
-	hop6       netip.Addr    // discovered next hop for IPv6 routes over an IPv4 session
-	examineAt  time.Time     // time of the next examination
-	pause      time.Duration // after the next examination
+	offers     offers     // capabilities of the peer in the current session
+	hop6       netip.Addr // discovered next hop for IPv6 routes over an IPv4 session
+	examineAt  time.Time  // time of the next examination
+	examined   int        // examinations since the session went down
 	examining  bool
 	banned     time.Time // no session before this time
 	sent       uint64    // messages sent at the last inspection
@@ -154,7 +152,7 @@ func (p *peer) down(reason string) {
 
 // examineSoon schedules the examinations of a session that has just gone down.
 func (p *peer) examineSoon() {
-	p.examineAt, p.pause = p.since.Add(examineAfter), examineMin
+	p.examineAt, p.examined = p.since.Add(examineAfter), 0
 }
 
 // rest delays the next session if the last sessions, including the one just lost, were short.

@@ -225,8 +225,8 @@ func (s *Server) findNextHop(p *peer) {
 
 // examine finds out in the background why the session with p does not come up.
 func (s *Server) examine(p *peer, now time.Time) {
-	p.examining, p.examineAt = true, now.Add(p.pause)
-	p.pause = min(2*p.pause, examineMax)
+	p.examined++
+	p.examining, p.examineAt = true, now.Add(examinePauses.After(p.examined))
 	config, conf, addr, known := s.config, p.Peer, p.addr, s.reasons.take(p.addr)
 	s.wg.Go(func() {
 		reason := diagnose(s.ctx, config, conf, addr, known)

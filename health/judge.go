@@ -3,6 +3,8 @@ package health
 import (
 	"fmt"
 	"time"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // kind classifies the result of one probe.
@@ -97,15 +99,15 @@ type fastReprobe struct{ probes int }
 
 const maxReprobes = 6
 
+var reprobePauses = wake.Backoff{Min: time.Millisecond, Max: 16 * time.Millisecond}
+
 // step returns how long to wait before the next fast probe; ok is false
 // if all are used up.
 func (f *fastReprobe) step() (pause time.Duration, ok bool) {
 	if f.probes == maxReprobes {
 		return 0, false
 	}
-	if f.probes > 0 {
-		pause = time.Millisecond << (f.probes - 1)
-	}
+	pause = reprobePauses.After(f.probes)
 	f.probes++
 	return pause, true
 }

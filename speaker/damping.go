@@ -3,6 +3,8 @@ package speaker
 import (
 	"fmt"
 	"time"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 const (
@@ -46,8 +48,7 @@ func (d damping) until(holdDown time.Duration) time.Time {
 	if d.failures < 2 || holdDown <= 0 {
 		return time.Time{}
 	}
-	const enough = 24 // doublings exceed every HoldDown
-	return d.last.Add(min(firstHold<<min(d.failures-2, enough), holdDown))
+	return d.last.Add(wake.Backoff{Min: firstHold, Max: holdDown}.After(d.failures - 1))
 }
 
 // reason explains why a healthy address is held down until a time.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/fence"
 )
 
@@ -86,10 +87,6 @@ type FlatParts struct {
 const (
 	// afterLinger is how long the fence stays open after a linger, so that it does not close too early.
 	afterLinger = 500 * time.Millisecond
-	// firstBackoff is how long a holder that could not answer leaves the VIP to others. It
-	// doubles with each failure, up to longestBackoff, and starts again after a success.
-	firstBackoff   = 2 * time.Second
-	longestBackoff = time.Minute
 	// lateFor is how long a holder retries before it leaves the VIP to others: a few renewals of the
 	// lease. It may retry to open a busy fence, to reach the neighbours or to restore a removed
 	// address. Many addresses at once keep a node busy; passing them on would keep all nodes busy.
@@ -106,10 +103,13 @@ type fencing struct {
 
 // backoff keeps a node from campaigning for a VIP that it cannot answer for.
 type backoff struct {
-	until time.Time
-	next  time.Duration // length of the next one
-	err   error
+	until    time.Time
+	failures int // since this node last answered
+	err      error
 }
+
+// backoffPauses are the times for which a holder that could not answer leaves the VIP to others.
+var backoffPauses = wake.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
 // fenceState is the traffic that the fence lets through.
 type fenceState int
@@ -336,8 +336,8 @@ func (s *Speaker) backOff(u *unit, err error) {
 	if now.Before(last.until) {
 		return // another of its addresses has raised it
 	}
-	wait := max(last.next, firstBackoff)
-	s.backoffs[u.vip.Name] = backoff{until: now.Add(wait), next: min(2*wait, longestBackoff), err: err}
+	failures := last.failures + 1
+	s.backoffs[u.vip.Name] = backoff{until: now.Add(backoffPauses.After(failures)), failures: failures, err: err}
 	s.wakeAt(now)
 }
 

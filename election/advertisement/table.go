@@ -25,12 +25,13 @@ const (
 	// seekAfter is the time before a member that another receives, and this one does not, is searched for. Searches
 	// begin anew after forgetAfter without mention of it.
 	seekAfter, forgetAfter = 250 * time.Millisecond, 5 * time.Second
-	// seekAgain is the initial time between searches, and maxSeek the final one.
-	seekAgain, maxSeek = 500 * time.Millisecond, time.Minute
 	// lateness is the delay of this process above which it assumes that it was stopped itself. It then reads waiting
 	// messages for the time of reprieve before a member times out.
 	lateness, reprieve = 50 * time.Millisecond, 50 * time.Millisecond
 )
+
+// seekPauses separate the searches.
+var seekPauses = wake.Backoff{Min: 500 * time.Millisecond, Max: time.Minute}
 
 // again lists the delays of repetitions after a change.
 var again = []time.Duration{20 * time.Millisecond, 40 * time.Millisecond}
@@ -78,9 +79,9 @@ type entry struct {
 
 // missed is a member that another receives and this one does not.
 type missed struct {
-	received time.Time     // last mention of it
-	seek     time.Time     // next search
-	pause    time.Duration // before the search after that
+	received time.Time // last mention of it
+	seek     time.Time // next search
+	searches int
 }
 
 func newTable(self string, run uint64, lease time.Duration, number func() uint64) *table {
@@ -238,10 +239,11 @@ func (t *table) findMissing(now time.Time, hears []uint32) (lost []uint32) {
 		case heard[name] || m == nil && len(t.missing) >= maxPeers:
 			continue
 		case m == nil:
-			m = &missed{seek: now.Add(seekAfter), pause: seekAgain}
+			m = &missed{seek: now.Add(seekAfter)}
 			t.missing[name] = m
 		case !now.Before(m.seek):
-			m.seek, m.pause = now.Add(m.pause), min(2*m.pause, maxSeek)
+			m.searches++
+			m.seek = now.Add(seekPauses.After(m.searches))
 			lost = append(lost, name)
 		}
 		m.received = now

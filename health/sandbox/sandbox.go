@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // maxOutput is how many bytes of a command's output are kept; the rest is read and discarded.
@@ -131,11 +133,12 @@ func (s *Sandbox) start(c Command) (r *os.File, _ *os.Process, err error) {
 
 // sweep kills all orphans of this thread's user and returns when none is left.
 func (s *Sandbox) sweep() error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	pauses := wake.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond}
+	for n := 1; ; n++ {
 		if left, err := s.killOrphans(); err != nil || !left {
 			return err
 		}
-		time.Sleep(pause) // until their own children are orphans
+		time.Sleep(pauses.After(n)) // until their own children are orphans
 	}
 }
 

@@ -43,6 +43,21 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Backoff is a pause between repeated attempts. It starts at Min and doubles up to Max.
+type Backoff struct{ Min, Max time.Duration }
+
+// After returns the pause after n failures in a row: none after 0.
+func (b Backoff) After(n int) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	pause := b.Min
+	for ; n > 1 && pause < b.Max; n-- {
+		pause *= 2
+	}
+	return min(pause, b.Max)
+}
+
 // Due reports whether t has come.
 func Due(now, t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 

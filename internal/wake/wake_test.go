@@ -53,6 +53,29 @@ func TestPause(t *testing.T) {
 	})
 }
 
+func TestBackoff(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		min, max time.Duration
+		pauses   []time.Duration // after 0, 1, 2 … failures
+	}{
+		{100 * ms, 1000 * ms, []time.Duration{0, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1000 * ms, 1000 * ms}},
+		{500 * ms, 500 * ms, []time.Duration{0, 500 * ms, 500 * ms}},
+		{500 * ms, 100 * ms, []time.Duration{0, 100 * ms, 100 * ms}},
+		{ms, 4 * ms, []time.Duration{0, ms, 2 * ms, 4 * ms, 4 * ms}},
+	} {
+		b := wake.Backoff{Min: c.min, Max: c.max}
+		for n, want := range c.pauses {
+			if got := b.After(n); got != want {
+				t.Errorf("the pause of %v after %d failures is %v, want %v", b, n, got, want)
+			}
+		}
+		if b.After(-1) != 0 || b.After(1<<40) != c.max {
+			t.Errorf("the pause of %v is not limited", b)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	never, one, two := time.Time{}, time.Unix(1, 0), time.Unix(2, 0)
 	for _, c := range []struct{ a, b, want time.Time }{

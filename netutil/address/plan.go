@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // ErrForeign means that another program put the address on the host. Herald neither uses nor touches
@@ -120,13 +122,7 @@ const (
 	calm     = 4 * maxPause
 )
 
-// pauseAfter returns the pause after n removals or failures in a row.
-func pauseAfter(n int) time.Duration {
-	if n == 0 {
-		return 0
-	}
-	return min(minPause<<min(n-1, 16), maxPause)
-}
+var pauses = wake.Backoff{Min: minPause, Max: maxPause}
 
 // explainError adds the cure to errors of the kernel.
 func explainError(b Binding, err error) error {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -152,24 +151,6 @@ func TestViewOfLinks(t *testing.T) {
 	}
 	if len(v.links) != len(v.index) {
 		t.Errorf("%d links, %d names", len(v.links), len(v.index))
-	}
-}
-
-func TestPause(t *testing.T) {
-	var sum time.Duration
-	last := pauseAfter(0)
-	if last != 0 {
-		t.Errorf("pauseAfter(0) = %v, want 0", last)
-	}
-	for n := 1; n < 100; n++ {
-		p := pauseAfter(n)
-		if p < last || p < minPause || p > maxPause {
-			t.Errorf("pauseAfter(%d) = %v after %v", n, p, last)
-		}
-		last, sum = p, sum+p
-	}
-	if last != maxPause {
-		t.Errorf("longest pause is %v, want %v", last, maxPause)
 	}
 }
 

@@ -104,7 +104,7 @@ func (w *want) pause() time.Duration {
 		w.removals = 0
 	}
 	w.removals++
-	return pauseAfter(w.removals - 1)
+	return pauses.After(w.removals - 1)
 }
 
 // linkChanged reads one link. If the view differs, it updates the view, reconciles the wants of that link and
@@ -214,7 +214,7 @@ func (a *Binder) setUnbound(w *want, err error) {
 func (a *Binder) noteFailure(w *want, err error) error {
 	err = explainError(w.Binding, err)
 	w.failures++
-	a.scheduleRetry(w, pauseAfter(w.failures))
+	a.scheduleRetry(w, pauses.After(w.failures))
 	if !w.bound || time.Since(w.refreshed) >= w.lifetime {
 		a.setLost(w, err)
 		return err

@@ -78,7 +78,7 @@ func TestRecreated(t *testing.T) {
 		s.create("a")
 		s.wait()
 		s.create("a", func(o *corev1.Service) { o.UID, o.Status = "", corev1.ServiceStatus{} })
-		s.sleep(spoiledFirst / 2) // no other client edited it
+		s.sleep(repairs.Min / 2) // no other client edited it
 		s.want("a", "10.0.0.1 Assigned")
 	})
 }

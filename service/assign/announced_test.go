@@ -196,7 +196,7 @@ func TestForeignConditions(t *testing.T) {
 			if n := s.written("default/web") - before; n < 10 || n > 30 {
 				t.Errorf("%s: %d writes in ten minutes of edits", name, n)
 			}
-			s.sleep(spoiledLast + spoiledPeace)
+			s.sleep(repairs.Max + spoiledPeace)
 			s.says("web", "True Announced: announced by n1")
 			s.want("web", "10.0.0.1 Assigned")
 		}

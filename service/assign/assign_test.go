@@ -209,7 +209,7 @@ func TestReleaseAfterWrite(t *testing.T) {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.spoil(nil)
-		s.sleep(retryLast + time.Second)
+		s.sleep(retries.Max + time.Second)
 		s.want("a", "10.0.0.2 Assigned")
 		s.want("b", "10.0.0.1 Assigned")
 	})

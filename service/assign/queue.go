@@ -14,15 +14,16 @@ import (
 )
 
 // Pauses between writes of one status.
-const (
-	// A failed write is retried after a growing pause.
-	retryFirst, retryLast = 100 * time.Millisecond, 30 * time.Second
-	// A status that another client edits is written again after a growing pause. The pause
-	// resets after a time without edits.
-	spoiledFirst, spoiledLast, spoiledPeace = time.Second, time.Minute, 10 * time.Minute
+var (
+	// retries follow failed writes.
+	retries = wake.Backoff{Min: 100 * time.Millisecond, Max: 30 * time.Second}
+	// repairs follow edits by other clients.
+	repairs = wake.Backoff{Min: time.Second, Max: time.Minute}
 )
 
 const (
+	// spoiledPeace is the time without edits by other clients after which repairs start at their minimum again.
+	spoiledPeace = 10 * time.Minute
 	// patience delays "not announced": during a move the new holder may report up to five seconds after the old
 	// one.
 	patience = 6 * time.Second
@@ -163,8 +164,8 @@ func (st *state) done(w *write, err error, written, latest *corev1.Service, now 
 }
 
 func (d *delivery) retry(now time.Time) {
-	d.after = now.Add(min(retryFirst<<min(d.failures, 16), retryLast))
 	d.failures++
+	d.after = now.Add(retries.After(d.failures))
 }
 
 // observeVersion delays the next write if another client has edited the written status in
@@ -177,8 +178,8 @@ func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
 		e.spoiled = 0
 	}
 	e.last = now
-	e.after = now.Add(min(spoiledFirst<<min(e.spoiled, 16), spoiledLast))
 	e.spoiled++
+	e.after = now.Add(repairs.After(e.spoiled))
 }
 
 // intact reports whether s still has the written status.

@@ -352,7 +352,7 @@ func TestSpoiled(t *testing.T) {
 		if n < 12 || n > 20 {
 			t.Errorf("%d writes in an hour with an edit every second: %s", n, d.writes)
 		}
-		time.Sleep(least)
+		time.Sleep(pauses.Min)
 		d.set(func() { d.writes, d.began, d.state.Version = nil, time.Now(), "2" })
 		spoil()
 		time.Sleep(time.Second)
@@ -374,7 +374,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%d requests in an hour", n)
 		}
 		d.set(func() { d.fails = nil })
-		time.Sleep(most)
+		time.Sleep(pauses.Max)
 		d.set(func() { n = len(d.writes) })
 		time.Sleep(time.Hour)
 		synctest.Wait()

@@ -17,11 +17,12 @@ import (
 const (
 	// look is the interval of checks for changes.
 	look = time.Second
-	// The pause between two writes is least. While the server refuses writes it grows up to most.
-	least, most = 5 * time.Second, 5 * time.Minute
 	// farewell limits the last write at the end of the process.
 	farewell = time.Second
 )
+
+// pauses between two writes grow while the server refuses writes.
+var pauses = wake.Backoff{Min: 5 * time.Second, Max: 5 * time.Minute}
 
 // Options configure a Reporter.
 type Options struct {
@@ -44,17 +45,17 @@ type Reporter struct {
 	fingerprint any
 	looks       int // number of checks of the state still to make
 	after       time.Time
-	pause       time.Duration
-	// mend is when edits by other clients may be reverted, and calm the growing pause after that.
-	mend time.Time
-	calm time.Duration
+	failures    int // of writes, in a row
+	// mend is when edits by other clients may be reverted; reverts counts those in a row.
+	mend    time.Time
+	reverts int
 
 	mu    sync.Mutex
 	wrote *v1alpha1.NodeStatus // the last write; nil if it failed, or if the server has another object
 }
 
 // New returns a Reporter. It writes nothing until it runs.
-func New(o Options) *Reporter { return &Reporter{opts: o, pause: least} }
+func New(o Options) *Reporter { return &Reporter{opts: o} }
 
 // Seen handles the server's present object; nil if there is none. If it differs from the last write, the reporter writes again.
 func (r *Reporter) Seen(s *v1alpha1.NodeStatus) {
@@ -94,15 +95,17 @@ func (r *Reporter) step(ctx context.Context, now time.Time) {
 	r.looks = max(0, r.looks-1)
 	if err := r.write(ctx); err != nil {
 		r.looks = max(1, r.looks)
-		r.after, r.pause = now.Add(r.pause), min(2*r.pause, most)
+		r.failures++
+		r.after = now.Add(pauses.After(r.failures))
 		return
 	}
-	r.after, r.pause = now.Add(least), least
+	r.failures, r.after = 0, now.Add(pauses.Min)
 	if spoiled {
-		if now.Sub(r.mend) > most {
-			r.calm = least
+		if now.Sub(r.mend) > pauses.Max {
+			r.reverts = 0
 		}
-		r.mend, r.calm = now.Add(r.calm), min(2*r.calm, most)
+		r.reverts++
+		r.mend = now.Add(pauses.After(r.reverts))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/tenant"
 )
@@ -133,7 +134,7 @@ func (m *manager) furnish(ctx context.Context, t *v1alpha1.Tenant) error {
 		given.counted = given.counted && counted
 	}
 	given.tries++
-	after := min(recountFirst<<min(given.tries, 10), recountLast)
+	after := recounts.After(given.tries)
 	given.recount = time.Now().Add(after)
 	if !given.counted {
 		m.queue.AddAfter(t.Name, after)
@@ -152,8 +153,8 @@ type furnished struct {
 	recount time.Time
 }
 
-// Growing pauses before a quota that is not counted is written again.
-const recountFirst, recountLast = time.Second, 5 * time.Minute
+// recounts are the pauses before a quota that is not counted is written again.
+var recounts = wake.Backoff{Min: 2 * time.Second, Max: 5 * time.Minute}
 
 // quotaOf returns the quota of a tenant. The API server refuses the limited objects until the quota counts them all.
 // Kubernetes' quota controller discovers new kinds every 30 s, but counts them only when the quota changes, or after five
