@@ -37,7 +37,7 @@ func (f *Facts) askPeers(ctx context.Context, c *config.Config) map[string]strin
 			case p.State != bgp.Established:
 				problem = cmp.Or(p.Reason, "the session is "+string(p.State))
 			case p.BFD != nil && p.BFD.State != bfd.Up: // p.Reason may only say that routes wait for BFD
-				problem = "BFD is " + string(p.BFD.State) + ": " + p.BFD.Reason
+				problem = "BFD is " + p.BFD.State.String() + ": " + p.BFD.Reason
 			}
 			out[name] = cmp.Or(out[name], problem) // there may be several gateways
 		}

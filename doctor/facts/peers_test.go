@@ -6,6 +6,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/bgp/bfd"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/nettest"
 )
@@ -31,6 +32,9 @@ func TestAskGateways(t *testing.T) {
 			{Name: "10.0.1.254", Gateway: "default-ipv4", State: "idle", Reason: "no answer yet"},
 			{Name: "fe80::1%eth0", Gateway: "default-ipv6", State: bgp.Established},
 		}}, want: map[string]string{"default-ipv4": "no answer yet", "default-ipv6": ""}},
+		{name: "BFD is down", running: &admin.Status{Peers: []bgp.Session{
+			{Name: "10.0.1.254", State: bgp.Established, Reason: "routes wait for BFD", BFD: &bfd.Status{State: bfd.Down, Reason: "no packet"}},
+		}}, want: map[string]string{"10.0.1.254": "BFD is down: no packet"}},
 	} {
 		var got map[string]string
 		h.In(func() { got = (&Facts{Running: tt.running}).askPeers(t.Context(), c) })
