@@ -166,7 +166,7 @@ func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		if s.Election == nil || len(s.Election.Leases) != 1 || s.Election.Leases[0].VIP != "control-plane" {
+		if s.Election == nil || len(s.Election.Leases) != 1 || s.Election.Leases[0].Lease != "control-plane" {
 			t.Fatalf("the election is %+v", s.Election)
 		}
 		reason := s.Election.Leases[0].Reason

@@ -9,6 +9,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -77,15 +78,12 @@ func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.S
 	}
 	var out []admin.Lease
 	for _, l := range known {
-		row := admin.Lease{
-			VIP: l.Lease, Holder: l.Holder, Reason: l.Reason(), Epoch: l.Epoch, Votes: l.Votes, Needed: l.Needed,
-			Left: max(0, l.Until.Sub(now).Seconds()), Stands: l.Campaigning,
-		}
+		row := admin.Lease{LeaseStatus: l, Reason: l.Reason(), Left: seconds.Duration(max(0, l.Until.Sub(now)))}
 		if here := reasons[l.Lease]; here != "" && l.Holder == "" && !l.Campaigning {
 			row.Reason += "; here " + here
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(a, b admin.Lease) int { return cmp.Compare(a.VIP, b.VIP) })
+	slices.SortFunc(out, func(a, b admin.Lease) int { return cmp.Compare(a.Lease, b.Lease) })
 	return out
 }

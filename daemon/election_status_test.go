@@ -27,11 +27,12 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 		{Name: "held", Announce: speaker.ByARP, Reason: "apiserver: connection refused"},
 		{Name: "routed", Reason: "apiserver: connection refused"},
 	}, election.New(slog.New(slog.DiscardHandler), nil).Lease)
+	const none = "no election: the file of this node has no election section"
 	want := []admin.Lease{
-		{VIP: "free", Reason: "no member campaigns for it; here herald drain", Needed: 2},
-		{VIP: "held", Holder: "m2", Needed: 2},
-		{VIP: "new", Reason: "no election: the file of this node has no election section; here apiserver: connection refused"},
-		{VIP: "stood-for", Reason: "being elected", Needed: 2, Stands: true},
+		{LeaseStatus: known[2], Reason: "no member campaigns for it; here herald drain"},
+		{LeaseStatus: known[0]},
+		{LeaseStatus: lease.LeaseStatus{Lease: "new", Why: none}, Reason: none + "; here apiserver: connection refused"},
+		{LeaseStatus: known[1], Reason: "being elected"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -23,17 +23,17 @@ type Status struct {
 	Ignored     uint64         // ignored messages and items
 }
 
-// LeaseStatus describes one lease, as far as this member knows.
+// LeaseStatus describes one lease, as far as this member knows. Its JSON is part of the output of `herald status -o json`.
 type LeaseStatus struct {
-	Lease       string
-	Holder      string    // empty: none known
-	Epoch       uint64    // of the holder; 0: unknown
-	Until       time.Time // end of the lease unless renewed, on this member's clock; zero: unknown
-	Votes       []string  // voters of this member's last renewal; for the holder only
-	Needed      int       // number of votes that grant the lease
-	Campaigning bool      // this member is a candidate
-	Why         string    // why there is no holder; empty if there is one
-	Lost        string    // why this member, a candidate and the last holder, lost the lease; else empty
+	Lease       string    `json:"vip"`              // name of the lease: of its VIP
+	Holder      string    `json:"holder,omitempty"` // empty: none known
+	Epoch       uint64    `json:"epoch"`            // of the holder; 0: unknown
+	Until       time.Time `json:"-"`                // end of the lease unless renewed, on this member's clock; zero: unknown
+	Votes       []string  `json:"votes,omitempty"`  // voters of this member's last renewal; for the holder only
+	Needed      int       `json:"votesNeeded"`      // number of votes that grant the lease
+	Campaigning bool      `json:"stands"`           // this member is a candidate
+	Why         string    `json:"-"`                // why there is no holder; empty if there is one
+	Lost        string    `json:"-"`                // why this member, a candidate and the last holder, lost the lease; else empty
 }
 
 // Replaced reports whether a member has timed out and another has its address or its node's name.

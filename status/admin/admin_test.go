@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/service/announce"
@@ -195,8 +196,11 @@ func flat() admin.Status {
 				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Reason: "never heard of"},
 			},
 			Leases: []admin.Lease{
-				{VIP: "control-plane", Holder: "m1", Epoch: 7, Votes: []string{"m1", "m2"}, Needed: 2, Left: 0.4321, Stands: true},
-				{VIP: "registry", Needed: 2, Reason: "no member campaigns for it"},
+				{
+					LeaseStatus: lease.LeaseStatus{Lease: "control-plane", Holder: "m1", Epoch: 7, Votes: []string{"m1", "m2"}, Needed: 2, Campaigning: true},
+					Left:        seconds.Duration(432100 * time.Microsecond),
+				},
+				{LeaseStatus: lease.LeaseStatus{Lease: "registry", Needed: 2}, Reason: "no member campaigns for it"},
 			},
 		},
 	}

@@ -78,7 +78,7 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 func (e *Election) Holder(vip string) string {
 	if e != nil {
 		for _, l := range e.Leases {
-			if l.VIP == vip {
+			if l.Lease == vip {
 				return l.Holder
 			}
 		}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/eventlog"
 )
@@ -157,19 +159,11 @@ type Member struct {
 
 // Lease is the right to answer for a VIP.
 type Lease struct {
-	VIP string `json:"vip"`
-	// Holder is a member's name, empty if no holder is known; Reason says why.
-	Holder string `json:"holder,omitempty"`
+	lease.LeaseStatus
+	// Reason explains why no holder is known; empty if there is one.
 	Reason string `json:"reason,omitempty"`
-	// Epoch grows with every new holder.
-	Epoch uint64 `json:"epoch"`
-	// Votes are the members that voted for this node's lease last; Needed is the required number.
-	Votes  []string `json:"votes,omitempty"`
-	Needed int      `json:"votesNeeded"`
 	// Left is the remaining time of the lease.
-	Left float64 `json:"secondsLeft"`
-	// Stands reports whether this node campaigns for the lease.
-	Stands bool `json:"stands"`
+	Left seconds.Duration `json:"secondsLeft"`
 }
 
 // Ready reports whether the speaker works, and if not, why. It works if every check has a result, at least one peer has

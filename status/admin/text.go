@@ -144,9 +144,9 @@ func (s Status) writeElection(t table) {
 			votes = fmt.Sprintf("%s (%d needed)", strings.Join(l.Votes, " "), l.Needed)
 		}
 		if l.Holder != "" {
-			left = time.Duration(l.Left * float64(time.Second)).Round(time.Millisecond).String()
+			left = time.Duration(l.Left).Round(time.Millisecond).String()
 		}
-		t.row(l.VIP, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
+		t.row(l.Lease, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
 	}
 	if len(e.Leases) > 0 {
 		fmt.Fprintln(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -197,13 +198,13 @@ func collectPeer(p bgp.Session, t teller) {
 // collectElection reports leases, members and the fence of a flat layer 2.
 func collectElection(s admin.Status, t teller) {
 	for _, l := range leases(s) {
-		t := t.of("vip", l.VIP)
+		t := t.of("vip", l.Lease)
 		t.flag("lease_held", "1 while this node holds the lease of the VIP.", l.Holder != "" && l.Holder == s.Node)
 		if l.Holder != "" {
 			t.of("member", l.Holder).gauge("lease_holder", "1 for the member that is known to hold the lease of the VIP; missing without a holder.", 1)
 		}
 		t.gauge("lease_epoch", "Grows with every new holder of the lease.", float64(l.Epoch))
-		t.flag("lease_standing", "1 while this node campaigns for the lease of the VIP.", l.Stands)
+		t.flag("lease_standing", "1 while this node campaigns for the lease of the VIP.", l.Campaigning)
 	}
 	e := s.Election
 	if e == nil {
@@ -238,8 +239,8 @@ func leases(s admin.Status) []admin.Lease {
 		out = slices.Clone(s.Election.Leases)
 	}
 	for _, v := range s.VIPs {
-		if v.Announce == speaker.ByARP && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.VIP == v.Name }) {
-			out = append(out, admin.Lease{VIP: v.Name})
+		if v.Announce == speaker.ByARP && !slices.ContainsFunc(out, func(l admin.Lease) bool { return l.Lease == v.Name }) {
+			out = append(out, admin.Lease{LeaseStatus: lease.LeaseStatus{Lease: v.Name}})
 		}
 	}
 	return out

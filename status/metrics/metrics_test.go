@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/seconds"
 	"github.com/herald-vip/herald/service/announce"
@@ -96,7 +97,10 @@ func TestElectionMetrics(t *testing.T) {
 			Election: &admin.Election{
 				Fence: admin.FenceOn, Problem: "differs", Change: "waits for m3", Strangers: 5, Undecipherable: 6, Ignored: 7,
 				Members: []admin.Member{{Name: "m1", Self: true, Voter: true}, {Name: "m2", Alive: true, Voter: true}, {Name: "m3", Voter: true}, {Name: "w1", Alive: true}},
-				Leases:  []admin.Lease{{VIP: "cp", Holder: "m1", Epoch: 9, Stands: true}, {VIP: "other", Holder: "m2"}, {VIP: "none"}},
+				Leases: []admin.Lease{
+					{LeaseStatus: lease.LeaseStatus{Lease: "cp", Holder: "m1", Epoch: 9, Campaigning: true}},
+					{LeaseStatus: lease.LeaseStatus{Lease: "other", Holder: "m2"}}, {LeaseStatus: lease.LeaseStatus{Lease: "none"}},
+				},
 			},
 		}
 	}, nil, nil), "/metrics")

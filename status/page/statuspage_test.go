@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/kube"
@@ -234,7 +235,7 @@ func TestVIPMood(t *testing.T) {
 		{admin.VIP{Status: speaker.Status{Stage: "withdrawn"}, State: "withdrawn"}, "", "bad"},
 		{admin.VIP{Status: speaker.Status{Stage: "withdrawn"}, State: "withdrawn"}, "m2", "idle"},
 	} {
-		s := admin.Status{VIPs: []admin.VIP{c.vip}, Election: &admin.Election{Leases: []admin.Lease{{Holder: c.holder}}}}
+		s := admin.Status{VIPs: []admin.VIP{c.vip}, Election: &admin.Election{Leases: []admin.Lease{{LeaseStatus: lease.LeaseStatus{Holder: c.holder}}}}}
 		want := fmt.Sprintf(`<td class=%q>%s`, c.want, c.vip.State)
 		if page := render(t, s, time.Now()); !strings.Contains(page, want) {
 			t.Errorf("%+v, held by %q: no %s", c.vip, c.holder, want)

@@ -127,8 +127,8 @@ func (w *flatWitness) readMaster(ctx context.Context, master string, speaker *la
 func left(s admin.Status, vip string) time.Duration {
 	if s.Election != nil {
 		for _, l := range s.Election.Leases {
-			if l.VIP == vip && l.Holder == s.Node {
-				return time.Duration(l.Left * float64(time.Second))
+			if l.Lease == vip && l.Holder == s.Node {
+				return time.Duration(l.Left)
 			}
 		}
 	}

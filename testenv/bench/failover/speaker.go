@@ -136,8 +136,8 @@ func votes(ctx context.Context, n *lab.Node) error {
 		return fmt.Errorf("%s has no lease filter: %s", n.Name(), e.Fence)
 	}
 	for _, l := range e.Leases {
-		if !l.Stands {
-			return fmt.Errorf("%s does not campaign for %s", n.Name(), l.VIP)
+		if !l.Campaigning {
+			return fmt.Errorf("%s does not campaign for %s", n.Name(), l.Lease)
 		}
 	}
 	for _, other := range e.Members {

@@ -31,7 +31,7 @@ func testOrder(t *testing.T, f *site.Flat, order []string) {
 	site.PowerOn(t, f.Node(order[0]))
 	f.Elects(t, order[0], func(e *admin.Election) error { // it is healthy, and reports why it does not have the lease
 		l := e.Leases[0]
-		return site.ErrorIf(!l.Stands || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
+		return site.ErrorIf(!l.Campaigning || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
 	})
 	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
 	for _, s := range f.Seen.Trace().Observations {

@@ -87,7 +87,7 @@ func votes(t *testing.T, f *site.Flat, master string) error {
 		}
 	}
 	for _, l := range e.Leases {
-		if l.Stands || l.Holder != "" {
+		if l.Campaigning || l.Holder != "" {
 			return fmt.Errorf("the lease of %s is %+v", master, l)
 		}
 	}

@@ -178,8 +178,8 @@ func (f *Flat) Ready(t *testing.T, master string) {
 	t.Helper()
 	f.Elects(t, master, func(e *admin.Election) error {
 		for _, l := range e.Leases {
-			if !l.Stands {
-				return fmt.Errorf("%s does not campaign for %s", master, l.VIP)
+			if !l.Campaigning {
+				return fmt.Errorf("%s does not campaign for %s", master, l.Lease)
 			}
 		}
 		for _, m := range e.Members {
