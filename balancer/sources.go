@@ -49,9 +49,9 @@ func (m *Members) observations(members []Member, known func(netip.AddrPort) bool
 		}
 		switch {
 		case o.timedOut && o.condition == leaving:
-			o.reason = "was drained or stopped, and has not been heard since"
+			o.reason = "was drained or stopped, and has sent no advertisement since"
 		case o.timedOut:
-			o.reason = "has not been heard"
+			o.reason = "sends no advertisements"
 		}
 		all = append(all, o)
 	}

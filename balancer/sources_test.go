@@ -17,9 +17,9 @@ func TestReasonsOfMembers(t *testing.T) {
 	}{
 		{func(*Member) {}, "healthy: apiserver"},
 		{drains, "is draining"},
-		{timesOut, "has not been heard"},
-		{func(m *Member) { m.Draining, m.TimedOut = true, true }, "was drained or stopped, and has not been heard since"},
-		{func(m *Member) { m.Checks["apiserver"], m.TimedOut = false, true }, "has not been heard"},
+		{timesOut, "sends no advertisements"},
+		{func(m *Member) { m.Draining, m.TimedOut = true, true }, "was drained or stopped, and has sent no advertisement since"},
+		{func(m *Member) { m.Checks["apiserver"], m.TimedOut = false, true }, "sends no advertisements"},
 	} {
 		members := Members{Port: 6443, Checks: []string{"apiserver"}}
 		seen := members.observations([]Member{master("10.0.0.1", c.change)}, func(netip.AddrPort) bool { return true })

@@ -128,7 +128,7 @@ func TestBalancerMistakes(t *testing.T) {
 		{listen, `[{address: "127.0.0.1:9474"}, {address: "10.0.1.2:7946"}]`, "8:22: balancers[0].listen[0].address: 127.0.0.1:9474 is where Herald itself listens, for metrics or members: listen at another port\n" +
 			"8:51: balancers[0].listen[1].address: 10.0.1.2:7946 is where Herald itself listens, for metrics or members: listen at another port"},
 		{"kind: Speaker", "kind: Speaker\nmetrics: {listen: \":9443\"}", "9:22: balancers[0].listen[0].address: 127.0.0.1:9443 is where Herald itself listens, for metrics or members: listen at another port"},
-		{listen, listen + "\n  transparent: true", "8:22: balancers[0].listen[0].address: no backend can answer a client whose address is 127.0.0.1: remove transparent"},
+		{listen, listen + "\n  transparent: true", "8:22: balancers[0].listen[0].address: no backend can answer a client with the address 127.0.0.1: remove transparent"},
 		{listen, `[{address: "10.0.1.9:9443"}]` + "\n  transparent: true\n  mode: proxy", "9:16: balancers[0].transparent: a proxy connects from this node's address: remove it, or mode: proxy"},
 		{listen, "[{vip: web, port: 9443}]", `8:18: balancers[0].listen[0].vip: no VIP has the name "web"`},
 		{listen, listen + "\n  method: fair", `9:11: balancers[0].method: want round-robin or source-hash, got "fair"`},
@@ -141,7 +141,7 @@ func TestBalancerMistakes(t *testing.T) {
 		{members, "members: {checks: [apiserver]}", "10:14: balancers[0].backends.members.port: want 1 to 65535, got 0"},
 		{members, "members: {port: 6443}", "10:14: balancers[0].backends.members.checks: list at least one check: a member is a backend only while its checks pass"},
 		{members, "members: {port: 6443, checks: [A, b, b]}", `10:36: balancers[0].backends.members.checks[0]: want the name of a check of the members, got "A"` + "\n" + `10:42: balancers[0].backends.members.checks[2]: "b" is listed twice`},
-		{"election:\n  members: {m1: \"10.0.1.1:7946\", m2: \"10.0.1.2:7946\", m3: \"10.0.1.3:7946\"}\n  keyFile: /etc/herald/gossip.key\n", "", "7:14: balancers[0].backends.members: needs an election section, by which members are known: add one"},
+		{"election:\n  members: {m1: \"10.0.1.1:7946\", m2: \"10.0.1.2:7946\", m3: \"10.0.1.3:7946\"}\n  keyFile: /etc/herald/gossip.key\n", "", "7:14: balancers[0].backends.members: needs an election section to know the members: add one"},
 		{members, "dns: {port: 6443}", "10:10: balancers[0].backends.dns.name: missing: give the name to look up"},
 		{members, "dns: {name: 10.0.1.1, port: 6443}", "10:17: balancers[0].backends.dns.name: 10.0.1.1 is an address: list it in static.addresses"},
 		{members, "dns: {name: \"a b\", port: 6443}", `10:17: balancers[0].backends.dns.name: want a name such as masters.example.org, got "a b"`},
@@ -177,7 +177,7 @@ func TestStaticBalancerMistakes(t *testing.T) {
 		{"- name: api\n", "- name: api\n  check: {rise: 0}\n", "19:17: balancers[0].check.rise: want 1 to 100, got 0"},
 		{"- name: api\n", "- name: api\n  check: {name: x}\n", "19:11: balancers[0].check.name: unknown field"},
 		{"127.0.0.1:6443/readyz", "10.99.0.10:9443/readyz", "11:15: checks[0].http.url: 10.99.0.10:9443 is where balancers[0].listen[0] listens, and any backend may answer: check this node's own server"},
-		{"announce: bgp", "announce: bgp\n  bridge: true", "8:11: vips[0].bridge: needs an election section, by which healthy masters are known: add one"},
+		{"announce: bgp", "announce: bgp\n  bridge: true", "8:11: vips[0].bridge: needs an election section to know the healthy masters: add one"},
 	})
 }
 

@@ -93,7 +93,7 @@ func TestFlatMistakes(t *testing.T) {
 		{"announce: arp", "announce: kernel\n  onFailure: demote\n  whenAllFail: keep", "9:16: vips[0].whenAllFail: has no effect with onFailure: demote, which keeps the VIP after every failure: remove one of the two"},
 		{
 			"name: web\n", "name: " + strings.Repeat("x", 60) + "\n  whenAllFail: keep\n",
-			"6:16: vips[0].whenAllFail: members can advertise only a VIP whose name has at most 59 characters: give it a shorter one",
+			"6:16: vips[0].whenAllFail: members can advertise only VIPs with names of at most 59 characters: give it a shorter name",
 		},
 		{
 			"announce: arp\n  checks: [apiserver]\nchecks:\n", "announce: arp\n  whenAllFail: keep\n  checks: [apiserver]\nchecks:\n" + manyChecks(31),

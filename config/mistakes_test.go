@@ -164,7 +164,7 @@ func TestVIPsMistakes(t *testing.T) {
 		{"announce: bgp", "announce: bgp\n  holdDown: -1s", "8:13: vips[0].holdDown: want 0s to 1h, got -1s"},
 		{"announce: bgp", "announce: bgp\n  onFailure: demoted", `8:14: vips[0].onFailure: want withdraw or demote, got "demoted"`},
 		{"announce: bgp", "announce: bgp\n  whenAllFail: stay", `8:16: vips[0].whenAllFail: want withdraw or keep, got "stay"`},
-		{"announce: bgp", "announce: bgp\n  whenAllFail: keep", "8:16: vips[0].whenAllFail: keep needs an election section, by which members learn what others serve: add one"},
+		{"announce: bgp", "announce: bgp\n  whenAllFail: keep", "8:16: vips[0].whenAllFail: keep needs an election section to know the VIPs that other members serve: add one"},
 		{"announce: bgp", "announce: bgp\n  check: [apiserver]", "8:3: vips[0].check: unknown field, did you mean checks?"},
 		{"  checks: [apiserver]\n", "", "5:3: vips[0].checks: list at least one check: a VIP is announced only while its checks pass"},
 		{"  checks: [apiserver]\n", "  check: [apiserver]\n", "8:3: vips[0].check: unknown field, did you mean checks?"},

@@ -175,15 +175,15 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 		v.attributes(p, &vip.Attributes, v.hasInternalPeer(vip.Peers))
 	}
 	if *vip.Bridge && v.config.Election == nil && v.WasRead("election") {
-		v.Errorf(p.Field("bridge"), "needs an election section, by which healthy masters are known: add one")
+		v.Errorf(p.Field("bridge"), "needs an election section to know the healthy masters: add one")
 	}
 	keep := p.Field("whenAllFail")
 	switch {
 	case vip.WhenAllFail != Keep:
 	case v.config.Election == nil && v.WasRead("election"):
-		v.Errorf(keep, "keep needs an election section, by which members learn what others serve: add one")
+		v.Errorf(keep, "keep needs an election section to know the VIPs that other members serve: add one")
 	case len(AdvertisedVIP+vip.Name) > maxName:
-		v.Errorf(keep, "members can advertise only a VIP whose name has at most %d characters: give it a shorter one", maxName-len(AdvertisedVIP))
+		v.Errorf(keep, "members can advertise only VIPs with names of at most %d characters: give it a shorter name", maxName-len(AdvertisedVIP))
 	case vip.OnFailure == Demote:
 		v.Errorf(keep, "has no effect with onFailure: demote, which keeps the VIP after every failure: remove one of the two")
 	}

@@ -105,7 +105,7 @@ func (v validator) listenAddress(p yaml.Path, b *balancer.Config, at netip.AddrP
 	case addr.Is6() && addr.IsLoopback() && b.Mode != balancer.Proxy:
 		v.Errorf(p, "the kernel cannot forward connections to ::1: listen at 127.0.0.1, or set mode: proxy")
 	case addr.IsLoopback() && b.Transparent:
-		v.Errorf(p, "no backend can answer a client whose address is %s: remove transparent", addr)
+		v.Errorf(p, "no backend can answer a client with the address %s: remove transparent", addr)
 	case owner >= 0:
 		v.Errorf(p, "%s is a backend of %s: listen at another port", at, yaml.Path("balancers").Item(owner))
 	case v.isOwn(at):
@@ -176,7 +176,7 @@ func (v validator) backends(p yaml.Path, b *balancer.Config, places map[netip.Ad
 
 func (v validator) memberBackends(p yaml.Path, m *balancer.Members) {
 	if v.config.Election == nil && v.WasRead("election") {
-		v.Errorf(p, "needs an election section, by which members are known: add one")
+		v.Errorf(p, "needs an election section to know the members: add one")
 	}
 	checks := p.Field("checks")
 	if len(m.Checks) == 0 {

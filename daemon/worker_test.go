@@ -138,7 +138,7 @@ func TestWorker(t *testing.T) {
 			once, kept, onMaster := w.client(false), w.client(true), n.client(false)
 
 			h := w.start()
-			w.await(false, "election: no voter has been heard yet")
+			w.await(false, "election: no packet from a voter yet")
 			master := n.start()
 			w.await(true, "balancing")
 			w.awaitGet(once, balanced, http.StatusOK)
@@ -194,7 +194,7 @@ func TestWorker(t *testing.T) {
 			if code := master.wait(t); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			w.awaitBackend("was drained or stopped, and has not been heard since, but no other backend serves")
+			w.awaitBackend("was drained or stopped, and has sent no advertisement since, but no other backend serves")
 			w.wantKept(kept)
 			n.start()
 			w.awaitBackend("healthy: apiserver")

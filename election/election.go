@@ -263,7 +263,7 @@ func (e *Election) Remove(ctx context.Context, name string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the voters have not agreed to remove %s: check with herald status that a majority of them is heard: %w", name, ctx.Err())
+			return fmt.Errorf("the voters have not agreed to remove %s: check with herald status that a majority of them is alive: %w", name, ctx.Err())
 		case <-time.After(removeAgain):
 		}
 	}

@@ -124,7 +124,7 @@ func TestRemoval(t *testing.T) {
 		wait.Until(t, "m2 has timed out", func() bool { return !m[0].alive("m2") })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: check with herald status that a majority of them is heard") {
+		if err := m[0].Remove(ctx, "m2"); err == nil || !strings.HasPrefix(err.Error(), "the voters have not agreed to remove m2: check with herald status that a majority of them is alive") {
 			t.Errorf("without a majority: %v", err)
 		}
 	})

@@ -19,8 +19,8 @@ func TestStatusLogReportsChangesOnce(t *testing.T) {
 	}
 	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Divergent: true, Problem: "its electorate is another"}})
 	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{}})
-	gone := with(Member{MemberStatus: lease.MemberStatus{Problem: "silent for 1m"}})
-	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Problem: "silent for 1m"}})
+	gone := with(Member{MemberStatus: lease.MemberStatus{Problem: "no packet for 1m"}})
+	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Problem: "no packet for 1m"}})
 	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
 	observer, observerGone := Status{Lease: lags}, Status{Lease: lags}
 	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1", Divergent: true, Problem: "its electorate is another"}}}

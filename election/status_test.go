@@ -21,7 +21,7 @@ func TestChangeDescribesChangeAndMembers(t *testing.T) {
 		return st
 	}
 	behind := lease.MemberStatus{Name: "m2", Member: "m2", Desired: three.Digest(), Voter: true}
-	silent := lease.MemberStatus{Name: "m4", Member: "m4", Desired: four.Digest(), Problem: "silent for 3s"}
+	silent := lease.MemberStatus{Name: "m4", Member: "m4", Desired: four.Digest(), Problem: "no packet for 3s"}
 	for want, st := range map[string]Status{
 		"": status(nil, behind),
 		"to lease 1s, quorum none, once all of its members have it: not yet m2": status(&longer, behind,

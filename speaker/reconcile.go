@@ -154,7 +154,7 @@ func (s *Speaker) assessChecks(u *unit) assessment {
 	case s.drain.Reason() != "":
 		a.reason = s.drain.Reason()
 	case len(waiting) > 0:
-		a.reason = "waiting for the first verdict of " + strings.Join(waiting, ", ")
+		a.reason = "waiting for the first result of " + strings.Join(waiting, ", ")
 	default:
 		a.reason = strings.Join(u.vip.Checks, ", ") + " healthy"
 	}

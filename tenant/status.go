@@ -144,7 +144,7 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 	case r.AgentLast.IsZero():
 		set(ConditionAgentHeard, false, "NeverHeard", "no agent has reported yet: give it the output of `herald tenant kubeconfig`")
 	case r.AgentTimedOut:
-		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent last reported at %s: its Services stay as they are", r.AgentLast.UTC().Format(time.RFC3339)))
+		set(ConditionAgentHeard, false, ReasonSilent, fmt.Sprintf("the agent last reported at %s: its Services do not change", r.AgentLast.UTC().Format(time.RFC3339)))
 	default:
 		set(ConditionAgentHeard, true, ReasonHeard, "the agent reports")
 	}

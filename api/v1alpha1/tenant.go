@@ -14,7 +14,7 @@ const LabelTenant = Group + "/tenant"
 // +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.services`,description="Services that are served, of the quota"
 // +kubebuilder:printcolumn:name="Routes",type=string,JSONPath=`.status.routes`,description="Ingresses, Gateways and routes that are served, of the quota"
 // +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`,description="VIPs that Services have"
-// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHeard")].reason`,description="whether the agent is heard"
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHeard")].reason`,description="whether the agent reports"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether the agent's requests are served"
 // +kubebuilder:printcolumn:name="Refused",type=string,JSONPath=`.status.refused[*]`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -147,7 +147,7 @@ func checkBackend(backend netip.AddrPort) error {
 	case addr.IsLoopback():
 		return errors.New("only this host reaches it: use an address that others reach, or mode: proxy")
 	case addr.Zone() != "" || addr.IsMulticast():
-		return errors.New("only addresses of hosts that mean the same on all links will do")
+		return errors.New("want the address of a host, without a zone")
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (w Wanted) lacks() string {
 		out = append(out, "no route leads to a router: its link tells which packets come from routers")
 	}
 	if len(w.Others) >= maxMembers {
-		out = append(out, fmt.Sprintf("%d members are more than may pass packets on, %d: set bridge: false on some", len(w.Others)+1, maxMembers))
+		out = append(out, fmt.Sprintf("%d members exceed the limit of %d that may pass packets on: set bridge: false on some", len(w.Others)+1, maxMembers))
 	}
 	for _, m := range w.Others {
 		switch {

@@ -191,7 +191,7 @@ func (e Electorate) Validate() error {
 	}
 	switch {
 	case total > maxNames:
-		return fmt.Errorf("the members' names and addresses take %d bytes together: shorten the names, such that they take %d", total, maxNames)
+		return fmt.Errorf("the members' names and addresses take %d bytes together, at most %d fit: shorten the names", total, maxNames)
 	case e.Duration < minDuration || e.Duration > MaxDuration:
 		return fmt.Errorf("lease duration %v: want %v to %v", e.Duration, minDuration, MaxDuration)
 	case e.Quorum != Majority && e.Quorum != None:

@@ -129,7 +129,7 @@ func (m *Machine) begin() {
 	case other != "":
 		m.problem = other + ", this member with " + m.desired.String() + ": give all members the same"
 	default:
-		m.problem = fmt.Sprintf("waiting for a majority of the members: heard %d of %d with the same configuration", waiting, len(m.desired.Members))
+		m.problem = fmt.Sprintf("waiting for a majority of the members: %d of %d have the same configuration", waiting, len(m.desired.Members))
 	}
 }
 

@@ -150,7 +150,7 @@ func TestWhy(t *testing.T) {
 			c.nodes["m1"].StepDown(c.now, vip) // makes the lease known
 			c.run(duration / 2)
 		}},
-		{"waiting for a majority of the members: heard 1 of 3", func() { c.run(duration) }},
+		{"waiting for a majority of the members: 1 of 3 have the same configuration", func() { c.run(duration) }},
 		{"no member campaigns", func() {
 			c.isolate("m1", false)
 			c.run(2 * duration)
@@ -159,7 +159,7 @@ func TestWhy(t *testing.T) {
 			c.campaign(vip)
 			c.run(2 * duration)
 		}},
-		{"no quorum: of 3 members 1 are heard, and 2 needed", func() {
+		{"no quorum: 1 of 3 members reachable, 2 needed", func() {
 			c.isolate("m1", true)
 			c.run(2 * duration)
 		}},

@@ -91,5 +91,5 @@ func (m *Machine) lag() string {
 		return fmt.Sprintf("this node asks for a vote with lease %v and quorum %v, the voters have %v and %v: make them the same",
 			mine.Duration, mine.Quorum, m.active().Duration, m.active().Quorum)
 	}
-	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it that of the voters", m.active(), m.desired)
+	return fmt.Sprintf("the electorate in force is %s, this member is configured with %s: give it the configuration of the voters", m.active(), m.desired)
 }

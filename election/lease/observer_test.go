@@ -100,7 +100,7 @@ func TestObserversAreNoMajority(t *testing.T) {
 	if h := c.holder(vip); h != "" {
 		t.Errorf("%s holds the lease with the vote of m3 alone", h)
 	}
-	if why := c.nodes["w1"].Lease(c.now, vip).Why; why != "no quorum: of 3 members 1 are heard, and 2 needed" {
+	if why := c.nodes["w1"].Lease(c.now, vip).Why; why != "no quorum: 1 of 3 members reachable, 2 needed" {
 		t.Errorf("the reason is %q", why)
 	}
 	c.start("m1", c.electorate)

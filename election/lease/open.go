@@ -108,7 +108,7 @@ func (m *Machine) Remove(now time.Time, node string) error {
 	case m.peer(m.active().Members[i]) == nil:
 		return fmt.Errorf("%s is this node: stop herald here, and remove it from another voter", node)
 	case m.peer(m.active().Members[i]).fresh(m.now, m.duration()):
-		return fmt.Errorf("%s is heard, and would get its vote again: stop herald there first", node)
+		return fmt.Errorf("%s is alive, and would get its vote again: stop herald there first", node)
 	}
 	m.removing = m.active().Members[i]
 	m.wake(m.now)

@@ -233,7 +233,7 @@ func TestRemove(t *testing.T) {
 	remove := func(name string) error { return c.nodes["m1@#1"].Remove(c.now, name) }
 	for name, want := range map[string]string{
 		"m1": "m1 is this node: stop herald here, and remove it from another voter",
-		"m2": "m2 is heard, and would get its vote again: stop herald there first",
+		"m2": "m2 is alive, and would get its vote again: stop herald there first",
 		"m7": "m7 has no vote: the voters are [m1 m2 m3]",
 	} {
 		if err := remove(name); err == nil || err.Error() != want {

@@ -78,9 +78,9 @@ func (m *Machine) Status(now time.Time) Status {
 	switch {
 	case s.Problem != "":
 	case m.observer() && !m.inForce() && m.open != nil:
-		s.Problem = "no voter has been heard yet: see that one is up at election.join"
+		s.Problem = "no packet from a voter yet: check that one runs at election.join"
 	case m.observer() && !m.inForce():
-		s.Problem = "no voter has been heard yet: of " + strings.Join(electorate.Names(m.desired.Members), ", ")
+		s.Problem = "no packet from a voter yet: of " + strings.Join(electorate.Names(m.desired.Members), ", ")
 	case m.observer():
 	case m.inForce() && !m.voter():
 		s.Problem = fmt.Sprintf("this member is not in the electorate in force, %s", m.active())
@@ -163,13 +163,13 @@ func (m *Machine) why(campaigning bool) string {
 	reachable := m.reachableVoters()
 	switch {
 	case !m.inForce() && m.observer():
-		return "no voter has been heard yet"
+		return "no packet from a voter yet"
 	case !m.inForce():
 		return m.problem
 	case m.active().Quorum == electorate.None && !m.voter():
 		return "without a quorum, only voters hold leases"
 	case m.active().Quorum == electorate.Majority && len(reachable) < m.active().Majority():
-		return fmt.Sprintf("no quorum: of %d members %d are heard, and %d needed", len(m.active().Members), len(reachable), m.active().Majority())
+		return fmt.Sprintf("no quorum: %d of %d members reachable, %d needed", len(reachable), len(m.active().Members), m.active().Majority())
 	case !campaigning:
 		return "no member campaigns for it: none is healthy, or all are drained"
 	case m.abstaining() && m.voter():
@@ -186,9 +186,9 @@ func (m *Machine) memberStatus(p *peer) MemberStatus {
 	switch {
 	case !m.near(p) && m.now.Sub(p.present()) < farKeepalives*m.duration(): // it sends seldom
 	case p.incarnation == 0:
-		s.Problem = "never heard"
+		s.Problem = "no packet yet"
 	case !p.fresh(m.now, m.duration()):
-		s.Problem = fmt.Sprintf("silent for %v", m.now.Sub(p.received).Round(time.Millisecond))
+		s.Problem = fmt.Sprintf("no packet for %v", m.now.Sub(p.received).Round(time.Millisecond))
 	default:
 		s.Problem = m.divergence(p)
 		s.Divergent = s.Problem != ""

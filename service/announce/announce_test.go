@@ -84,7 +84,7 @@ func TestWithdrawal(t *testing.T) {
 		}, planned, "pool p is not announced by BGP"},
 		{"pool without peers here", announce.Config{}, func(n *node) {
 			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"rack-b"} }, "10.1.0.0/24"))
-		}, planned, "this node has none of the peers of pool p"},
+		}, planned, "this node has no peer of pool p"},
 		{"pool elsewhere", announce.Config{}, func(n *node) {
 			n.set(addressPool("p", nil, "10.2.0.0/24"))
 		}, planned, "it is in no address pool"},

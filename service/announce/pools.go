@@ -251,7 +251,7 @@ func (a *Announcer) peersTake(p *addressPool, b *poolBGP, family pool.Family) se
 	case len(a.config.Peers) == 0:
 		return service.Planned("this node has no BGP peer")
 	case len(peers) == 0:
-		return service.Planned("this node has none of the peers of pool %s", p.name)
+		return service.Planned("this node has no peer of pool %s", p.name)
 	case !slices.ContainsFunc(peers, func(peer string) bool { return a.carries(peer, family) }):
 		return service.Planned("no peer of this node in pool %s carries %s: add it to the families of a peer", p.name, family)
 	}

@@ -61,7 +61,7 @@ func (t *trouble) note(ctx context.Context, about string, err error) {
 	}
 	switch changed, over := t.replace(time.Now(), about, words); {
 	case changed:
-		t.log.Warn("the Kubernetes API does not answer as it should; trying again", "about", about, "reason", words)
+		t.log.Warn("requests to the Kubernetes API fail; retrying", "about", about, "reason", words)
 	case over:
 		t.log.Info("the Kubernetes API answers again", "about", about)
 	}

@@ -172,7 +172,7 @@ func TestAssign(t *testing.T) {
 			err: `10.0.0.255 ends in .0 or .255, which pool "a" avoids: ask for another address`},
 		{name: "an address of a pool that does not select the claim", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("10.0.0.2"), SelectedBy: only("b")}, reason: pool.AddressNotInPool,
-			err: `10.0.0.2 is in pool "small", whose selectors do not choose default/web: ask for an address of another pool`},
+			err: `10.0.0.2 is in pool "small", which does not select default/web: ask for an address of another pool`},
 		{name: "an address of another family", pools: []pool.Pool{small},
 			claim: pool.Claim{Families: v4, Addresses: addresses("fd00::2")}, reason: pool.InvalidClaim,
 			err: "fd00::2 is an IPv6 address, but default/web wants IPv4: ask for an address of that family"},

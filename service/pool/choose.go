@@ -58,7 +58,7 @@ func (a *Allocator) grant(c *Claim, kept pair) (pair, error) {
 		case p.free.skip(addr):
 			return pair{}, refuse(AddressNotInPool, "%s ends in .0 or .255, which pool %q avoids: ask for another address", addr, p.Name)
 		case !c.mayUse(p):
-			return pair{}, refuse(AddressNotInPool, "%s is in pool %q, whose selectors do not choose %s: ask for an address of another pool",
+			return pair{}, refuse(AddressNotInPool, "%s is in pool %q, which does not select %s: ask for an address of another pool",
 				addr, p.Name, c.Key)
 		}
 		if err := a.slots[addr].admits(c); err != nil {

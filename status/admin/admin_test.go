@@ -193,7 +193,7 @@ func flat() admin.Status {
 			Members: []admin.Member{
 				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Voter: true, Self: true, Alive: true, Stands: 1},
 				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Voter: true, Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
-				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Reason: "never heard of"},
+				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Reason: "no packet yet"},
 			},
 			Leases: []admin.Lease{
 				{
@@ -226,7 +226,7 @@ registry        -        0       -                  -       no member campaigns 
 MEMBER   ADDRESS         VOTES   STATE       HEARD    STANDS FOR   WHY
 m1       10.3.0.1:7946   yes     this node   -        1            -
 m2       10.3.0.2:7946   yes     alive       1s ago   1            -
-m3       10.3.0.3:7946   yes     silent      -        0            never heard of
+m3       10.3.0.3:7946   yes     silent      -        0            no packet yet
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -247,7 +247,7 @@ func TestReady(t *testing.T) {
 		{name: "on this host twice", spoil: func(s *admin.Status) { s.VIPs[0].Error = "twice" }, ready: true, why: "announcing"},
 		{name: "nobody listens", spoil: func(s *admin.Status) { s.Peers[0].Advertised = nil }, why: "no peer has been sent a route"},
 		{name: "holder on a flat layer 2", spoil: func(s *admin.Status) { *s = flat() }, ready: true, why: "announcing"},
-		{name: "services not known", spoil: func(s *admin.Status) { s.Services = &admin.Services{} }, why: "services: not everything has been heard from the Kubernetes API yet"},
+		{name: "services not known", spoil: func(s *admin.Status) { s.Services = &admin.Services{} }, why: "services: the Kubernetes API has not sent all objects yet"},
 		{name: "routes refused", spoil: func(s *admin.Status) { s.Services = &admin.Services{Synced: true, Counts: announce.Counts{Failing: 2}} }, why: "services: the BGP speaker refuses 2 routes"},
 		{name: "services for nobody", spoil: func(s *admin.Status) {
 			s.VIPs, s.Peers, s.Services = nil, nil, &admin.Services{Synced: true, Counts: announce.Counts{Routes: 1}}

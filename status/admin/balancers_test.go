@@ -24,7 +24,7 @@ func worker() admin.Status {
 			Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9443")},
 			Backends: []balancer.BackendStatus{
 				{Backend: balancer.Backend{Name: "m1", Addr: netip.MustParseAddrPort("10.0.1.1:6443"), State: "serving", Reason: "apiserver healthy"}, Since: at, Connections: 7, Open: 3},
-				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Reason: "silent\nfor 2s"}, Connections: 5, Open: -1},
+				{Backend: balancer.Backend{Name: "m2", Addr: netip.MustParseAddrPort("10.0.1.2:6443"), State: "dead", Reason: "no answer\nfor 2s"}, Connections: 5, Open: -1},
 			},
 		}}},
 		// The kernel has no fence, and nothing here needs one. That m2 is silent memberlist does not know yet.
@@ -49,7 +49,7 @@ apiserver   127.0.0.1:9443   kernel   round-robin   1 of 2    -
 
 BACKEND   OF          ADDRESS         STATE     FOR    CONNECTIONS   OPEN   WHY
 m1        apiserver   10.0.1.1:6443   serving   1m0s   7             3      apiserver healthy
-m2        apiserver   10.0.1.2:6443   dead      -      5             -      silent for 2s
+m2        apiserver   10.0.1.2:6443   dead      -      5             -      no answer for 2s
 
 MEMBER   ADDRESS         VOTES   STATE       HEARD      STANDS FOR   WHY
 m1       10.0.1.1:7946   yes     alive       1m0s ago   0            -
@@ -72,13 +72,13 @@ w1           draining   this node   -
 
 // The status names the error of a balancer, or the reason why it has no backend.
 func TestWhyOfABalancer(t *testing.T) {
-	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "has not been heard"}}
+	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "sends no advertisements"}}
 	for _, c := range []struct {
 		of   admin.Balancer
 		want string
 	}{
 		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}}, ""},
-		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{m2}}}, "no backend serves: m2: has not been heard"},
+		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{m2}}}, "no backend serves: m2: sends no advertisements"},
 		{admin.Balancer{Status: balancer.Status{Error: "no nf_tables"}}, "no nf_tables"},
 		{admin.Balancer{Unknown: "no known member has the check registry"}, "no backend is known: no known member has the check registry"},
 		{admin.Balancer{Type: "external", Unknown: "x"}, "loadBalancer.type is external: takes no connections"},
@@ -111,7 +111,7 @@ func TestReadyToBalance(t *testing.T) {
 		"one backend is enough": {func(*admin.Balancer) {}, true, "balancing"},
 		"error":                 {func(b *admin.Balancer) { b.Error = "no nf_tables" }, false, "balancer apiserver: no nf_tables"},
 		"none known":            {func(b *admin.Balancer) { b.Backends = nil }, false, "balancer apiserver: no backend is known"},
-		"none serves":           {func(b *admin.Balancer) { b.Backends = b.Backends[1:] }, false, "balancer apiserver: no backend serves: m2: silent\nfor 2s"},
+		"none serves":           {func(b *admin.Balancer) { b.Backends = b.Backends[1:] }, false, "balancer apiserver: no backend serves: m2: no answer\nfor 2s"},
 		"the user's own":        {func(b *admin.Balancer) { b.Type, b.Backends = "external", nil }, true, "nothing to announce"},
 	} {
 		s := worker()

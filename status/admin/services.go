@@ -89,7 +89,7 @@ type ServiceAddress struct {
 func (s *Services) ready() (bool, string) {
 	switch {
 	case !s.Synced:
-		return false, "services: not everything has been heard from the Kubernetes API yet"
+		return false, "services: the Kubernetes API has not sent all objects yet"
 	case s.Unpeered != "":
 		return false, "services: BGPPeers are not in force: " + s.Unpeered
 	case s.Failing > 0:
