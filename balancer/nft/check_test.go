@@ -16,9 +16,9 @@ func TestRefused(t *testing.T) {
 		return []balancer.Backend{{Addr: netip.MustParseAddrPort(place)}}
 	}
 	for want, services := range map[string][]balancer.Service{
-		"an address and a port are needed": {{Name: "a", Backends: backends("0.0.0.0:80")}},
-		"that mean the same on all links":  {{Name: "a", Backends: backends("[fe80::1%eth0]:80")}},
-		"only this host reaches it":        {{Name: "a", Backends: backends("127.0.0.1:80")}},
+		"an address and a port are needed":           {{Name: "a", Backends: backends("0.0.0.0:80")}},
+		"want the address of a host, without a zone": {{Name: "a", Backends: backends("[fe80::1%eth0]:80")}},
+		"only this host reaches it":                  {{Name: "a", Backends: backends("127.0.0.1:80")}},
 		"balancer a listens there": {
 			{Name: "a", Listen: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}}, {Name: "b", Backends: backends("10.0.0.1:80")},
 		},

@@ -182,11 +182,11 @@ func TestLacks(t *testing.T) {
 		many = append(many, m(2+i))
 	}
 	for want, w := range map[string]Wanted{
-		"":                   {VIPs: vips, Links: eth0, Others: []Member{m(2)}},
-		"no route leads":     {VIPs: vips, Others: []Member{m(2)}},
-		"9 members are more": {VIPs: vips, Links: eth0, Others: many},
-		"m3 has the same":    {VIPs: vips, Links: eth0, Others: []Member{same}},
-		"m4 is at fd00::4":   {VIPs: vips, Links: eth0, Others: []Member{v6}},
+		"":                                {VIPs: vips, Links: eth0, Others: []Member{m(2)}},
+		"no route leads":                  {VIPs: vips, Others: []Member{m(2)}},
+		"9 members exceed the limit of 8": {VIPs: vips, Links: eth0, Others: many},
+		"m3 has the same":                 {VIPs: vips, Links: eth0, Others: []Member{same}},
+		"m4 is at fd00::4":                {VIPs: vips, Links: eth0, Others: []Member{v6}},
 		"no answer by the tunnel from m2: let UDP port 7947": {VIPs: vips, Links: eth0, Others: []Member{timedOut}},
 	} {
 		w.Self = m(1)

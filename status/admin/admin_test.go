@@ -339,7 +339,7 @@ func TestWriteText(t *testing.T) {
 	s.Peers[0].BFD = &bfd.Status{State: bfd.Up}
 	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
 	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "no packet yet"}},
-		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nheard"})
+		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nreceived"})
 	var out strings.Builder
 	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
 		t.Fatal(err)
