@@ -108,7 +108,7 @@ type backoff struct {
 	err      error
 }
 
-// backoffPauses are the times for which a holder that could not answer leaves the VIP to others.
+// backoffPauses are the times that a holder leaves the VIP to others after it could not answer.
 var backoffPauses = wake.Backoff{Min: 2 * time.Second, Max: time.Minute}
 
 // fenceState is the traffic that the fence lets through.

@@ -44,7 +44,7 @@ var folders = []folder{
 // A folder holds the packages of one subject.
 type folder struct{ name, imports, subject string }
 
-// exclusive names the only folders whose packages may import a library.
+// exclusive names, for a library, the only folder with packages that may import it.
 var exclusive = map[string]string{
 	"github.com/osrg/gobgp/v4":        "bgp",
 	"k8s.io/client-go":                "service/kube",
