@@ -15,7 +15,6 @@ package manifests
 //go:generate sh -c "go run ../cmd/herald manifest systemd >herald.service"
 //go:generate sh -c "go run ../cmd/herald manifest agent --cluster acme >tenants/agent.yaml"
 //go:generate sh -c "go run ../cmd/herald manifest manager >tenants/manager.yaml"
-//go:generate sh -c "cp crds/*.yaml helm/herald/crds"
 
 import (
 	"bytes"

@@ -183,7 +183,7 @@ func TestChartSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		if have, err := os.ReadFile("helm/herald/" + file); err != nil || !bytes.Equal(want, have) {
-			t.Errorf("helm/herald/%s is not current, run go generate ./manifests: %v", file, err)
+			t.Errorf("helm/herald/%s differs: link helm/herald/crds to ../../crds: %v", file, err)
 		}
 	}
 }

@@ -155,8 +155,11 @@ func charted(t *testing.T, path string) {
 	if err := os.WriteFile(tgz, blobs["blobs/sha256/"+m.Layers[0].Digest.Encoded()], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(contents(t, tgz), "\n"); !strings.Contains(got, "herald/Chart.yaml -rw-r--r--\n") || !strings.Contains(got, "\nherald/templates/daemonset.yaml ") {
-		t.Errorf("the chart has\n%s", got)
+	got := strings.Join(contents(t, tgz), "\n")
+	for _, want := range []string{"herald/Chart.yaml -rw-r--r--\n", "\nherald/templates/daemonset.yaml ", "\nherald/crds/herald.dev_tenants.yaml -rw-r--r--\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the chart lacks %q:\n%s", want, got)
+		}
 	}
 }
 

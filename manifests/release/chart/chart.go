@@ -1,5 +1,4 @@
-// Package chart packs the Helm chart, as `helm package` does, but so that its bytes follow from its files, and as
-// registries have charts.
+// Package chart packs a Helm chart reproducibly, as an archive and as an artifact of a registry.
 package chart
 
 import (
@@ -16,17 +15,17 @@ import (
 	"github.com/herald-vip/herald/manifests/release/oci"
 )
 
-// What Helm calls the parts of a chart in a registry.
+// Media types of the parts of a chart in a registry.
 const (
 	configType  = "application/vnd.cncf.helm.config.v1+json"
 	contentType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// definition is the file that says what a chart is.
+// definition is the file with the metadata of a chart.
 const definition = "Chart.yaml"
 
-// Pack returns the archive of a chart, and the same as an artifact of a registry. Its version becomes chartVersion, and that of
-// what it installs appVersion.
+// Pack returns the archive of a chart, and an artifact of a registry with it. It sets the versions of the
+// chart and of the application, and follows symbolic links as Helm does.
 func Pack(chart fs.FS, chartVersion, appVersion string, t time.Time) (tgz []byte, _ oci.Artifact, err error) {
 	var none oci.Artifact
 	about, err := stamp(chart, chartVersion, appVersion)
@@ -35,9 +34,13 @@ func Pack(chart fs.FS, chartVersion, appVersion string, t time.Time) (tgz []byte
 	}
 	name := fmt.Sprint(about["name"])
 	var files []archive.File
-	err = fs.WalkDir(chart, ".", func(file string, d fs.DirEntry, err error) error {
+	var add fs.WalkDirFunc
+	add = func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
+		}
+		if d.Type() == fs.ModeSymlink {
+			return fs.WalkDir(chart, file, add) // follows it
 		}
 		var data []byte
 		if file == definition {
@@ -47,8 +50,8 @@ func Pack(chart fs.FS, chartVersion, appVersion string, t time.Time) (tgz []byte
 		}
 		files = append(files, archive.File{Name: path.Join(name, file), Mode: 0o644, Data: data})
 		return err
-	})
-	if err != nil {
+	}
+	if err := fs.WalkDir(chart, ".", add); err != nil {
 		return nil, none, err
 	}
 	var packed bytes.Buffer
@@ -63,7 +66,7 @@ func Pack(chart fs.FS, chartVersion, appVersion string, t time.Time) (tgz []byte
 	}, err
 }
 
-// stamp reads what a chart says of itself, with these versions in place of its own.
+// stamp returns the metadata of a chart with these versions.
 func stamp(chart fs.FS, chartVersion, appVersion string) (map[string]any, error) {
 	data, err := fs.ReadFile(chart, definition)
 	if err != nil {
