@@ -60,23 +60,22 @@ const (
 	defaultBinary = "/usr/local/bin/herald"
 )
 
-// Options say what is run.
+// Options describe the Herald to run. The tags are for the flags of herald manifest.
 type Options struct {
-	// Config is the configuration to fit. Nil fits any that is not real-time, whose
-	// metrics and socket are where they are by default and whose files are in the
-	// folder of File, except the CA of kubeadm.
-	Config *config.Config
-	// File is the path of the configuration on the node, by default DefaultFile. Its folder is Herald's own:
-	// a pod gets all of it, so that files that are replaced are seen anew.
-	File string
-	// Image is the container image, with herald as its entrypoint.
-	Image string
-	// Binary is the path of herald on the node, for systemd.
-	Binary string
+	// Config is the configuration to fit. Nil fits any configuration without realtime, with the default
+	// addresses of metrics and socket, and with all files in the folder of File, except kubeadm's CA.
+	Config *config.Config `kong:"-"`
+	// File is the path of the configuration on the node; empty means DefaultFile. Its folder must be
+	// Herald's own: a pod mounts all of it, so that it sees replaced files.
+	File string `name:"path" placeholder:"FILE" help:"The path of the configuration on the node. Default: /etc/herald/herald.yaml."`
+	// Image is the container image, with herald as its entrypoint; empty means DefaultImage.
+	Image string `help:"The container image. Default: the image of make image for this version of herald."`
 	// Cluster is the name of the tenant, for an agent.
-	Cluster string
-	// Domain is where all tenants' names are, for a manager. Empty has nothing served by name.
-	Domain string
+	Cluster string `placeholder:"NAME" help:"The name of the tenant, for an agent."`
+	// Domain is the parent of all tenants' names, for a manager. Without it no names are served.
+	Domain string `placeholder:"DOMAIN" help:"The domain of tenants' Ingresses and Gateways, for a manager."`
+	// Binary is the path of herald on the node, for systemd; empty means /usr/local/bin/herald.
+	Binary string `placeholder:"FILE" help:"The path of herald on the node, for systemd. Default: /usr/local/bin/herald."`
 }
 
 //go:embed templates

@@ -10,20 +10,16 @@ import (
 )
 
 type manifestCommand struct {
-	Kind    manifests.Kind `arg:"" enum:"static-pod,daemonset,systemd,agent,manager" help:"The manifest to print: static-pod, daemonset or systemd for a speaker; agent for a tenant's cluster, manager for the cluster that serves it."`
-	Config  string         `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights; - is standard input. Default: a manifest that fits any configuration with all files in one folder."`
-	Node    string         `placeholder:"NAME" help:"The node's name, if the configuration has no nodeName. Default: this host's."`
-	Path    string         `placeholder:"FILE" help:"The path of the configuration on the node. Default: /etc/herald/herald.yaml."`
-	Image   string         `help:"The container image. Default: the image of make image for this version of herald."`
-	Cluster string         `placeholder:"NAME" help:"The name of the tenant, for an agent."`
-	Domain  string         `placeholder:"DOMAIN" help:"The domain of tenants' Ingresses and Gateways, for a manager."`
-	Binary  string         `placeholder:"FILE" help:"The path of herald on the node, for systemd. Default: /usr/local/bin/herald."`
+	Kind    manifests.Kind    `arg:"" enum:"static-pod,daemonset,systemd,agent,manager" help:"The manifest to print: static-pod, daemonset or systemd for a speaker; agent for a tenant's cluster, manager for the cluster that serves it."`
+	Config  string            `placeholder:"FILE" help:"The configuration to fit: its files, addresses and rights; - is standard input. Default: a manifest that fits any configuration with all files in one folder."`
+	Node    string            `placeholder:"NAME" help:"The node's name, if the configuration has no nodeName. Default: this host's."`
+	Options manifests.Options `embed:""`
 }
 
 // Run prints a manifest. It reads the configuration and its drop-ins but no other file that they name, so it runs on any
 // machine.
 func (c manifestCommand) Run() error {
-	o := manifests.Options{File: c.Path, Image: c.Image, Binary: c.Binary, Cluster: c.Cluster, Domain: c.Domain}
+	o := c.Options
 	if o.Image == "" && version != unstamped {
 		o.Image = "herald:" + version
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/internal/probe"
 )
 
 // The exit code tells outages, and attempts that this machine could not make, from
@@ -17,21 +19,21 @@ func TestProbeExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := listener.Addr().String()
-	command := probeCommand{Target: target, Interval: time.Millisecond, Timeout: 10 * time.Second, Duration: 500 * time.Millisecond, Output: "text"}
-	run := func(c probeCommand) (err error) {
+	run := func(source netip.Addr) (err error) {
+		c := probeCommand{Output: "text", Prober: probe.Prober{
+			Target: target, Interval: time.Millisecond, Timeout: 10 * time.Second, Duration: 500 * time.Millisecond, Source: source,
+		}}
 		captured(t, &os.Stdout, func() { err = c.Run(t.Context()) })
 		return err
 	}
-	if err := run(command); err != nil {
+	if err := run(netip.Addr{}); err != nil {
 		t.Errorf("the target answers: %v", err)
 	}
-	elsewhere := command
-	elsewhere.Source = netip.MustParseAddr("192.0.2.1")
-	if err := run(elsewhere); !errors.Is(err, errNoAttempt) {
+	if err := run(netip.MustParseAddr("192.0.2.1")); !errors.Is(err, errNoAttempt) {
 		t.Errorf("from an address of another machine: got %v, want %v", err, errNoAttempt)
 	}
 	listener.Close()
-	if err := run(command); !errors.Is(err, errOutage) {
-		t.Errorf("nobody listens: got %v, want %v", err, errOutage)
+	if err := run(netip.Addr{}); !errors.Is(err, errOutage) {
+		t.Errorf("no server: got %v, want %v", err, errOutage)
 	}
 }

@@ -33,32 +33,34 @@ const (
 const stallSlack = 5 * time.Millisecond
 
 // Prober probes one TCP address. Set the fields, then call Run once; a Prober
-// must not be copied after that.
+// must not be copied after that. The tags are for the flags of herald probe.
 type Prober struct {
 	// Target is host:port. A host name is resolved once, when Run starts, so
 	// that the name server is not measured along with the target.
-	Target string
+	Target string `arg:"" placeholder:"HOST:PORT" help:"The address to connect to."`
 	// Interval is the time between the starts of two attempts. Default: DefaultInterval.
-	Interval time.Duration
+	Interval time.Duration `default:"5ms" help:"Time between two attempts."`
 	// Timeout bounds one attempt, the answer to Identify included. Default:
 	// DefaultTimeout. Below one second it also rules out a retransmitted SYN.
-	Timeout time.Duration
+	Timeout time.Duration `default:"100ms" help:"The timeout of an attempt."`
+	// Duration limits Run; zero means until its context ends.
+	Duration time.Duration `default:"0s" help:"How long to probe; 0 means until Ctrl-C."`
+	// Source is the local address to connect from. Default: the kernel's choice.
+	Source netip.Addr `help:"Local address to connect from."`
 	// Identify asks each connection, by an HTTP GET of /, which server answered:
 	// the name in the X-Served-By header. An attempt then succeeds only if an
 	// HTTP response comes back, of any status.
-	Identify bool
+	Identify bool `help:"GET / on each connection and count the answers by their X-Served-By header."`
 	// TLS, if set, makes every attempt complete a TLS handshake too.
-	TLS *tls.Config
-	// Source is the local address to connect from. Default: the kernel's choice.
-	Source netip.Addr
+	TLS *tls.Config `kong:"-"`
 	// Keep is how many of the newest attempts Result.Attempts holds. Default:
 	// DefaultKeep; negative: none. All other figures cover the whole run.
-	Keep int
+	Keep int `kong:"-"`
 	// Dial opens a connection and returns no later than ctx ends. Default: a net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `kong:"-"`
 	// OnEvent, if set, hears of every attempt, in the order of their starts. It
 	// is called by Run and holds up the next attempts while it runs.
-	OnEvent func(Event)
+	OnEvent func(Event) `kong:"-"`
 
 	mu  sync.Mutex
 	rec *recorder
@@ -71,9 +73,14 @@ type Event struct {
 	Outage *Outage
 }
 
-// Run probes until ctx ends, waits at most Timeout for the attempts under way, and returns the result. The end of ctx is
+// Run probes for Duration or until ctx ends, waits at most Timeout for the attempts under way, and returns the result. The end of ctx is
 // not an error; an unusable target or source is.
 func (p *Prober) Run(ctx context.Context) (*Result, error) {
+	if p.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.Duration)
+		defer cancel()
+	}
 	r, err := p.start(ctx)
 	if err != nil {
 		return nil, err
