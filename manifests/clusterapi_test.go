@@ -16,7 +16,7 @@ import (
 	"github.com/herald-vip/herald/manifests"
 )
 
-// kubeadmControlPlane is what the tests here need of one.
+// kubeadmControlPlane has the fields that the tests here read.
 type kubeadmControlPlane struct {
 	Spec struct {
 		Kubeadm struct {
@@ -117,7 +117,7 @@ func TestClusterAPIFiles(t *testing.T) {
 	}
 }
 
-// podFits checks that the pod for any configuration has what this one takes.
+// podFits checks that the pod for any configuration fits c.
 func podFits(t *testing.T, c *config.Config) {
 	t.Helper()
 	takes, has := staticPod(t, manifests.Options{Config: c}).Containers[0], staticPod(t, manifests.Options{}).Containers[0]
@@ -146,7 +146,7 @@ func secretsOf(c *config.Config) (files []string) {
 	return files
 }
 
-// userDataFile is what a file of manifests/cloud-init writes to a path.
+// userDataFile returns the content that a file of manifests/cloud-init writes to a path.
 func userDataFile(t *testing.T, name, path string) string {
 	t.Helper()
 	text, err := os.ReadFile("cloud-init/" + name)
@@ -168,9 +168,8 @@ func userDataFile(t *testing.T, name, path string) string {
 	return ""
 }
 
-// TestClusterAPIBootstrap runs the last command of a flat layer 2 beside the file that
-// Cluster API writes for kubeadm init, and beside the one for kubeadm join: the first
-// master alone begins a cluster.
+// TestClusterAPIBootstrap runs the last command of a flat layer 2 with Cluster API's file for kubeadm init, and
+// with that for kubeadm join. Only the first master begins a cluster.
 func TestClusterAPIBootstrap(t *testing.T) {
 	k := readControlPlane(t, "flat.yaml")
 	commands := k.Spec.Kubeadm.Commands

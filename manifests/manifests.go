@@ -1,11 +1,9 @@
-// Package manifests says how Herald is run: on a node as a static pod, as a
-// DaemonSet or as a systemd unit, and for tenants as a Deployment, each with the rights and files that a
-// configuration asks for and no more. `herald manifest` prints what it makes;
-// the files beside it are made by that command, for a configuration that has all
-// its files in one folder.
+// Package manifests generates the manifests of Herald: a static pod, a DaemonSet or a systemd unit for a
+// node, and Deployments for tenants. Each has exactly the capabilities and files that a configuration needs.
+// `herald manifest` prints them. The files in this folder are its output for a configuration with all files
+// in one folder.
 //
-// Nothing here needs the Kubernetes API. What is made does only if it is to announce
-// the VIPs of Services.
+// This package does not use the Kubernetes API. Herald needs the API only to announce VIPs of Services.
 package manifests
 
 //go:generate sh -c "go run ../cmd/herald manifest static-pod >static-pod.yaml"
@@ -34,26 +32,25 @@ import (
 // Kind is a way to run Herald on a node.
 type Kind string
 
-// The ways there are.
+// The kinds.
 const (
 	// StaticPod is a pod that the kubelet runs from a file, with no API server.
 	StaticPod Kind = "static-pod"
-	// DaemonSet is a pod on each control-plane node; with a services section, on each
-	// node; of a file that only balances, on each other node. It comes from the API, so it
-	// cannot be what the API is reached by.
+	// DaemonSet is a pod on each control-plane node. With a services section it is on every node; with
+	// balancers only, on the other nodes. It comes from the API, so it cannot serve the API's VIP.
 	DaemonSet Kind = "daemonset"
 	// Systemd is a service unit.
 	Systemd Kind = "systemd"
-	// Agent is a Deployment in a tenant's cluster, and Manager one in the load-balancing cluster, with all rights that
-	// there are to be.
+	// Agent is a Deployment in a tenant's cluster. Manager is one in the load-balancing cluster, with the
+	// RBAC rules for both.
 	Agent   Kind = "agent"
 	Manager Kind = "manager"
 )
 
-// LoadBalancerSecret is the name of the Secret by which an agent reaches the load-balancing cluster.
+// LoadBalancerSecret is the name of the Secret with an agent's kubeconfig for the load-balancing cluster.
 const LoadBalancerSecret = "herald-load-balancer"
 
-// What Options have unless they say otherwise.
+// Defaults of Options.
 const (
 	DefaultFile   = "/etc/herald/herald.yaml"
 	DefaultImage  = "herald:dev"
@@ -81,15 +78,14 @@ type Options struct {
 //go:embed templates
 var templates embed.FS
 
-// Memory is what a speaker may use, far above what it does: at most 45 MiB
-// with nothing to do, 70 MB with 1,000 VIPs, 250 MiB under a flood of routes.
+// Memory limits of a speaker, far above its use: at most 45 MiB at rest, 70 MB with 1,000 VIPs, and
+// 250 MiB under a flood of routes.
 const (
-	memory     = 512 // MiB, at which the kernel ends it
-	softMemory = 384 // MiB, from which Go collects harder
+	memory     = 512 // MiB; the kernel kills it above
+	softMemory = 384 // MiB; Go collects garbage harder above
 )
 
-// Make returns the manifest. The error says what of the options cannot be put
-// into one.
+// Make returns the manifest. The error names an option that a manifest cannot represent.
 func Make(kind Kind, o Options) ([]byte, error) {
 	o.File = cmp.Or(o.File, DefaultFile)
 	o.Image = cmp.Or(o.Image, DefaultImage)
@@ -133,7 +129,7 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// makeDeployment is for what runs as a Deployment, which has no file.
+// makeDeployment returns the manifest of an agent or a manager, which have no configuration file.
 func makeDeployment(kind Kind, o Options) ([]byte, error) {
 	if err := plain("the image", o.Image, image); err != nil {
 		return nil, err
@@ -157,7 +153,7 @@ func makeDeployment(kind Kind, o Options) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// What may stand in a manifest without being quoted, in YAML and in a unit.
+// Values that need no quotes, in YAML and in a unit.
 var (
 	path  = regexp.MustCompile(`^/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]$`)
 	image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*[A-Za-z0-9]$`)
@@ -174,7 +170,7 @@ func plain(what, value string, as *regexp.Regexp) error {
 	return fmt.Errorf("%s is %q, which a manifest cannot name", what, value)
 }
 
-// indent moves the lines of a text to the right, except the first.
+// indent indents the lines of a text, except the first.
 func indent(by int, text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }

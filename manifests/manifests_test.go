@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/manifests"
 )
 
-// TestCurrent checks that the files are what the package makes.
+// TestCurrent checks that the generated files are current.
 func TestCurrent(t *testing.T) {
 	for file, kind := range map[string]manifests.Kind{
 		"static-pod.yaml":                 manifests.StaticPod,
@@ -152,7 +152,7 @@ checks: [{name: web, tcp: {address: "127.0.0.1:80"}}]
 	}
 }
 
-// TestCapabilities checks that each configuration gets what it takes and no more.
+// TestCapabilities checks that each configuration gets exactly the capabilities that it needs.
 func TestCapabilities(t *testing.T) {
 	for _, test := range []struct{ name, config, want string }{
 		{"BGP", bgp + peer, "NET_ADMIN"},
@@ -299,16 +299,16 @@ func TestRefused(t *testing.T) {
 		{name: "image", o: manifests.Options{Image: "herald: dev"}, want: `the image is "herald: dev", which a manifest cannot name`},
 		{name: "binary", kind: manifests.Systemd, o: manifests.Options{Binary: "herald"}, want: `the path of the binary is "herald": want an absolute path of letters, digits and . _ - / @ +`},
 		{name: "path", o: manifests.Options{File: "herald.yaml"}, want: `the path of the configuration is "herald.yaml": want an absolute path of letters, digits and . _ - / @ +`},
-		{name: "shared folder", o: manifests.Options{File: "/etc/herald.yaml"}, want: "the configuration is in /etc, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
-		{name: "folder of kubeadm", o: manifests.Options{File: "/etc/kubernetes/herald.yaml"}, want: "the configuration is in /etc/kubernetes, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
-		{name: "state folder", o: manifests.Options{File: "/var/lib/herald/herald.yaml"}, want: "the configuration is in /var/lib/herald, where Herald keeps what outlasts a reboot: put it into another folder"},
-		{name: "socket", config: bgp + peer + "admin: {socket: /run/herald.sock}", want: "admin.socket is in /run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
-		{name: "socket in the other run", config: bgp + peer + "admin: {socket: /var/run/herald.sock}", want: "admin.socket is in /var/run, which others share: put it into a folder of its own below, which Herald can be given as a whole"},
-		{name: "socket among the files", config: bgp + peer + "admin: {socket: /etc/herald/herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},
-		{name: "socket among the files, as a service", kind: manifests.Systemd, config: bgp + peer + "admin: {socket: /etc/herald//herald.sock}", want: "admin.socket is in /etc/herald, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald"},
+		{name: "shared folder", o: manifests.Options{File: "/etc/herald.yaml"}, want: "the configuration is in /etc, which other programs share: put it into a folder of its own below"},
+		{name: "folder of kubeadm", o: manifests.Options{File: "/etc/kubernetes/herald.yaml"}, want: "the configuration is in /etc/kubernetes, which other programs share: put it into a folder of its own below"},
+		{name: "state folder", o: manifests.Options{File: "/var/lib/herald/herald.yaml"}, want: "the configuration is in /var/lib/herald, where Herald keeps its state: put it into another folder"},
+		{name: "socket", config: bgp + peer + "admin: {socket: /run/herald.sock}", want: "admin.socket is in /run, which other programs share: put it into a folder of its own below"},
+		{name: "socket in the other run", config: bgp + peer + "admin: {socket: /var/run/herald.sock}", want: "admin.socket is in /var/run, which other programs share: put it into a folder of its own below"},
+		{name: "socket among the files", config: bgp + peer + "admin: {socket: /etc/herald/herald.sock}", want: "admin.socket is in /etc/herald, the folder of the configuration, which is read-only: put it into another folder, such as /run/herald"},
+		{name: "socket among the files, as a service", kind: manifests.Systemd, config: bgp + peer + "admin: {socket: /etc/herald//herald.sock}", want: "admin.socket is in /etc/herald, the folder of the configuration, which is read-only: put it into another folder, such as /run/herald"},
 		{name: "file", config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/%i", 1), want: `a file of the configuration is "/etc/herald/%i": want an absolute path of letters, digits and . _ - / @ +`},
-		{name: "folder in a Secret", kind: manifests.DaemonSet, config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/pki/c.crt", 1), want: "/etc/herald/pki/c.crt is in a folder below /etc/herald, which comes from a ConfigMap and a Secret without any: put it into /etc/herald itself"},
-		{name: "flag", config: strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "file: {path: /run/flag}", 1), want: "the check c looks for /run/flag, which a pod does not see: of the node's flags it sees those in /etc/herald"},
+		{name: "folder in a Secret", kind: manifests.DaemonSet, config: strings.Replace(arp, "/etc/herald/c.crt", "/etc/herald/pki/c.crt", 1), want: "/etc/herald/pki/c.crt is in a folder below /etc/herald, which comes from a ConfigMap and a Secret without folders: put it into /etc/herald itself"},
+		{name: "flag", config: strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "file: {path: /run/flag}", 1), want: "the check c needs /run/flag, which is not visible in a pod: put it into /etc/herald"},
 		{name: "port", config: bgp + peer + `metrics: {listen: ":0"}`, want: `metrics.listen is ":0": a probe needs to know the port, want one of 1 to 65535`},
 		{name: "zone", config: bgp + peer + `metrics: {listen: "[fe80::1%eth0]:9474"}`, want: `metrics.listen is "[fe80::1%eth0]:9474": a probe needs an address without a zone`},
 	} {

@@ -18,51 +18,48 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// kubeadmCA has signed the certificate of kubeadm's API servers.
+// kubeadmCA is the CA of kubeadm's API servers.
 const kubeadmCA = "/etc/kubernetes/pki/ca.crt"
 
-// servicesNamespace is where the manifests for Services are, unless the configuration
-// names another.
+// servicesNamespace is the default namespace of the manifests for Services.
 const servicesNamespace = "herald-system"
 
-// firstFree is the lowest port that needs no right.
+// firstFree is the lowest port that needs no capability.
 const firstFree = 1024
 
-// needs are what a configuration asks of the node that runs it.
+// needs are the needs of a configuration on a node.
 type needs struct {
 	// Capabilities without the CAP_ in front.
 	Capabilities []string
 	Realtime     bool
-	// Exec is whether checks run commands.
+	// Exec reports that checks run commands.
 	Exec bool
-	// Services is whether VIPs of Services are announced, which takes the API, and
-	// Account whether that is by the pod's service account. Namespace is where a
-	// DaemonSet is.
+	// Services reports that VIPs of Services are announced, which needs the API. Account reports that the
+	// pod's service account is used for that. Namespace is that of a DaemonSet.
 	Services, Account bool
 	Namespace         string
-	// Worker is whether there are balancers and nothing that the node itself serves, as on
-	// nodes other than those of the control plane.
+	// Worker reports that there are only balancers, as on nodes outside the control plane.
 	Worker bool
-	// Name is that of a DaemonSet and its ConfigMap, and Component what its pods are called
-	// in a label, by which two of them are told apart.
+	// Name is the name of a DaemonSet and its ConfigMap. Component is the label that tells the pods of two
+	// DaemonSets apart.
 	Name, Component string
-	// Folder is that of the configuration, and SocketFolder that of the control socket.
+	// Folder has the configuration, SocketFolder the control socket.
 	Folder, SocketFolder string
-	// Tun is whether routes are kept in tables of the kernel, which takes /dev/net/tun.
+	// Tun reports that VIPs are announced by kernel routes, which needs /dev/net/tun.
 	Tun bool
-	// Files are those that the configuration names outside of Folder.
+	// Files are the files outside of Folder.
 	Files []file
-	// ProbeHost and ProbePort are where metrics and health are served; the port is 0 if nowhere.
+	// ProbeHost and ProbePort are the address of metrics and health for probes; the port is 0 if off.
 	ProbeHost string
 	ProbePort int
-	// StopSeconds is how long the end of the process may take.
+	// StopSeconds limits the time to stop.
 	StopSeconds int
 }
 
-// file is one that a pod gets, by the name of its volume.
+// file is a file for a pod, with the name of its volume.
 type file struct{ Name, Path string }
 
-// usual is what Options without a configuration are to fit.
+// usual returns the configuration for Options without one.
 func usual() *config.Config {
 	c := &config.Config{
 		VIPs:   []config.VIP{{Announce: config.AnnounceARP, Linger: 10 * time.Second}},
@@ -93,7 +90,7 @@ func needsOf(kind Kind, o Options) (needs, error) {
 	}
 	n.Worker = len(c.Balancers) > 0 && len(c.VIPs)+len(c.Checks) == 0 && c.Services == nil
 	if n.Worker {
-		n.Name, n.Component = "herald-worker", "worker" // beside the one of the control plane
+		n.Name, n.Component = "herald-worker", "worker" // unlike the one of the control plane
 	}
 	for _, name := range filesOf(c) {
 		if err := plain("a file of the configuration", name, path); err != nil {
@@ -103,12 +100,12 @@ func needsOf(kind Kind, o Options) (needs, error) {
 		case !strings.HasPrefix(name, n.Folder+"/"):
 			n.Files = append(n.Files, file{fmt.Sprintf("file-%d", len(n.Files)), name})
 		case kind == DaemonSet && filepath.Dir(name) != n.Folder:
-			return needs{}, fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without any: put it into %s itself", name, n.Folder, n.Folder)
+			return needs{}, fmt.Errorf("%s is in a folder below %s, which comes from a ConfigMap and a Secret without folders: put it into %s itself", name, n.Folder, n.Folder)
 		}
 	}
 	for _, k := range c.Checks {
 		if k.File != nil && kind != Systemd && !strings.HasPrefix(filepath.Clean(k.File.Path), n.Folder+"/") {
-			return needs{}, fmt.Errorf("the check %s looks for %s, which a pod does not see: of the node's flags it sees those in %s", k.Name, k.File.Path, n.Folder)
+			return needs{}, fmt.Errorf("the check %s needs %s, which is not visible in a pod: put it into %s", k.Name, k.File.Path, n.Folder)
 		}
 	}
 	if err := plain("admin.socket", c.Admin.Socket, path); err != nil {
@@ -116,7 +113,7 @@ func needsOf(kind Kind, o Options) (needs, error) {
 	}
 	n.SocketFolder = filepath.Dir(c.Admin.Socket)
 	if n.SocketFolder == n.Folder {
-		return needs{}, fmt.Errorf("admin.socket is in %s, as the configuration is, which Herald only reads: put it into another folder, such as /run/herald", n.Folder)
+		return needs{}, fmt.Errorf("admin.socket is in %s, the folder of the configuration, which is read-only: put it into another folder, such as /run/herald", n.Folder)
 	}
 	if err := own("admin.socket", n.SocketFolder); err != nil {
 		return needs{}, err
@@ -134,8 +131,7 @@ func needsOf(kind Kind, o Options) (needs, error) {
 	return n, err
 }
 
-// RuntimeDirectory is SocketFolder as systemd makes and removes it, or empty if
-// it is elsewhere than in /run.
+// RuntimeDirectory returns SocketFolder relative to /run, for systemd; empty if it is elsewhere.
 func (n needs) RuntimeDirectory() string {
 	if name, ok := strings.CutPrefix(strings.TrimPrefix(n.SocketFolder, "/var"), "/run/"); ok {
 		return name
@@ -143,39 +139,38 @@ func (n needs) RuntimeDirectory() string {
 	return ""
 }
 
-// own refuses folders that are not for one program alone, or not for this.
+// own refuses a folder that other programs share, or that has another purpose.
 func own(what, folder string) error {
 	if folder == "/var/lib/herald" {
-		return fmt.Errorf("%s is in %s, where Herald keeps what outlasts a reboot: put it into another folder", what, folder)
+		return fmt.Errorf("%s is in %s, where Herald keeps its state: put it into another folder", what, folder)
 	}
 	if strings.Count(folder, "/") < 2 || folder == "/etc/kubernetes" || folder == "/var/run" {
-		return fmt.Errorf("%s is in %s, which others share: put it into a folder of its own below, which Herald can be given as a whole", what, folder)
+		return fmt.Errorf("%s is in %s, which other programs share: put it into a folder of its own below", what, folder)
 	}
 	return nil
 }
 
-// stopSeconds is the longest linger and what the daemon allows for: 10 s for a
-// drain and 2 s to close the sessions, and some for a busy node.
+// stopSeconds returns the longest linger plus the daemon's limits, 10 s for a drain and 2 s to close the
+// sessions, plus a reserve for a busy node.
 func stopSeconds(linger time.Duration) int {
 	const slack = 20 * time.Second
 	return int(math.Ceil((linger + slack).Seconds()))
 }
 
-// capabilities are those without which the configuration does not do what it
-// says, in order.
+// capabilities returns the capabilities that a configuration needs, in order.
 func capabilities(c *config.Config) []string {
 	out := []string{"NET_ADMIN"} // addresses on links, nftables, conntrack, settings of links
 	if lowPort(c) {
 		out = append(out, "NET_BIND_SERVICE")
 	}
 	if c.Services != nil || c.Flat() || slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.ICMP != nil }) || c.BGP != nil && slices.ContainsFunc(c.BGP.Peers, func(p v1alpha1.Peer) bool { return p.Interface != "" }) {
-		out = append(out, "NET_RAW") // ICMP, ARP and neighbour discovery, which pools and peers in the API may ask for
+		out = append(out, "NET_RAW") // ICMP, ARP and neighbour discovery, which pools and peers in the API may need
 	}
 	if c.Realtime {
 		out = append(out, "IPC_LOCK", "SYS_NICE")
 	}
 	if hasExec(c) {
-		out = append(out, "SETGID", "SETUID") // to be another user
+		out = append(out, "SETGID", "SETUID") // to become another user
 	}
 	slices.Sort(out)
 	return out
@@ -185,7 +180,7 @@ func hasExec(c *config.Config) bool {
 	return slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.Exec != nil })
 }
 
-// lowPort reports whether Herald listens on one.
+// lowPort reports whether Herald listens below port 1024.
 func lowPort(c *config.Config) bool {
 	low := func(port uint16) bool { return port != 0 && port < firstFree }
 	_, port, _ := probed(c.Metrics.Listen)
@@ -197,8 +192,8 @@ func lowPort(c *config.Config) bool {
 		})
 }
 
-// filesOf are the files that the configuration names, each once, in order, and by
-// the shortest path: the kubelet mounts none with "..".
+// filesOf returns the files that the configuration names, each once, in order, by clean paths: the kubelet
+// refuses "..".
 func filesOf(c *config.Config) []string {
 	var names []string
 	for _, h := range c.HTTPChecks() {
@@ -228,7 +223,7 @@ func filesOf(c *config.Config) []string {
 	return slices.Compact(names)
 }
 
-// probed is where the node itself reaches what listens on address.
+// probed returns the host and port by which the node itself reaches a listener on address.
 func probed(address string) (string, int, error) {
 	if address == "" {
 		return "", 0, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/manifests"
 )
 
-// k0sctl is what the tests need of a configuration of k0sctl.
+// k0sctl has the fields of a k0sctl configuration that the tests read.
 type k0sctl struct {
 	Spec struct {
 		Hosts []k0sHost
@@ -116,8 +116,7 @@ func TestK0s(t *testing.T) {
 	}
 }
 
-// TestKubespray checks that what the variables make of Herald's configuration is valid, has the
-// VIP that Kubespray gives its nodes, and can be made a pod of.
+// TestKubespray checks that the variables give a valid configuration with Kubespray's VIP, and a pod.
 func TestKubespray(t *testing.T) {
 	const file = "kubespray/inventory/group_vars/all/herald.yml"
 	var variables struct {

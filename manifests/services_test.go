@@ -50,8 +50,8 @@ type account struct {
 	}
 }
 
-// TestServices checks what a services section changes: a pod on every node that
-// knows its name and has a service account, or the kubeconfig that is named.
+// TestServices checks the effect of a services section: a pod on every node that knows the node's name and has
+// a service account or the given kubeconfig.
 func TestServices(t *testing.T) {
 	const file = "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\n"
 	off := false
@@ -113,8 +113,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestFoldersOfTheNode checks that a static pod and the DaemonSet of Services have the same socket on the
-// node, by which `herald status` speaks to either, and remember a drain in the same place.
+// TestFoldersOfTheNode checks that a static pod and the DaemonSet of Services use the same socket on the node,
+// so that `herald status` works with both, and the same folder of state.
 func TestFoldersOfTheNode(t *testing.T) {
 	for _, file := range []string{"static-pod.yaml", servicesFolder + "daemonset.yaml", "helm/herald/templates/daemonset.yaml"} {
 		text, err := os.ReadFile(file)
@@ -189,7 +189,7 @@ func TestChartSchema(t *testing.T) {
 }
 
 // TestServicesExample checks that the files of the overlay and of its base are valid on
-// every node, and that the Secret has what they name.
+// every node, and that the Secret has their files.
 func TestServicesExample(t *testing.T) {
 	parseFile(t, servicesFolder+"herald.yaml", "worker")
 	var secret struct {

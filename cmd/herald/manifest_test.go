@@ -24,7 +24,7 @@ election: {members: {m1: "10.3.0.1:7946"}, keyFile: /etc/herald/gossip.key}
 	}{
 		"not valid":         {config: strings.Replace(good, "kind", "king", 1), node: "m1", want: `herald.yaml:2:1: king: unknown field`},
 		"for another node":  {config: good, node: "m2", want: "election.members: lacks this node, m2: add it with its address"},
-		"not representable": {config: good + "admin: {socket: /run/s}\n", node: "m1", want: "admin.socket is in /run, which others share"},
+		"not representable": {config: good + "admin: {socket: /run/s}\n", node: "m1", want: "admin.socket is in /run, which other programs share"},
 		"not there":         {want: "read configuration: open "},
 	} {
 		t.Run(name, func(t *testing.T) {

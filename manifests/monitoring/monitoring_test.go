@@ -1,5 +1,5 @@
-// Package monitoring_test checks what watches Herald against what Herald tells:
-// alerts, dashboard, runbook and the reference of metrics.
+// Package monitoring_test compares alerts, dashboard, runbook and the reference of metrics with the metrics
+// that Herald exports.
 package monitoring_test
 
 import (
@@ -29,14 +29,14 @@ var update = flag.Bool("update", false, "write the table of metrics in docs/moni
 
 const docs = "../../docs/"
 
-// metric is one that Herald exports.
+// metric is a metric of Herald.
 type metric struct {
 	kind, help string
 	labels     []string
 }
 
-// scrape asks a speaker with sessions, BFD, an election, Services and balancers: whatever there
-// is, it has one of. It is what four speakers in the lab told.
+// scrape returns the metrics of a speaker that uses all features: sessions, BFD, an election, Services and
+// balancers. Its status is composed of those of four speakers in the lab.
 func scrape(t *testing.T) string {
 	t.Helper()
 	var s, flat, services, worker admin.Status
@@ -52,7 +52,7 @@ func scrape(t *testing.T) string {
 	return w.Body.String()
 }
 
-// exported are all metrics there are, by name.
+// exported returns all metrics by name.
 func exported(t *testing.T) map[string]*metric {
 	t.Helper()
 	text := scrape(t)
@@ -135,7 +135,7 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-// What is exported keeps to Prometheus' conventions.
+// The metrics follow Prometheus' conventions.
 func TestMetrics(t *testing.T) { promtool(t, scrape(t), "check", "metrics") }
 
 func TestAlertRules(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAlertRules(t *testing.T) {
 	promtool(t, "", "test", "rules", "alerts_test.yaml")
 }
 
-// Every alert is seen to fire and to be silent, on series as Herald has them.
+// The tests of alerts show that each fires and stays silent, with series that Herald exports.
 func TestEveryAlertIsTested(t *testing.T) {
 	var file struct {
 		Tests []struct {
@@ -185,7 +185,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: seen to fire: %t, to be silent: %t", a.Alert, fires[a.Alert], silent[a.Alert])
+			t.Errorf("%s: tested to fire: %t, to be silent: %t", a.Alert, fires[a.Alert], silent[a.Alert])
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// Grafana takes what it cannot read for an empty panel.
+// Grafana shows an invalid panel as empty.
 func TestDashboard(t *testing.T) {
 	type rule struct {
 		Record string `yaml:"record"`
@@ -262,7 +262,7 @@ func TestDashboard(t *testing.T) {
 	promtool(t, "", "check", "rules", path)
 }
 
-// What is named anywhere is exported.
+// Herald exports each metric that alerts, dashboard and pages name.
 func TestMetricsExist(t *testing.T) {
 	known := exported(t)
 	names := regexp.MustCompile(`\b(?:herald|process|go)_[a-z_]+[a-z]\b`)
@@ -290,10 +290,10 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// Of what the dashboard does not show, nobody thinks when it matters.
+// Dashboard and alerts use every metric, with exceptions.
 func TestDashboardShowsEveryMetric(t *testing.T) {
 	text := read(t, "dashboard.json") + read(t, "alerts.yaml")
-	// Told by others: of these a chart shows nothing more.
+	// A chart of these adds nothing to other charts.
 	spare := []string{
 		"herald_balancer_backend_since_timestamp_seconds", "herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
 		"herald_check_since_timestamp_seconds", "herald_config_generation", "herald_config_loaded_timestamp_seconds",
@@ -307,7 +307,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	}
 }
 
-// The reference in docs/monitoring.md is made from what is exported.
+// The reference in docs/monitoring.md is generated from the metrics.
 func TestReference(t *testing.T) {
 	const begin, end = "<!-- metrics: made by go test ./manifests/monitoring -update -->\n", "<!-- end of metrics -->\n"
 	known := exported(t)
@@ -339,12 +339,12 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// The page in docs/monitoring.md is the one that the tests of statuspage have.
+// The status page in docs/monitoring.md equals the golden file of status/page.
 func TestPageInTheDocs(t *testing.T) {
 	page := read(t, "../../status/page/testdata/flat.txt")
 	_, rest, ok := strings.Cut(read(t, docs+"monitoring.md"), "w3m -dump http://127.0.0.1:9474\n\n")
 	shown, _, ok2 := strings.Cut(rest, "```")
 	if !ok || !ok2 || len(shown) < 500 || !strings.Contains(page, strings.TrimSpace(shown)) {
-		t.Errorf("docs/monitoring.md shows a page that is none:\n%s", shown)
+		t.Errorf("docs/monitoring.md shows another page:\n%s", shown)
 	}
 }

@@ -13,12 +13,11 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeBOM writes the bill of materials of a program, in CycloneDX's JSON: the
-// Go release and the modules that its linker put into it.
+// writeBOM writes the bill of materials of a program in CycloneDX's JSON: the Go release and the linked modules.
 func writeBOM(w io.Writer, b build, p program) error {
 	info, err := buildinfo.ReadFile(p.path)
 	if err != nil {
-		return fmt.Errorf("what %s is made of: %w", p.path, err)
+		return fmt.Errorf("bill of materials of %s: %w", p.path, err)
 	}
 	bom := cdx.NewBOM()
 	main := cdx.Component{
@@ -55,8 +54,8 @@ func writeBOM(w io.Writer, b build, p program) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// moduleComponent is a module as it was built. A fork in our own tree has the
-// version of the module that it replaces, and no sum.
+// moduleComponent returns the component of a module. A fork in this repository has the version of the module
+// that it replaces, and no checksum.
 func moduleComponent(m *debug.Module) (cdx.Component, error) {
 	built := *m
 	if r := m.Replace; r != nil {
@@ -90,5 +89,5 @@ func library(path, version string) cdx.Component {
 	}
 }
 
-// packageURL names a Go module as every database of vulnerabilities does.
+// packageURL returns the package URL of a Go module, the name in databases of vulnerabilities.
 func packageURL(path, version string) string { return "pkg:golang/" + path + "@" + version }

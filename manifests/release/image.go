@@ -15,7 +15,7 @@ import (
 	"github.com/herald-vip/herald/manifests/release/oci"
 )
 
-// source is where the project lives.
+// source is the URL of the project.
 const source = "https://github.com/herald-vip/herald"
 
 // imageCommand writes an image of one program.
@@ -37,14 +37,14 @@ func (c imageCommand) Run() error {
 	return create(c.Out, func(w io.Writer) error { return oci.Write(w, image, executables(programs)...) })
 }
 
-// program is one that was built for an architecture.
+// program is the program for an architecture.
 type program struct {
 	oci.Program
 	name, path string
 }
 
-// readPrograms reads programs by architecture, in order of it, and refuses what
-// would not run in an empty image.
+// readPrograms reads the programs, sorted by architecture. It refuses programs that would not run in an empty
+// image.
 func readPrograms(paths map[string]string) ([]program, error) {
 	var programs []program
 	for _, arch := range slices.Sorted(maps.Keys(paths)) {
@@ -69,7 +69,7 @@ func executables(programs []program) []oci.Program {
 	return list
 }
 
-// image describes the image of a program.
+// image returns the description of the image of a program.
 func (b build) image(reference string, cmd []string, name string) oci.Image {
 	return oci.Image{
 		Reference:  reference,
@@ -87,7 +87,7 @@ func (b build) image(reference string, cmd []string, name string) oci.Image {
 	}
 }
 
-// create writes a file; it is not there if that fails.
+// create writes a file, and removes it after an error.
 func create(path string, content func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -1,7 +1,6 @@
 // Command herald-release packs what `make image` and `make release` have built:
-// container images, archives, packages, the chart, bills of materials, checksums and signatures. What it writes
-// depends on its arguments and input alone, so that everybody who builds the
-// same commit gets the same bytes.
+// container images, archives, packages, the chart, bills of materials, checksums and signatures. Its output
+// depends only on its arguments and input, so that each build of a commit gives the same bytes.
 package main
 
 import (
@@ -19,15 +18,15 @@ type commands struct {
 	Sign    signCommand    `cmd:"" help:"Sign the files of a release."`
 }
 
-// build is what all that comes from one build shares.
+// build has the properties of a build.
 type build struct {
 	Version string `required:"" help:"Version that was built."`
 	Commit  string `required:"" help:"Commit that was built."`
-	Time    int64  `required:"" help:"Time of that commit in seconds since 1970; everything is said to be made then."`
+	Time    int64  `required:"" help:"Time of that commit in seconds since 1970; the creation time of all files."`
 }
 
-// semver is the version as charts and packages want it. What was made after a tag, as git describes it, is between that and the
-// next; what has no tag yet is before all releases.
+// semver returns the version in the form of charts and packages. A build after a tag, as git describes it, sorts
+// between that tag and the next; a build without a tag sorts before all releases.
 func (b build) semver() string {
 	described := regexp.MustCompile(`^v?(.*?)((?:-\d+-g[0-9a-f]+)?(?:-dirty)?)$`).FindStringSubmatch(b.Version)
 	tag, err := semver.StrictNewVersion(described[1])

@@ -9,7 +9,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers its format
 )
 
-// writePackage writes the package of a program, under the name that its format has for it.
+// writePackage writes the package of a program, with the file name of its format.
 func (f *folder) writePackage(b build, packages, format string, p program) {
 	if f.err != nil {
 		return

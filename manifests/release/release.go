@@ -24,12 +24,12 @@ type releaseCommand struct {
 	With      []string          `help:"Files that come with the program."`
 	Talos     string            `required:"" help:"The extension service of Talos: manifests/talos/service.yaml."`
 	Chart     string            `required:"" help:"The chart: manifests/helm/herald."`
-	Packages  string            `required:"" help:"What packages are made of, for nfpm: manifests/package/nfpm.yaml."`
+	Packages  string            `required:"" help:"The contents of packages, for nfpm: manifests/package/nfpm.yaml."`
 	Programs  map[string]string `arg:"" help:"The program by architecture: amd64=bin/linux-amd64/herald."`
 }
 
-// Run writes the chart; an image of all architectures, and one that is a system extension of Talos; for each an archive of the
-// program, its bill of materials, an image and packages; and the checksums of all of it.
+// Run writes the chart, an image of all architectures, and a system extension of Talos. For each architecture it
+// writes an archive of the program, its bill of materials, an image and packages. It adds the checksums of all.
 func (c releaseCommand) Run() error {
 	programs, err := readPrograms(c.Programs)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c releaseCommand) Run() error {
 	return out.close()
 }
 
-// companions are the files that come with the program.
+// companions returns the files that accompany the program.
 func (c releaseCommand) companions() ([]archive.File, error) {
 	var files []archive.File
 	for _, path := range c.With {
@@ -101,8 +101,7 @@ func (c releaseCommand) companions() ([]archive.File, error) {
 	return files, nil
 }
 
-// folder is where files are written to, with their checksums. After an error
-// nothing more is written.
+// folder writes files and collects their checksums. After an error it writes nothing more.
 type folder struct {
 	path string
 	sums []byte
@@ -120,7 +119,7 @@ func (f *folder) write(name string, content func(io.Writer) error) {
 	f.sums = fmt.Appendf(f.sums, "%x  %s\n", sum.Sum(nil), name)
 }
 
-// close writes the checksums, as sha256sum reads them.
+// close writes the checksums in the form of sha256sum.
 func (f *folder) close() error {
 	if f.err != nil {
 		return f.err

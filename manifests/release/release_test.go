@@ -34,7 +34,7 @@ func compile(t *testing.T, arch string, flags ...string) string {
 	return path
 }
 
-// TestRelease makes a release of a program, twice, and reads what is in it; then it signs it.
+// TestRelease makes a release twice, checks its files, and signs it.
 func TestRelease(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	if err := os.WriteFile(license, []byte("as you like"), 0o600); err != nil {
@@ -81,7 +81,7 @@ func TestRelease(t *testing.T) {
 	signed(t, c)
 }
 
-// deb checks what dpkg finds in a package: whose it is, and what may do what with it.
+// deb checks the owners and modes in a package with dpkg.
 func deb(t *testing.T, path string) {
 	t.Helper()
 	dpkg := func(args ...string) string {
@@ -120,8 +120,8 @@ func deb(t *testing.T, path string) {
 	}
 }
 
-// TestTalosExtension checks that each folder of the extension is there before what is in it, and open to all, and
-// that the service's program is where Talos looks for it.
+// TestTalosExtension checks that each folder of the extension precedes its files and is readable by all, and
+// that the program of the service has the path that Talos expects.
 func TestTalosExtension(t *testing.T) {
 	image := talos.Extension(oci.Image{}, "herald", "v1", []byte("service"))
 	made := map[string]bool{"./": true}
@@ -209,8 +209,7 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestVersion tells what versions of the source become those of charts and packages, in which order dpkg has them, and rpm by the
-// same rules.
+// TestVersion checks the versions of charts and packages, and that dpkg sorts them; rpm has the same rules.
 func TestVersion(t *testing.T) {
 	before := ""
 	for _, tt := range [][2]string{

@@ -21,7 +21,7 @@ type signCommand struct {
 	Folder    string `arg:"" help:"The release."`
 }
 
-// Run writes beside the checksums their signature, and an OCI layout of the signatures of what goes to registries.
+// Run writes the signature of the checksums, and an OCI layout with the signatures of images and artifacts.
 func (c signCommand) Run() error {
 	pem, err := os.ReadFile(c.Key)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c signCommand) Run() error {
 	})
 }
 
-// signLayouts signs what the layouts of the release lead to.
+// signLayouts signs the manifests in the layouts of the release.
 func (c signCommand) signLayouts(key cosign.Key) (artifacts []oci.Artifact, err error) {
 	name, err := reference.ParseDockerRef(c.Reference)
 	if err != nil {

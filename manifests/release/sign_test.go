@@ -92,8 +92,8 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// signed signs a release with a throwaway key, twice, and checks with the public one what came of it: the checksums, and of
-// each layout what a registry is to have beside it.
+// signed signs a release with a throwaway key, twice. It verifies the signatures of the checksums and of each
+// layout with the public key.
 func signed(t *testing.T, release releaseCommand) {
 	t.Helper()
 	key, path := throwaway(t, elliptic.P256(), "PRIVATE KEY")
@@ -120,8 +120,8 @@ func signed(t *testing.T, release releaseCommand) {
 		tags[m.Annotations[v1.AnnotationRefName]] = m
 	}
 	for _, layout := range []string{"herald_v1_image.tar", "herald_v1_talos.tar", "herald_v1_chart.tar", "herald_v1_linux_armv7_image.tar"} {
-		_, of := layoutOf(t, filepath.Join(c.Folder, layout))
-		digest := of.Manifests[0].Digest
+		_, index := layoutOf(t, filepath.Join(c.Folder, layout))
+		digest := index.Manifests[0].Digest
 		var m v1.Manifest
 		into(t, blob(tags["sha256-"+digest.Encoded()+".sig"]), &m)
 		verified(t, key.Public(), m.Layers[0].Annotations["dev.cosignproject.cosign/signature"], blob(m.Layers[0]))
@@ -138,7 +138,7 @@ func signed(t *testing.T, release releaseCommand) {
 	charted(t, filepath.Join(c.Folder, "herald_v1_chart.tar"))
 }
 
-// charted checks that a layout has the chart as Helm has it in a registry, and the versions of the release in it.
+// charted checks that a layout has the chart in the form of Helm, with the versions of the release.
 func charted(t *testing.T, path string) {
 	t.Helper()
 	blobs, index := layoutOf(t, path)
@@ -149,7 +149,7 @@ func charted(t *testing.T, path string) {
 	if about.Name != "herald" || about.Version != "0.0.0-g1" || about.AppVersion != "v1" || about.KubeVersion == "" ||
 		index.Manifests[0].Annotations[v1.AnnotationRefName] != about.Version || m.Config.MediaType != "application/vnd.cncf.helm.config.v1+json" ||
 		m.Layers[0].MediaType != "application/vnd.cncf.helm.chart.content.v1.tar+gzip" {
-		t.Errorf("the chart says of itself %+v; its manifest is %+v", about, m)
+		t.Errorf("the chart's metadata is %+v; its manifest is %+v", about, m)
 	}
 	tgz := filepath.Join(t.TempDir(), "chart.tgz")
 	if err := os.WriteFile(tgz, blobs["blobs/sha256/"+m.Layers[0].Digest.Encoded()], 0o600); err != nil {
@@ -163,7 +163,7 @@ func charted(t *testing.T, path string) {
 	}
 }
 
-// TestKeys wants every key refused that cosign would not check, with what to do.
+// TestKeys checks that keys that cosign does not support are refused, with a cure.
 func TestKeys(t *testing.T) {
 	_, long := throwaway(t, elliptic.P384(), "PRIVATE KEY")
 	_, locked := throwaway(t, elliptic.P256(), "ENCRYPTED SIGSTORE PRIVATE KEY")

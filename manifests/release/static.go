@@ -5,15 +5,14 @@ import (
 	"fmt"
 )
 
-// machines are the architectures of Linux that releases are made for, by Go's names.
+// machines are the architectures of releases, by Go's names.
 func machines() map[string]elf.Machine {
 	return map[string]elf.Machine{
 		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
 	}
 }
 
-// checkStatic returns an error unless the file at path is a program for the
-// architecture that needs nothing of the system but its kernel.
+// checkStatic returns an error unless the file at path is a static program for the architecture.
 func checkStatic(path, arch string) error {
 	want, ok := machines()[arch]
 	if !ok {

@@ -1,5 +1,5 @@
-// Package archive writes tar archives whose bytes follow from their files
-// alone: nothing of the machine, the user or the time of writing is in them.
+// Package archive writes reproducible tar archives: the bytes depend only on the files, not on the machine, the
+// user or the time of writing.
 package archive
 
 import (
@@ -12,17 +12,16 @@ import (
 
 // File is a file of an archive, or a folder. It belongs to root.
 type File struct {
-	// Name is its path in the archive, with slashes. That of a folder ends with one.
+	// Name is its path in the archive, with slashes, and a trailing slash for a folder.
 	Name string
 	// Mode are its permissions.
 	Mode int64
-	// Data is what it holds.
+	// Data is its content.
 	Data []byte
 }
 
-// Write writes a tar archive of the files in their order, all last changed at
-// t, which counts in whole seconds. USTAR is the form of tar that has no room
-// for more.
+// Write writes a tar archive of the files in their order, with modification time t in whole seconds. It uses
+// USTAR, which has no fields for more.
 func Write(w io.Writer, t time.Time, files []File) error {
 	archive := tar.NewWriter(w)
 	for _, f := range files {

@@ -1,4 +1,4 @@
-// Package cosign signs files and container images in the forms that cosign checks with a public key
+// Package cosign signs files and container images in the forms that cosign verifies with a public key
 // (https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md).
 package cosign
 
@@ -20,7 +20,7 @@ import (
 	"github.com/herald-vip/herald/manifests/release/oci"
 )
 
-// What cosign calls the parts of a signature in a registry.
+// Cosign's media types and annotations of a signature in a registry.
 const (
 	payloadType = "application/vnd.dev.cosign.simplesigning.v1+json"
 	annotation  = "dev.cosignproject.cosign/signature"
@@ -50,15 +50,15 @@ func ParseKey(data []byte) (Key, error) {
 	return Key{key}, nil
 }
 
-// Sign returns the signature of data in base64, as a .sig file has it. The same key and data give the same one.
+// Sign returns the signature of data in base64, the form of .sig files. It is deterministic.
 func (k Key) Sign(data []byte) (string, error) {
 	sum := sha256.Sum256(data)
 	signature, err := k.key.Sign(nil, sum[:], crypto.SHA256) // without randomness: RFC 6979
 	return base64.StdEncoding.EncodeToString(signature), err
 }
 
-// SignManifest returns what a registry is to have beside a manifest, so that cosign finds its signature. The name is that of its
-// repository.
+// SignManifest returns the artifact with the signature of a manifest, which cosign finds in the same registry.
+// name is that of the repository.
 func (k Key) SignManifest(name string, d digest.Digest) (oci.Artifact, error) {
 	var p payload
 	p.Critical.Identity.Reference = name
@@ -80,7 +80,7 @@ func (k Key) SignManifest(name string, d digest.Digest) (oci.Artifact, error) {
 	}, err
 }
 
-// payload is what is signed of a manifest: simple signing, of Red Hat's.
+// payload is the signed part of a manifest, in Red Hat's simple signing format.
 type payload struct {
 	Critical struct {
 		Identity struct {

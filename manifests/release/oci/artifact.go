@@ -12,9 +12,9 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Artifact is something other than a container image that registries keep in the same form.
+// Artifact is an OCI artifact that is not a container image.
 type Artifact struct {
-	// Tag is what it is found by.
+	// Tag is its name in the layout.
 	Tag string
 	// Config and Layers are its parts.
 	Config Blob
@@ -28,7 +28,7 @@ type Blob struct {
 	Annotations map[string]string
 }
 
-// WriteArtifacts writes the archive of an OCI image layout that holds artifacts.
+// WriteArtifacts writes artifacts as the archive of an OCI image layout.
 func WriteArtifacts(w io.Writer, t time.Time, artifacts ...Artifact) error {
 	l := newLayout()
 	for _, a := range artifacts {
@@ -52,7 +52,7 @@ func WriteArtifacts(w io.Writer, t time.Time, artifacts ...Artifact) error {
 	return l.write(w, t)
 }
 
-// Roots returns what the index of a layout's archive leads to.
+// Roots returns the descriptors in the index of a layout's archive.
 func Roots(r io.Reader) ([]v1.Descriptor, error) {
 	for archive := tar.NewReader(r); ; {
 		header, err := archive.Next()

@@ -1,6 +1,5 @@
-// Package oci writes container images of one static program, with few files or none
-// beside it, as archives of the OCI image layout. It needs no network, no container engine
-// and no base image, and the same program gives the same bytes.
+// Package oci writes container images of one static program, with few other files, as archives of the OCI image
+// layout. It needs no network, container engine or base image. The same program gives the same bytes.
 package oci
 
 import (
@@ -19,35 +18,35 @@ import (
 	"github.com/herald-vip/herald/manifests/release/archive"
 )
 
-// Image says how an image is called and what its container does.
+// Image describes an image and its container.
 type Image struct {
 	// Reference is its name and tag, "herald:v0.1.0".
 	Reference string
 	// Entrypoint is the path of the program in the image.
 	Entrypoint string
-	// Beside is what the image holds beside the program, folders before what is in them.
+	// Beside has the other files of the image, folders before their files.
 	Beside []archive.File
-	// Cmd are the program's arguments, unless who runs it gives others.
+	// Cmd has the default arguments of the program.
 	Cmd []string
 	// Labels are its annotations, org.opencontainers.image.* and the like.
 	Labels map[string]string
-	// Created is when it is said to have been made, and its files too.
+	// Created is the creation time of the image and its files.
 	Created time.Time
 }
 
 // Program is the program of an image for one architecture of Linux.
 type Program struct {
-	// Arch is the architecture as Go calls it, "amd64"; "arm" is version 7.
+	// Arch is the architecture by its name in Go, such as "amd64"; "arm" is version 7.
 	Arch string
 	// Data is the executable.
 	Data []byte
 }
 
-// containerdName is the annotation by which containerd names what it imports.
+// containerdName is the annotation with the name of an image that containerd imports.
 const containerdName = "io.containerd.image.name"
 
-// Write writes the archive of an image. With one program `docker load` takes it
-// too; with several it holds an index of them, which Docker has no form for.
+// Write writes the archive of an image. With one program, `docker load` accepts it too; with several it has an
+// index of them, which Docker does not support.
 func Write(w io.Writer, image Image, programs ...Program) error {
 	named, err := reference.ParseDockerRef(image.Reference)
 	if err != nil {
@@ -78,7 +77,7 @@ func Write(w io.Writer, image Image, programs ...Program) error {
 	return l.write(w, image.Created)
 }
 
-// addImage adds the image for one architecture and returns what leads to it.
+// addImage adds the image for one architecture and returns its descriptor.
 func (l *layout) addImage(image Image, p Program) (v1.Descriptor, error) {
 	var plain, packed bytes.Buffer
 	files := append(slices.Clone(image.Beside), archive.File{Name: image.Entrypoint[1:], Mode: 0o555, Data: p.Data})

@@ -63,7 +63,7 @@ func files(t *testing.T, r io.Reader) map[string][]byte {
 	}
 }
 
-// blob reads what a descriptor names, whose digest and size have to be right.
+// blob returns the blob of a descriptor and checks its digest and size.
 func blob(t *testing.T, layout map[string][]byte, d v1.Descriptor) []byte {
 	t.Helper()
 	data, ok := layout["blobs/sha256/"+d.Digest.Encoded()]
@@ -165,7 +165,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestVariant wants an image for arm to say that it is for version 7, without which nobody runs it there.
+// TestVariant checks that an image for arm has the variant v7: runtimes refuse it otherwise.
 func TestVariant(t *testing.T) {
 	layout := files(t, bytes.NewReader(write(t, image(), oci.Program{Arch: "arm"}, oci.Program{Arch: "s390x"})))
 	list := decode[v1.Index](t, blob(t, layout, decode[v1.Index](t, layout["index.json"]).Manifests[0])).Manifests

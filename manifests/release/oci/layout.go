@@ -15,12 +15,11 @@ import (
 	"github.com/herald-vip/herald/manifests/release/archive"
 )
 
-// layout is an OCI image layout: blobs that are named by what they hold, and
-// what they are found by.
+// layout is an OCI image layout: blobs by digest, and their index.
 type layout struct {
 	blobs map[digest.Digest][]byte
 	index []v1.Descriptor
-	// docker is the table of contents that `docker load` reads instead; nil has none.
+	// docker is the table of contents that `docker load` reads instead; nil for none.
 	docker []dockerImage
 }
 
@@ -50,7 +49,7 @@ func (l *layout) addJSON(mediaType string, value any) (v1.Descriptor, error) {
 	return l.add(mediaType, data), nil
 }
 
-// blobPath is where a layout has a blob.
+// blobPath returns the path of a blob in a layout.
 func blobPath(d digest.Digest) string {
 	return path.Join(v1.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/herald-vip/herald/manifests/release/oci"
 )
 
-// Where Talos looks for an extension service, and for its program.
+// Paths of an extension service and its program on Talos.
 const (
 	services = "rootfs/usr/local/etc/containers/"
 	programs = "rootfs/usr/local/lib/containers/"
 )
 
-// manifest is what the extension says of itself. A service can wait for its configuration since Talos 1.7.
+// manifest describes the extension. Since Talos 1.7 a service can wait for its configuration.
 const manifest = `version: v1alpha1
 metadata:
   name: %s
@@ -27,16 +27,16 @@ metadata:
       version: ">= v1.7.0"
 `
 
-// Runs says whether there is a Talos for an architecture.
+// Runs reports whether Talos supports an architecture.
 func Runs(arch string) bool { return arch == "amd64" || arch == "arm64" }
 
-// Extension makes of the image of the program of this name a system extension that runs it as the service, which is
-// the file of Talos that describes it.
+// Extension converts the image of the named program to a system extension that runs it. service is Talos' file
+// that describes the service.
 func Extension(image oci.Image, name, version string, service []byte) oci.Image {
 	folder := programs + name + "/"
 	image.Entrypoint = "/" + folder + name
 	image.Beside = []archive.File{{Name: "manifest.yaml", Mode: 0o644, Data: fmt.Appendf(nil, manifest, name, version)}}
-	// Talos makes those that are missing root's alone, and lays them over its own.
+	// Talos creates missing folders with access for root only, and overlays its own with them.
 	for _, dir := range []string{"rootfs/", "rootfs/usr/", "rootfs/usr/local/", "rootfs/usr/local/etc/", services, "rootfs/usr/local/lib/", programs, folder} {
 		image.Beside = append(image.Beside, archive.File{Name: dir, Mode: 0o755})
 	}

@@ -1,4 +1,4 @@
-// Program herald stands for the real one in tests, as it is built faster.
+// Program herald replaces the real one in tests, since it builds faster.
 package main
 
 import (
