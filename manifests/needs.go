@@ -223,7 +223,7 @@ func filesOf(c *config.Config) []string {
 	return slices.Compact(names)
 }
 
-// probed returns the host and port by which the node itself reaches a listener on address.
+// probed returns the host and port of a listener on address, as the node itself reaches it.
 func probed(address string) (string, int, error) {
 	if address == "" {
 		return "", 0, nil

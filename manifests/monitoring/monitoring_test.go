@@ -36,7 +36,7 @@ type metric struct {
 }
 
 // scrape returns the metrics of a speaker that uses all features: sessions, BFD, an election, Services and
-// balancers. Its status is composed of those of four speakers in the lab.
+// balancers. Its status is composed of the statuses of four speakers in the lab.
 func scrape(t *testing.T) string {
 	t.Helper()
 	var s, flat, services, worker admin.Status
