@@ -40,10 +40,7 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
 	for _, o := range d.flat.Election().MemberStates() {
-		out.Offers = append(out.Offers, admin.Offer{
-			Member: o.Member, Self: o.Self, Draining: o.Advertisement.Draining, Silent: o.TimedOut, Left: o.Left,
-			Heard: o.Received, Checks: o.Advertisement.Checks,
-		})
+		out.Offers = append(out.Offers, admin.Offer{MemberState: o})
 	}
 	return out
 }

@@ -133,7 +133,7 @@ func (d *Daemon) Status() admin.Status {
 		v := &s.VIPs[i]
 		v.Checks = vipChecks(c, v.Name)
 		if n, known := d.newConns.Count(v.Address); known {
-			v.Arrivals = &admin.Arrivals{Count: n.Arrived, Since: n.Since, Last: n.Last}
+			v.Arrivals = &n
 		}
 		v.BridgedTo, v.Bridged, v.Bridge = d.balancers.BridgeStatus(v.Address)
 	}

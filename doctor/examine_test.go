@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -114,12 +115,12 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"no new connections", routedFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
 			f.Running.VIPs = []admin.VIP{{
-				Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: f.Now.Add(-time.Hour)}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)},
+				Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: f.Now.Add(-time.Hour)}, State: speaker.Announced, Arrivals: &newconns.Count{Last: f.Now.Add(-2 * time.Minute)},
 			}}
 		}, "vip", "control-plane", "no new TCP connection for 2m0s: if other nodes get some, a router does not use"},
 		{"no new connections on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
-			f.Running.VIPs = []admin.VIP{{Status: speaker.Status{Name: "held", Announce: speaker.ByARP}, State: speaker.Announced, Arrivals: &admin.Arrivals{Last: f.Now.Add(-2 * time.Minute)}}}
+			f.Running.VIPs = []admin.VIP{{Status: speaker.Status{Name: "held", Announce: speaker.ByARP}, State: speaker.Announced, Arrivals: &newconns.Count{Last: f.Now.Add(-2 * time.Minute)}}}
 		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
 		{"passed on", passingFile(), passing(&admin.Passing{Members: []string{"m2", "m3"}}), "member", "second chance", "are passed on to m2 and m3"},
 		{"no member passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member passes packets on"},

@@ -23,11 +23,11 @@ const interval = 10 * time.Second
 // Count holds the new connections to one address.
 type Count struct {
 	// Arrived counts the first packets of TCP connections, retransmissions included.
-	Arrived uint64
+	Arrived uint64 `json:"count"`
 	// Since is the start of counting without a gap; zero while nothing is counted.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Last is the time of the last increase, up to ten seconds late; zero if there was none.
-	Last time.Time
+	Last time.Time `json:"last,omitzero"`
 }
 
 // Counter counts new connections. Any goroutine may call its methods.

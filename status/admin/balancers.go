@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/health"
 )
 
@@ -21,19 +21,8 @@ type Balancer struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Offer is a member's advertisement of its state.
-type Offer struct {
-	Member string `json:"member"`
-	// Self reports that it is this node's own.
-	Self     bool `json:"self,omitempty"`
-	Draining bool `json:"draining,omitempty"`
-	// Silent reports that the member has timed out, Left that it has left.
-	Silent bool      `json:"silent,omitempty"`
-	Left   bool      `json:"left,omitempty"`
-	Heard  time.Time `json:"heard,omitzero"`
-	// Checks are the member's checks by name; false is unhealthy.
-	Checks map[string]bool `json:"checks"`
-}
+// Offer is the last advertisement of a member.
+type Offer struct{ advertisement.MemberState }
 
 // Serving counts the backends that take new connections.
 func (b Balancer) Serving() int {
@@ -74,7 +63,7 @@ func (o Offer) State() ServingState {
 	switch {
 	case o.Left:
 		return ServingLeft
-	case o.Silent:
+	case o.TimedOut:
 		return ServingSilent
 	case o.Draining:
 		return ServingDraining
@@ -191,7 +180,7 @@ func (e *Election) writeOffers(t table) {
 	}
 	t.head("OFFERED BY", "STATE", "HEARD", "CHECKS")
 	for _, o := range e.Offers {
-		heard := t.ago(o.Heard) + " ago"
+		heard := t.ago(o.Received) + " ago"
 		if o.Self {
 			heard = "this node"
 		}

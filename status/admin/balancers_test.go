@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -33,9 +34,9 @@ func worker() admin.Status {
 			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Voter: true, Alive: true, Heard: at},
 			{Name: "w1", Address: netip.MustParseAddrPort("10.0.1.7:7946"), Self: true, Alive: true},
 		}, Offers: []admin.Offer{
-			{Member: "m1", Heard: at, Checks: map[string]bool{"registry": false, "apiserver": true}},
-			{Member: "m2", Silent: true, Heard: at, Checks: map[string]bool{"apiserver": true}},
-			{Member: "w1", Self: true, Draining: true},
+			{MemberState: advertisement.MemberState{Member: "m1", Received: at, Advertisement: advertisement.Advertisement{Checks: map[string]bool{"registry": false, "apiserver": true}}}},
+			{MemberState: advertisement.MemberState{Member: "m2", TimedOut: true, Received: at, Advertisement: advertisement.Advertisement{Checks: map[string]bool{"apiserver": true}}}},
+			{MemberState: advertisement.MemberState{Member: "w1", Self: true, Advertisement: advertisement.Advertisement{Draining: true}}},
 		}},
 	}
 }

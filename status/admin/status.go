@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/eventlog"
 )
@@ -86,7 +87,7 @@ type VIP struct {
 	// Rival is the hardware address of a member that was seen to hold the address as well as this node.
 	Rival string `json:"rival,omitempty"`
 	// Arrivals counts new connections to the address on this node; nil if they are not counted.
-	Arrivals *Arrivals `json:"arrivals,omitempty"`
+	Arrivals *newconns.Count `json:"arrivals,omitempty"`
 }
 
 // Passing counts misrouted packets, which this node passes on to the members that own their connections.
@@ -100,15 +101,6 @@ type Passing struct {
 	Refused  uint64 `json:"refused"`
 	// Error says why packets are not passed on.
 	Error string `json:"error,omitempty"`
-}
-
-// Arrivals counts the TCP connections to an address by their first packets.
-type Arrivals struct {
-	// Count is the number since the process began, Since the time from which there is no gap.
-	Count uint64    `json:"count"`
-	Since time.Time `json:"since"`
-	// Last is when the last one was seen, ten seconds late at most.
-	Last time.Time `json:"last,omitzero"`
 }
 
 // Election is the election of holders of VIPs on a flat layer 2.

@@ -197,5 +197,5 @@ func (s Status) answers() bool {
 // Hears reports whether packets of a member arrive. A member without fresh advertisements counts as silent, long before
 // missing votes would show it.
 func (e *Election) Hears(m Member) bool {
-	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.Silent || o.Left) })
+	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.TimedOut || o.Left) })
 }

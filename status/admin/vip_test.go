@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -103,18 +104,18 @@ func TestVIPQuiet(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		state speaker.Stage
-		count *admin.Arrivals
+		count *newconns.Count
 		now   int
 		why   string
 	}{
 		{"not counted", speaker.Announced, nil, 900, "healthy"},
-		{"not yet", speaker.Announced, &admin.Arrivals{}, 159, "healthy"},
-		{"none ever", speaker.Announced, &admin.Arrivals{}, 160, "healthy; no new TCP connection for 1m0s"},
-		{"none any more", speaker.Announced, &admin.Arrivals{Count: 7, Last: at(200)}, 921, "healthy; no new TCP connection for 12m1s"},
-		{"none since it is back", speaker.Announced, &admin.Arrivals{Count: 7, Last: at(10)}, 159, "healthy"},
-		{"counting began later", speaker.Announced, &admin.Arrivals{Since: at(200)}, 259, "healthy"},
-		{"withdrawn", speaker.Withdrawn, &admin.Arrivals{}, 900, "healthy"},
-		{"no router has it", admin.Unsent, &admin.Arrivals{}, 900, "healthy"},
+		{"not yet", speaker.Announced, &newconns.Count{}, 159, "healthy"},
+		{"none ever", speaker.Announced, &newconns.Count{}, 160, "healthy; no new TCP connection for 1m0s"},
+		{"none any more", speaker.Announced, &newconns.Count{Arrived: 7, Last: at(200)}, 921, "healthy; no new TCP connection for 12m1s"},
+		{"none since it is back", speaker.Announced, &newconns.Count{Arrived: 7, Last: at(10)}, 159, "healthy"},
+		{"counting began later", speaker.Announced, &newconns.Count{Since: at(200)}, 259, "healthy"},
+		{"withdrawn", speaker.Withdrawn, &newconns.Count{}, 900, "healthy"},
+		{"no router has it", admin.Unsent, &newconns.Count{}, 900, "healthy"},
 	} {
 		v := admin.VIP{State: test.state, Status: speaker.Status{Since: at(100), Reason: "healthy"}, Arrivals: test.count}
 		if got := v.Why(at(test.now)); got != test.why {

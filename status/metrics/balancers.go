@@ -28,7 +28,7 @@ func collectBalancers(s admin.Status, t teller) {
 	for _, o := range s.Election.Offers {
 		t := t.of("member", o.Member)
 		t.flag("offer_draining", "1 while the member advertises that it drains.", o.Draining)
-		t.flag("offer_silent", "1 while the member's advertisement has timed out, or the member has left.", o.Silent || o.Left)
+		t.flag("offer_silent", "1 while the member's advertisement has timed out, or the member has left.", o.TimedOut || o.Left)
 		for check, healthy := range o.Checks {
 			t.of("check", check).flag("offer_healthy", "1 while the member advertises that its check passes.", healthy)
 		}

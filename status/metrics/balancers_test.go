@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -25,7 +26,8 @@ func balancing() admin.Status {
 			{Type: "external", Status: balancer.Status{Name: "web"}},
 		},
 		Election: &admin.Election{Offers: []admin.Offer{
-			{Member: "m1", Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false}}, {Member: "m2", Silent: true}, {Member: "m3", Left: true},
+			{MemberState: advertisement.MemberState{Member: "m1", Advertisement: advertisement.Advertisement{Draining: true, Checks: map[string]bool{"apiserver": true, "registry": false}}}},
+			{MemberState: advertisement.MemberState{Member: "m2", TimedOut: true}}, {MemberState: advertisement.MemberState{Member: "m3", Left: true}},
 		}},
 	}
 }

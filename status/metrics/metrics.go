@@ -171,7 +171,7 @@ func collectVIP(v admin.VIP, t teller) {
 	t.flag("vip_kept", "1 while the address stays as the last resort although its checks fail, because no other member is known to serve it.", v.Kept)
 	t.flag("vip_bridged", "1 while new connections to the address are forwarded to other nodes because it is leaving this one.", len(v.BridgedTo) > 0)
 	if a := v.Arrivals; a != nil {
-		t.count("vip_arrivals_total", "TCP connections opened to the address on this node, counted by their first packets.", a.Count)
+		t.count("vip_arrivals_total", "TCP connections opened to the address on this node, counted by their first packets.", a.Arrived)
 	}
 	if last := v.LastWithdrawal; last != nil {
 		t.gauge("vip_last_withdrawal_seconds", "Time from the first sign of failure to the removal of route and address, at the last unplanned withdrawal.", last.Took.Seconds())

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/seconds"
+	"github.com/herald-vip/herald/netutil/newconns"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/service/kube"
@@ -29,7 +30,7 @@ func status() admin.Status {
 	return admin.Status{
 		Version: "v1", Config: admin.Config{Generation: 3, Loaded: at, Error: "bad"},
 		VIPs: []admin.VIP{
-			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", Decided: true, Since: at, LastWithdrawal: &speaker.Withdrawal{At: at, Took: seconds.Duration(4 * time.Millisecond)}}, State: "announced", Sent: []string{"10.0.1.254"}, Restored: 2, Arrivals: &admin.Arrivals{Count: 12}},
+			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.99.0.10"), Stage: "announced", Decided: true, Since: at, LastWithdrawal: &speaker.Withdrawal{At: at, Took: seconds.Duration(4 * time.Millisecond)}}, State: "announced", Sent: []string{"10.0.1.254"}, Restored: 2, Arrivals: &newconns.Count{Arrived: 12}},
 			{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("fd00::10"), Stage: "announced", Decided: true, Error: "no link"}, State: "blocked"},
 		},
 		Checks: []health.Verdict{{Name: "apiserver", State: health.Unhealthy, Warning: "expires", Latency: seconds.Duration(250 * time.Millisecond), Passes: 7, Failures: 2}},

@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/service/announce"
@@ -78,7 +79,7 @@ func TestSilentMember(t *testing.T) {
 	if row := member(); !strings.Contains(row, ">alive<") {
 		t.Fatalf("m2 is %q, want it alive", row)
 	}
-	s.Election.Offers = []admin.Offer{{Member: "m2", Silent: true}}
+	s.Election.Offers = []admin.Offer{{MemberState: advertisement.MemberState{Member: "m2", TimedOut: true}}}
 	if row := member(); !strings.Contains(row, ">silent<") {
 		t.Errorf("m2 is %q, want it silent", row)
 	}

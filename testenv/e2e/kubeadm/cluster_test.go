@@ -312,7 +312,7 @@ func (c *cluster) arrivals(t *testing.T, machine string) (uint64, error) {
 		return 0, err
 	}
 	if a := status.VIPs[0].Arrivals; a != nil {
-		return a.Count, nil
+		return a.Arrived, nil
 	}
 	return 0, fmt.Errorf("%s does not count", machine)
 }

@@ -80,6 +80,6 @@ func TestRouteFiltered(t *testing.T) {
 	}
 	s.Shows(t, func(status admin.Status) error {
 		a := status.VIPs[0].Arrivals
-		return site.ErrorIf(a == nil || a.Count == 0, "status counts %+v, want the connection of r2", a)
+		return site.ErrorIf(a == nil || a.Arrived == 0, "status counts %+v, want the connection of r2", a)
 	})
 }
