@@ -33,7 +33,7 @@ var folders = []folder{
 	{"config", "api balancer election health internal", "the file: defaults and validation"},
 	{"service", "api bgp config internal speaker", "Services of type LoadBalancer: addresses and announcements"},
 	{"tenant", "api health internal service", "Services and routes of other clusters"},
-	{"status", "api arp balancer bgp health internal netutil service speaker", "the status for people and monitors"},
+	{"status", "api arp balancer bgp election health internal netutil service speaker", "the status for people and monitors"},
 	{"migrate", "api balancer config election health internal service", "converts the configuration of other tools"},
 	{"manifests", "api balancer config health internal tenant", "files for Kubernetes, systemd, routers and platforms"},
 	{"doctor", "api arp balancer bgp config election health internal netutil service speaker status tenant", "examines a node"},

@@ -102,7 +102,7 @@ func TestARPKeyRotation(t *testing.T) {
 	})
 	f.Asked(t, 100)
 	f.Stays(t, holder, from)
-	if n := f.Logged(t, other, "cannot be read"); n != 1 {
+	if n := f.Logged(t, other, "cannot be decrypted"); n != 1 {
 		t.Errorf("%s named the wrong key %d times, want once", other, n)
 	}
 }
