@@ -43,7 +43,7 @@ func (c releaseCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	tgz, artifact, err := chart.Pack(os.DirFS(c.Chart), c.semver(), c.Version, c.time())
+	tgz, artifact, err := chart.Pack(c.Chart, c.semver(), c.Version, c.time())
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}

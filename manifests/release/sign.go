@@ -73,7 +73,7 @@ func (c signCommand) signLayouts(key cosign.Key) (artifacts []oci.Artifact, err 
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		for _, root := range roots {
-			a, err := key.SignManifest(name.Name(), root.Digest)
+			a, err := key.SignManifest(name.Name(), root)
 			if err != nil {
 				return nil, err
 			}

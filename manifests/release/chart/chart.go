@@ -1,15 +1,19 @@
-// Package chart packs a Helm chart reproducibly, as an archive and as an artifact of a registry.
+// Package chart packs the Helm chart as an archive and for registries. The same files give the same bytes;
+// Helm's own packer stamps the time of packing.
 package chart
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io/fs"
 	"path"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"sigs.k8s.io/yaml"
 
 	"github.com/herald-vip/herald/manifests/release/archive"
 	"github.com/herald-vip/herald/manifests/release/oci"
@@ -21,61 +25,61 @@ const (
 	contentType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// definition is the file with the metadata of a chart.
-const definition = "Chart.yaml"
-
-// Pack returns the archive of a chart, and an artifact of a registry with it. It sets the versions of the
-// chart and of the application, and follows symbolic links as Helm does.
-func Pack(chart fs.FS, chartVersion, appVersion string, t time.Time) (tgz []byte, _ oci.Artifact, err error) {
+// Pack returns the archive of the chart in a folder, and the same as an artifact of a registry. The versions replace those of
+// Chart.yaml. Helm's loader follows symbolic links, so the CRDs are packed too.
+func Pack(folder, chartVersion, appVersion string, t time.Time) (tgz []byte, _ oci.Artifact, err error) {
 	var none oci.Artifact
-	about, err := stamp(chart, chartVersion, appVersion)
+	chart, err := loader.LoadDir(folder)
 	if err != nil {
 		return nil, none, err
 	}
-	name := fmt.Sprint(about["name"])
-	var files []archive.File
-	var add fs.WalkDirFunc
-	add = func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if d.Type() == fs.ModeSymlink {
-			return fs.WalkDir(chart, file, add) // follows it
-		}
-		var data []byte
-		if file == definition {
-			data, err = yaml.Marshal(about)
-		} else {
-			data, err = fs.ReadFile(chart, file)
-		}
-		files = append(files, archive.File{Name: path.Join(name, file), Mode: 0o644, Data: data})
-		return err
-	}
-	if err := fs.WalkDir(chart, ".", add); err != nil {
+	chart.Metadata.Version, chart.Metadata.AppVersion = chartVersion, appVersion
+	if err := chart.Validate(); err != nil {
 		return nil, none, err
+	}
+	metadata, err := yaml.Marshal(chart.Metadata)
+	if err != nil {
+		return nil, none, err
+	}
+	var files []archive.File
+	for _, f := range chart.Raw {
+		if f.Name == "Chart.yaml" {
+			f.Data = metadata
+		}
+		files = append(files, archive.File{Name: path.Join(chart.Name(), f.Name), Mode: 0o644, Data: f.Data})
 	}
 	var packed bytes.Buffer
 	if err := archive.WriteGzip(&packed, t, files); err != nil {
 		return nil, none, err
 	}
-	config, err := json.Marshal(about)
-	return packed.Bytes(), oci.Artifact{
-		Tag:    chartVersion,
-		Config: oci.Blob{MediaType: configType, Data: config},
-		Layers: []oci.Blob{{MediaType: contentType, Data: packed.Bytes()}},
-	}, err
+	config, err := json.Marshal(chart.Metadata)
+	if err != nil {
+		return nil, none, err
+	}
+	image, err := partial.CompressedToImage(packedChart{config, static.NewLayer(packed.Bytes(), contentType)})
+	return packed.Bytes(), oci.Artifact{Image: image, Tag: chartVersion}, err
 }
 
-// stamp returns the metadata of a chart with these versions.
-func stamp(chart fs.FS, chartVersion, appVersion string) (map[string]any, error) {
-	data, err := fs.ReadFile(chart, definition)
+// packedChart is a chart as a registry has it; a [partial.CompressedImageCore].
+type packedChart struct {
+	config  []byte
+	content v1.Layer
+}
+
+func (packedChart) MediaType() (types.MediaType, error)                      { return types.OCIManifestSchema1, nil }
+func (c packedChart) RawConfigFile() ([]byte, error)                         { return c.config, nil }
+func (c packedChart) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.content, nil }
+
+func (c packedChart) RawManifest() ([]byte, error) {
+	config, err := partial.Descriptor(static.NewLayer(c.config, configType))
 	if err != nil {
 		return nil, err
 	}
-	var about map[string]any
-	if err := yaml.Unmarshal(data, &about); err != nil {
-		return nil, fmt.Errorf("%s: %w", definition, err)
+	content, err := partial.Descriptor(c.content)
+	if err != nil {
+		return nil, err
 	}
-	about["version"], about["appVersion"] = chartVersion, appVersion
-	return about, nil
+	return json.Marshal(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: *config, Layers: []v1.Descriptor{*content},
+	})
 }

@@ -14,8 +14,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 
 	"github.com/herald-vip/herald/manifests/release/oci"
 )
@@ -59,10 +60,10 @@ func (k Key) Sign(data []byte) (string, error) {
 
 // SignManifest returns the artifact with the signature of a manifest, which cosign finds in the same registry.
 // name is that of the repository.
-func (k Key) SignManifest(name string, d digest.Digest) (oci.Artifact, error) {
+func (k Key) SignManifest(name string, manifest v1.Hash) (oci.Artifact, error) {
 	var p payload
 	p.Critical.Identity.Reference = name
-	p.Critical.Image.Digest = d.String()
+	p.Critical.Image.Digest = manifest.String()
 	p.Critical.Type = claim
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -72,12 +73,10 @@ func (k Key) SignManifest(name string, d digest.Digest) (oci.Artifact, error) {
 	if err != nil {
 		return oci.Artifact{}, err
 	}
-	config, err := json.Marshal(v1.Image{RootFS: v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(data)}}})
-	return oci.Artifact{
-		Tag:    d.Algorithm().String() + "-" + d.Encoded() + ".sig",
-		Config: oci.Blob{MediaType: v1.MediaTypeImageConfig, Data: config},
-		Layers: []oci.Blob{{MediaType: payloadType, Data: data, Annotations: map[string]string{annotation: signature}}},
-	}, err
+	image, err := mutate.Append(oci.Empty(), mutate.Addendum{
+		Layer: static.NewLayer(data, payloadType), Annotations: map[string]string{annotation: signature},
+	})
+	return oci.Artifact{Image: image, Tag: manifest.Algorithm + "-" + manifest.Hex + ".sig"}, err
 }
 
 // payload is the signed part of a manifest, in Red Hat's simple signing format.

@@ -1,92 +1,92 @@
 package oci
 
 import (
-	"encoding/json"
+	"archive/tar"
+	"errors"
+	"fmt"
 	"io"
-	"path"
-	"slices"
-	"strings"
+	"io/fs"
+	"os"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	spec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/herald-vip/herald/manifests/release/archive"
 )
 
-// layout is an OCI image layout: blobs by digest, and their index.
-type layout struct {
-	blobs map[digest.Digest][]byte
-	index []v1.Descriptor
-	// docker is the table of contents that `docker load` reads instead; nil for none.
-	docker []dockerImage
+// Artifact is a chart or a signature, which registries store in the form of an image.
+type Artifact struct {
+	v1.Image
+	// Tag names it in its repository.
+	Tag string
 }
 
-// dockerImage is an image in Docker's table of contents, manifest.json. Paths
-// are within the layout.
-type dockerImage struct {
-	Config   string
-	RepoTags []string
-	Layers   []string
+// WriteArtifacts writes the archive of a layout that holds artifacts.
+func WriteArtifacts(w io.Writer, t time.Time, artifacts ...Artifact) error {
+	return write(w, t, func(l layout.Path) error {
+		for _, a := range artifacts {
+			tag := layout.WithAnnotations(map[string]string{spec.AnnotationRefName: a.Tag})
+			if err := l.AppendImage(a.Image, tag); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-func newLayout() *layout { return &layout{blobs: make(map[digest.Digest][]byte)} }
-
-// add stores a blob.
-func (l *layout) add(mediaType string, data []byte) v1.Descriptor {
-	d := digest.FromBytes(data)
-	l.blobs[d] = data
-	return v1.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
-}
-
-// addJSON stores a value as a blob.
-func (l *layout) addJSON(mediaType string, value any) (v1.Descriptor, error) {
-	data, err := json.Marshal(value)
+// write writes the archive of the layout that fill makes in a temporary folder.
+func write(w io.Writer, t time.Time, fill func(layout.Path) error) error {
+	dir, err := os.MkdirTemp("", "herald-release")
 	if err != nil {
-		return v1.Descriptor{}, err
+		return err
 	}
-	return l.add(mediaType, data), nil
-}
-
-// blobPath returns the path of a blob in a layout.
-func blobPath(d digest.Digest) string {
-	return path.Join(v1.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
-}
-
-// write writes the layout as a tar archive.
-func (l *layout) write(w io.Writer, t time.Time) error {
+	defer os.RemoveAll(dir)
+	l, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = fill(l)
+	}
+	if err != nil {
+		return err
+	}
 	var files []archive.File
-	for d, data := range l.blobs {
-		files = append(files, archive.File{Name: blobPath(d), Mode: 0o444, Data: data})
-	}
-	slices.SortFunc(files, func(a, b archive.File) int { return strings.Compare(a.Name, b.Name) })
-
-	type table struct {
-		name  string
-		value any
-	}
-	tables := []table{
-		{v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion}},
-		{v1.ImageIndexFile, index(l.index)},
-	}
-	if l.docker != nil {
-		tables = append(tables, table{"manifest.json", l.docker})
-	}
-	for _, t := range tables {
-		data, err := json.Marshal(t.value)
-		if err != nil {
+	folder := os.DirFS(dir)
+	err = fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
 		}
-		files = append(files, archive.File{Name: t.name, Mode: 0o444, Data: data})
+		data, err := fs.ReadFile(folder, name)
+		files = append(files, archive.File{Name: name, Mode: 0o444, Data: data})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return archive.Write(w, t, files)
 }
 
-func index(manifests []v1.Descriptor) v1.Index {
-	return v1.Index{
-		Versioned: specs.Versioned{SchemaVersion: 2},
-		MediaType: v1.MediaTypeImageIndex,
-		Manifests: manifests,
+// Roots returns the digests that index.json of a layout's archive lists.
+func Roots(r io.Reader) (digests []v1.Hash, err error) {
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("there is no %s", spec.ImageIndexFile)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if header.Name != spec.ImageIndexFile {
+			continue
+		}
+		index, err := v1.ParseIndexManifest(archive)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range index.Manifests {
+			digests = append(digests, m.Digest)
+		}
+		return digests, nil
 	}
 }
