@@ -38,9 +38,9 @@ func (r *router) attributes(t *testing.T, p netip.Prefix) string {
 // ever sees a mark.
 func TestRouteIsForItsPeers(t *testing.T) {
 	const gracefulShutdown = "planned-shut"
-	one, two, three := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512), startRouter(t, "127.0.0.4", 64500, 64512)
+	first, two, three := startRouter(t, "127.0.0.2", 64500, 64512), startRouter(t, "127.0.0.3", 64500, 64512), startRouter(t, "127.0.0.4", 64500, 64512)
 	s := newServer(t)
-	must(t, s.Apply(t.Context(), config(one.peer(64500), two.peer(64500))))
+	must(t, s.Apply(t.Context(), config(first.peer(64500), two.peer(64500))))
 	large := v1alpha1.Attributes{LargeCommunities: []v1alpha1.LargeCommunity{{Global: 64512, Local1: 1, Local2: 2}}}
 	must(t, s.Announce(
 		bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.2"}},
@@ -48,7 +48,7 @@ func TestRouteIsForItsPeers(t *testing.T) {
 		bgp.Route{Prefix: prefix(3), Peers: []string{}},
 	))
 	wait.Until(t, "each has its routes", func() bool {
-		a, _ := one.history()
+		a, _ := first.history()
 		b, _ := two.history()
 		slices.Sort(a)
 		return slices.Equal(a, []string{"+10.99.0.1/32", "+10.99.0.2/32"}) && slices.Equal(b, []string{"+10.99.0.2/32"})
@@ -56,9 +56,9 @@ func TestRouteIsForItsPeers(t *testing.T) {
 
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.3"}, DrainingPeers: []string{"127.0.0.2"}}))
 	wait.Until(t, "the new peer has the route and the old peer has it as draining", func() bool {
-		return two.attributes(t, prefix(1)) != "" && strings.Contains(one.attributes(t, prefix(1)), gracefulShutdown)
+		return two.attributes(t, prefix(1)) != "" && strings.Contains(first.attributes(t, prefix(1)), gracefulShutdown)
 	})
-	if got := one.attributes(t, prefix(1)); !strings.Contains(got, "Med: 4294967295") {
+	if got := first.attributes(t, prefix(1)); !strings.Contains(got, "Med: 4294967295") {
 		t.Errorf("the draining route does not have the worst MED: %s", got)
 	}
 	if got := two.attributes(t, prefix(1)); strings.Contains(got, gracefulShutdown) || strings.Contains(got, "Med") {
@@ -66,10 +66,10 @@ func TestRouteIsForItsPeers(t *testing.T) {
 	}
 
 	must(t, s.Announce(bgp.Route{Prefix: prefix(1), Attributes: large, Peers: []string{"127.0.0.3"}}))
-	wait.Until(t, "the old peer has lost it", func() bool { return one.attributes(t, prefix(1)) == "" })
+	wait.Until(t, "the old peer has lost it", func() bool { return first.attributes(t, prefix(1)) == "" })
 
 	// A peer that is added later gets the routes for all peers, and its own routes.
-	must(t, s.Apply(t.Context(), config(one.peer(64500), two.peer(64500), three.peer(64500))))
+	must(t, s.Apply(t.Context(), config(first.peer(64500), two.peer(64500), three.peer(64500))))
 	must(t, s.Announce(bgp.Route{Prefix: prefix(4), Peers: []string{"127.0.0.4"}}))
 	wait.Until(t, "the third has its routes", func() bool {
 		return three.attributes(t, prefix(4)) != "" && three.attributes(t, prefix(2)) != ""
@@ -77,7 +77,7 @@ func TestRouteIsForItsPeers(t *testing.T) {
 	if three.attributes(t, prefix(1)) != "" || two.attributes(t, prefix(4)) != "" {
 		t.Error("a peer has a route that is not for it")
 	}
-	for _, r := range []*router{one, two, three} {
+	for _, r := range []*router{first, two, three} {
 		for i := range 5 {
 			if got := r.attributes(t, prefix(i)); strings.Contains(got, "4294967295:") {
 				t.Errorf("%s sees a mark: %s", r.addr, got)

@@ -158,11 +158,11 @@ func TestExpelledPeerIsNotWatched(t *testing.T) {
 func TestSameAddressOnTwoLinks(t *testing.T) {
 	s := watchedServer(t, v1alpha1.Peer{Interface: "eth1", ASN: 64500}, v1alpha1.Peer{Interface: "eth2", ASN: 64500})
 	s.mu.Lock()
-	one, two := s.peers["eth1"], s.peers["eth2"]
-	one.addr, two.addr = netip.MustParseAddr("fe80::1%eth1"), netip.MustParseAddr("fe80::1%eth2")
-	one.present, two.state = true, Idle
+	first, two := s.peers["eth1"], s.peers["eth2"]
+	first.addr, two.addr = netip.MustParseAddr("fe80::1%eth1"), netip.MustParseAddr("fe80::1%eth2")
+	first.present, two.state = true, Idle
 	s.add(two)
-	one.present = false // GoBGP does not really have it
+	first.present = false // GoBGP does not really have it
 	s.mu.Unlock()
 	if got := session(s, "eth2"); !strings.Contains(got.Reason, "peer eth1 has the same address on another link") {
 		t.Errorf("the reason is %q", got.Reason)

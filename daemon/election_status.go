@@ -62,7 +62,7 @@ func holders(leases []lease.LeaseStatus) map[string]string {
 
 // adminLeases returns a row for each VIP on a flat layer 2, even before any member campaigns for it. If there is no
 // holder and this node does not campaign, the row says why.
-func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status, of func(string) lease.LeaseStatus) []admin.Lease {
+func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.Status, subject func(string) lease.LeaseStatus) []admin.Lease {
 	reasons := make(map[string]string) // of this node, by VIP
 	for _, a := range addresses {
 		if _, ok := reasons[a.Name]; ok || a.Announce != speaker.ByARP {
@@ -70,7 +70,7 @@ func adminLeases(now time.Time, known []lease.LeaseStatus, addresses []speaker.S
 		}
 		reasons[a.Name] = a.Reason
 		if !slices.ContainsFunc(known, func(l lease.LeaseStatus) bool { return l.Lease == a.Name }) {
-			known = append(known, of(a.Name))
+			known = append(known, subject(a.Name))
 		}
 	}
 	var out []admin.Lease

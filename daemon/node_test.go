@@ -217,7 +217,7 @@ func (n *node) addAddress(name, cidr string) {
 }
 
 // giveEnd gives the other end of a link, with an address, to another node.
-func (n *node) giveEnd(name string, to *node, cidr string) {
+func (n *node) giveEnd(name string, dst *node, cidr string) {
 	n.t.Helper()
 	addr, err := netlink.ParseAddr(cidr)
 	if err != nil {
@@ -225,13 +225,13 @@ func (n *node) giveEnd(name string, to *node, cidr string) {
 	}
 	end, err := n.links.LinkByName(name + "-peer")
 	if err == nil {
-		err = n.links.LinkSetNsFd(end, int(to.ns))
+		err = n.links.LinkSetNsFd(end, int(dst.ns))
 	}
 	if err == nil {
-		end, err = to.links.LinkByName(name + "-peer")
+		end, err = dst.links.LinkByName(name + "-peer")
 	}
 	if err == nil {
-		err = errors.Join(to.links.LinkSetUp(end), to.links.AddrAdd(end, addr))
+		err = errors.Join(dst.links.LinkSetUp(end), dst.links.AddrAdd(end, addr))
 	}
 	if err != nil {
 		n.t.Fatal(err)

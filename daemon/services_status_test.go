@@ -76,8 +76,8 @@ func TestServicesStatus(t *testing.T) {
 		Stage: speaker.Announced, Reason: "link eth0 up", Error: "no such range",
 	}
 	var got []admin.ServiceAddress
-	for _, one := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}, nil) {
-		got = append(got, one.Addresses...)
+	for _, first := range s.list([]speaker.Status{here}, map[string]string{"10.4.0.1": "m1", "10.4.0.2": "m2"}, nil) {
+		got = append(got, first.Addresses...)
 	}
 	for i := range got {
 		got[i].Since = here.Since

@@ -11,7 +11,7 @@ import (
 // An address that nodes hold as a Service's has another lease than a VIP of the file.
 func TestUntaken(t *testing.T) {
 	addr := netip.MustParseAddr("10.0.0.1")
-	of := func(a config.Announce) *config.Config {
+	subject := func(a config.Announce) *config.Config {
 		return &config.Config{VIPs: []config.VIP{{Name: "cp", Announce: a, Addresses: []netip.Addr{addr}}}}
 	}
 	held := []flat.Address{{Addr: addr, Service: "default/web", Pool: "lan"}}
@@ -21,11 +21,11 @@ func TestUntaken(t *testing.T) {
 		held     []flat.Address
 		want     string
 	}{
-		{name: "free", old: new(config.Config), new: of(config.AnnounceARP)},
-		{name: "it was there before", old: of(config.AnnounceARP), new: of(config.AnnounceARP), held: held},
-		{name: "by BGP", old: new(config.Config), new: of(config.AnnounceBGP), held: held},
+		{name: "free", old: new(config.Config), new: subject(config.AnnounceARP)},
+		{name: "it was there before", old: subject(config.AnnounceARP), new: subject(config.AnnounceARP), held: held},
+		{name: "by BGP", old: new(config.Config), new: subject(config.AnnounceBGP), held: held},
 		{
-			name: "a Service's", old: new(config.Config), new: of(config.AnnounceARP), held: held,
+			name: "a Service's", old: new(config.Config), new: subject(config.AnnounceARP), held: held,
 			want: "vips: 10.0.0.1 is the address of Service default/web, for which a node may answer already: take it out of pool lan and from the Service first",
 		},
 	} {

@@ -154,11 +154,11 @@ func TestWorker(t *testing.T) {
 				t.Errorf("offers are %+v", o)
 			}
 			for _, ask := range []struct {
-				of   *http.Client
+				subject   *http.Client
 				name string
 				want int
 			}{{once, "api", http.StatusOK}, {onMaster, "apiserver", http.StatusOK}, {once, "apiserver", http.StatusNotFound}} {
-				if code, body := get(t, ask.of, healthz+ask.name); code != ask.want {
+				if code, body := get(t, ask.subject, healthz+ask.name); code != ask.want {
 					t.Errorf("%s: %d %s", ask.name, code, body)
 				}
 			}

@@ -65,17 +65,17 @@ func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	for _, family := range []struct {
 		setting string
-		has     func(netip.Addr) bool
+		present     func(netip.Addr) bool
 	}{
 		{"net/ipv4/ip_forward", netip.Addr.Is4},
 		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},
 	} {
 		needed := slices.ContainsFunc(facts.Places(c, balancer.Kernel), func(p config.Place) bool {
-			return family.has(p.Addr()) && !p.Addr().IsLoopback()
+			return family.present(p.Addr()) && !p.Addr().IsLoopback()
 		})
 		switch {
 		case !needed || f.Settings[family.setting] != "0":
-		case family.has(netip.IPv4Unspecified()) || !f.ReadOnlySettings:
+		case family.present(netip.IPv4Unspecified()) || !f.ReadOnlySettings:
 			out.fine(dotted(family.setting), "0, and Herald turns forwarding on where it needs it")
 		default:
 			out.warning(dotted(family.setting), "0, and /proc/sys cannot be written",

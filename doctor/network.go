@@ -109,7 +109,7 @@ func examineStrictARP(c *config.Config, f *facts.Facts, out *findings) {
 func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 	for _, family := range []struct {
 		setting string
-		has     func(netip.Addr) bool
+		present     func(netip.Addr) bool
 	}{
 		{"net/ipv4/neigh/default/gc_thresh3", netip.Addr.Is4},
 		{"net/ipv6/neigh/default/gc_thresh3", netip.Addr.Is6},
@@ -117,12 +117,12 @@ func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 		room, err := strconv.Atoi(f.Settings[family.setting])
 		used := 0
 		for _, n := range f.Host.Neighbours {
-			if family.has(n.Addr) {
+			if family.present(n.Addr) {
 				used++
 			}
 		}
 		for _, vip := range facts.Addresses(c, config.AnnounceARP) {
-			if family.has(vip) {
+			if family.present(vip) {
 				used++
 			}
 		}

@@ -120,14 +120,14 @@ func TestClusterAPIFiles(t *testing.T) {
 // podFits checks that the pod for any configuration fits c.
 func podFits(t *testing.T, c *config.Config) {
 	t.Helper()
-	takes, has := staticPod(t, manifests.Options{Config: c}).Containers[0], staticPod(t, manifests.Options{}).Containers[0]
+	takes, present := staticPod(t, manifests.Options{Config: c}).Containers[0], staticPod(t, manifests.Options{}).Containers[0]
 	for _, m := range takes.Mounts {
-		if !slices.Contains(has.Mounts, m) {
+		if !slices.Contains(present.Mounts, m) {
 			t.Errorf("the pod has no %+v", m)
 		}
 	}
 	for _, capability := range takes.Security.Capabilities.Add {
-		if !slices.Contains(has.Security.Capabilities.Add, capability) {
+		if !slices.Contains(present.Security.Capabilities.Add, capability) {
 			t.Errorf("the pod has no %s", capability)
 		}
 	}

@@ -148,8 +148,8 @@ func TestChartSchema(t *testing.T) {
 	}
 	speaker := schema.Properties.Speaker
 	for _, level := range []struct {
-		of      reflect.Type
-		has     object
+		subject      reflect.Type
+		present     object
 		decided []string
 	}{
 		{reflect.TypeFor[config.Config](), speaker, []string{"apiVersion", "kind", "nodeName", "admin"}},
@@ -157,20 +157,20 @@ func TestChartSchema(t *testing.T) {
 		{reflect.TypeFor[config.Metrics](), speaker.Properties["metrics"], nil},
 	} {
 		want := map[string]bool{}
-		for f := range level.of.Fields() {
+		for f := range level.subject.Fields() {
 			if name := f.Tag.Get("yaml"); !slices.Contains(level.decided, name) {
 				want[name] = true
 			}
 		}
 		got := map[string]bool{}
-		for name := range level.has.Properties {
+		for name := range level.present.Properties {
 			got[name] = true
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-configuration +schema):\n%s", level.of, diff)
+			t.Errorf("%s (-configuration +schema):\n%s", level.subject, diff)
 		}
-		if level.has.Additional == nil || *level.has.Additional {
-			t.Errorf("%s: the schema takes what the configuration does not know", level.of)
+		if level.present.Additional == nil || *level.present.Additional {
+			t.Errorf("%s: the schema takes what the configuration does not know", level.subject)
 		}
 	}
 	files, err := filepath.Glob("crds/*.yaml")

@@ -26,7 +26,7 @@ const longestBridge = time.Minute
 
 // step is the input for the decision whether a change of stage opens the bridge.
 type step struct {
-	from, to Stage
+	from, dst Stage
 	bound    bool // clients may know the address
 	paused   bool // a pause made the knowledge of other members stale
 	flat     bool
@@ -40,7 +40,7 @@ type step struct {
 // ended: until then no other node may answer anyway. A lost lease does not open the bridge.
 func (s step) bridgeUntil(now time.Time) time.Time {
 	switch {
-	case !s.from.Advertised() || s.to == s.from || s.to == Announced || !s.bound || s.paused:
+	case !s.from.Advertised() || s.dst == s.from || s.dst == Announced || !s.bound || s.paused:
 		return time.Time{}
 	case !s.flat:
 		return now.Add(longestBridge)

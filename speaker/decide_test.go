@@ -137,37 +137,37 @@ func TestDecideInvariants(t *testing.T) {
 			in.held = now.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "held")) * time.Millisecond)
 			now = now.Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
 
-			to, again := decide(now, at, in)
+			dst, again := decide(now, at, in)
 			switch {
-			case in.health == health.Unhealthy && to.stage.Bound() && !(to.stage == Demoted && in.demote && !in.leave && at.stage.Advertised()):
-				t.Fatalf("from %s to %s while unhealthy", at.stage, to.stage)
-			case in.unleased && to.stage.Bound() && to.stage != Lingering:
-				t.Fatalf("from %s to %s without the lease", at.stage, to.stage)
-			case to.stage.Advertised() && !to.stage.Bound():
-				t.Fatalf("%s is advertised but not bound", to.stage)
-			case at.stage != Draining && to.stage == Demoted && in.health == health.Healthy && !now.Before(in.held):
+			case in.health == health.Unhealthy && dst.stage.Bound() && !(dst.stage == Demoted && in.demote && !in.leave && at.stage.Advertised()):
+				t.Fatalf("from %s to %s while unhealthy", at.stage, dst.stage)
+			case in.unleased && dst.stage.Bound() && dst.stage != Lingering:
+				t.Fatalf("from %s to %s without the lease", at.stage, dst.stage)
+			case dst.stage.Advertised() && !dst.stage.Bound():
+				t.Fatalf("%s is advertised but not bound", dst.stage)
+			case at.stage != Draining && dst.stage == Demoted && in.health == health.Healthy && !now.Before(in.held):
 				t.Fatal("demoted although healthy")
-			case (at.stage == Withdrawn || at.stage == Demoted) && to.stage == Announced && now.Before(in.held):
-				t.Fatalf("%s %v before the end of the hold", to.stage, in.held.Sub(now))
+			case (at.stage == Withdrawn || at.stage == Demoted) && dst.stage == Announced && now.Before(in.held):
+				t.Fatalf("%s %v before the end of the hold", dst.stage, in.held.Sub(now))
 			case again.Before(now) && !again.IsZero():
 				t.Fatalf("again at %v, which is before %v", again, now)
 			}
 			if in.health == health.Healthy {
 				passed = true
 			}
-			if to.stage != Withdrawn && !passed {
-				t.Fatalf("%s before any check passed", to.stage)
+			if dst.stage != Withdrawn && !passed {
+				t.Fatalf("%s before any check passed", dst.stage)
 			}
-			if in.health != health.Unhealthy && !in.flat && at.stage == Announced && to.stage != Announced && to.stage != Draining {
-				t.Fatalf("planned change went from %s to %s", at.stage, to.stage)
+			if in.health != health.Unhealthy && !in.flat && at.stage == Announced && dst.stage != Announced && dst.stage != Draining {
+				t.Fatalf("planned change went from %s to %s", at.stage, dst.stage)
 			}
-			if in.health != health.Unhealthy && at.stage == Draining && to.stage == Lingering && now.Sub(at.since) < gracefulshutdown.Notice {
+			if in.health != health.Unhealthy && at.stage == Draining && dst.stage == Lingering && now.Sub(at.since) < gracefulshutdown.Notice {
 				t.Fatalf("withdrawn %v after notice", now.Sub(at.since))
 			}
-			if to.stage == Withdrawn {
+			if dst.stage == Withdrawn {
 				passed = false // the checks must pass again
 			}
-			at = to
+			at = dst
 		}
 		in.leave, in.health = true, health.Healthy
 		for range 4 {

@@ -67,7 +67,7 @@ func (s *Speaker) reconcile() {
 			}
 		}
 		if u.vip.Bridge {
-			change := step{from: u.at.stage, to: next.stage, bound: u.served, paused: checks.paused, flat: in.flat}
+			change := step{from: u.at.stage, dst: next.stage, bound: u.served, paused: checks.paused, flat: in.flat}
 			if !in.unleased {
 				change.lease = u.lease
 			}

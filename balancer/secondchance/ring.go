@@ -65,7 +65,7 @@ func names(members []Member) (out []string) {
 
 // arc is a range of the ring: the numbers between two, both included, or all others.
 type arc struct {
-	from, to Number
+	from, dst Number
 	outside  bool
 }
 

@@ -10,7 +10,7 @@ import (
 
 func at(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i), 1}) }
 
-func (a arc) has(n Number) bool { return (a.from <= n && n <= a.to) != a.outside }
+func (a arc) has(n Number) bool { return (a.from <= n && n <= a.dst) != a.outside }
 
 func TestRing(t *testing.T) {
 	m := func(number Number) Member { return Member{Number: number, Addr: at(int(number))} }

@@ -232,7 +232,7 @@ func (f family) on(w Wanted, tunnel uint32) []ruleset.Rule {
 	return rules(unrouted,
 		ruleset.Join(f.by(tunnel, expr.CmpOpEq), ruleset.Meta(expr.MetaKeyMARK), []expr.Any{
 			&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4},
-			&expr.Range{Op: op, Register: reg1, FromData: bigEndian(a.from), ToData: bigEndian(a.to)},
+			&expr.Range{Op: op, Register: reg1, FromData: bigEndian(a.from), ToData: bigEndian(a.dst)},
 		}, jump("last")),
 		ruleset.Join(routers, setMark(uint32(w.Self.Number))),
 		ruleset.Join(count(passed), []expr.Any{

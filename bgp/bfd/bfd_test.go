@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 		{"too fine", "10.0.0.2", func(c *bfd.Config) { c.Interval += 1 }, "not in whole microseconds"},
 		{"no multiplier", "10.0.0.2", func(c *bfd.Config) { c.Multiplier = 0 }, "multiplier must be"},
 	} {
-		c := to(test.peer)
+		c := dst(test.peer)
 		test.change(&c)
 		err := c.Validate()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
@@ -54,10 +54,10 @@ func TestValidate(t *testing.T) {
 func TestApplyErrors(t *testing.T) {
 	s := bfd.NewServer(slog.New(slog.DiscardHandler), nil)
 	must(t, s.Apply(nil))
-	if err := s.Apply([]bfd.Config{to("10.0.0.2"), to("10.0.0.2")}); err == nil || !strings.Contains(err.Error(), "there are two") {
+	if err := s.Apply([]bfd.Config{dst("10.0.0.2"), dst("10.0.0.2")}); err == nil || !strings.Contains(err.Error(), "there are two") {
 		t.Errorf("two sessions with one peer: %v", err)
 	}
-	bad := to("10.0.0.2")
+	bad := dst("10.0.0.2")
 	bad.Interval = time.Nanosecond
 	if err := s.Apply([]bfd.Config{bad}); err == nil {
 		t.Error("a session with a bad interval is accepted")
@@ -66,7 +66,7 @@ func TestApplyErrors(t *testing.T) {
 		t.Errorf("sessions: %+v", got)
 	}
 	must(t, s.Close(context.Background()))
-	if err := s.Apply([]bfd.Config{to("10.0.0.2")}); !errors.Is(err, bfd.ErrClosed) {
+	if err := s.Apply([]bfd.Config{dst("10.0.0.2")}); !errors.Is(err, bfd.ErrClosed) {
 		t.Errorf("after close: %v", err)
 	}
 }

@@ -21,11 +21,11 @@ type sender struct {
 	c    *net.UDPConn
 }
 
-func (h *host) sender(to string, ttl int) *sender {
+func (h *host) sender(dst string, ttl int) *sender {
 	h.T.Helper()
 	s := &sender{t: h.T, host: h}
 	h.Must(h.do(func() (err error) {
-		s.c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+		s.c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(dst)))
 		return err
 	}))
 	h.T.Cleanup(func() { s.c.Close() })
@@ -74,7 +74,7 @@ func TestLowTTL(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
 	sa := a.speaker()
-	sa.keep(to("10.0.0.2"))
+	sa.keep(dst("10.0.0.2"))
 	far := b.sender("10.0.0.1:3784", 64)
 	sa.becomes("10.0.0.2", "the reason", func(st bfd.Status) bool {
 		far.send(bfd.Packet{State: bfd.Down, Multiplier: 3, MyDiscriminator: 7})
@@ -97,9 +97,9 @@ func newFake(t *testing.T) *fake {
 	must(t, b.do(func() (err error) { f.listener, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 3784}); return err }))
 	t.Cleanup(func() { f.listener.Close() })
 	must(t, f.listener.SetReadDeadline(time.Now().Add(patience)))
-	multihop := to("10.7.0.1") // no such host: it only opens the other port
+	multihop := dst("10.7.0.1") // no such host: it only opens the other port
 	multihop.Multihop, multihop.Local = true, netip.MustParseAddr("10.0.0.1")
-	f.speaker.keep(to("10.0.0.2"), multihop)
+	f.speaker.keep(dst("10.0.0.2"), multihop)
 	f.packet = bfd.Packet{
 		State: bfd.Up, Multiplier: multiplier, MyDiscriminator: 7, YourDiscriminator: f.receive().MyDiscriminator,
 		DesiredMinTx: interval, RequiredMinRx: interval,
@@ -211,7 +211,7 @@ func TestFlood(t *testing.T) {
 	}()
 	defer func() { close(stop); <-stopped }()
 	sa.becomes("10.0.0.2", "flooded", func(st bfd.Status) bool { return st.Discarded > 10_000 })
-	sb.keep(to("fd00::1")) // its goodbye may be lost in the flood
+	sb.keep(dst("fd00::1")) // its goodbye may be lost in the flood
 	sa.becomes("10.0.0.2", "down", func(st bfd.Status) bool { return st.State != bfd.Up })
 	sa.becomes("fd00::2", "up", func(st bfd.Status) bool { return st.State == bfd.Up })
 }
@@ -238,7 +238,7 @@ func TestOnTheWire(t *testing.T) {
 	defer listener.Close()
 	b.Add("eth0", "10.0.0.22/24")
 	sa := a.speaker()
-	sa.keep(to("10.0.0.2"), to("10.0.0.22"))
+	sa.keep(dst("10.0.0.2"), dst("10.0.0.22"))
 	ports := make(map[int]bool)
 	must(t, listener.SetReadDeadline(time.Now().Add(patience)))
 	for len(ports) < 2 {

@@ -224,14 +224,14 @@ func (l *loop) act(now time.Time) (next time.Time) {
 
 // report passes on a change of the session's state.
 func (l *loop) report(s *session, now time.Time) {
-	is := report{s.state, s.failed}
-	if is == s.reported {
+	current := report{s.state, s.failed}
+	if current == s.reported {
 		return
 	}
-	if is.state != s.reported.state {
+	if current.state != s.reported.state {
 		s.since = now
 	}
-	s.reported = is
+	s.reported = current
 	l.reporter.add(change{status: s.status()})
 }
 

@@ -54,33 +54,33 @@ func TestTransitions(t *testing.T) {
 	const none = NoDiagnostic
 	for _, test := range []struct {
 		from, event State
-		to          State
+		dst          State
 		diag        Diagnostic
 		failed      bool
 	}{
-		{from: AdminDown, event: AdminDown, to: AdminDown, diag: AdministrativelyDown},
-		{from: AdminDown, event: Down, to: AdminDown, diag: AdministrativelyDown},
-		{from: AdminDown, event: Init, to: AdminDown, diag: AdministrativelyDown},
-		{from: AdminDown, event: Up, to: AdminDown, diag: AdministrativelyDown},
-		{from: AdminDown, event: expired, to: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: AdminDown, dst: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Down, dst: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Init, dst: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: Up, dst: AdminDown, diag: AdministrativelyDown},
+		{from: AdminDown, event: expired, dst: AdminDown, diag: AdministrativelyDown},
 
-		{from: Down, event: AdminDown, to: Down, diag: none},
-		{from: Down, event: Down, to: Init, diag: none},
-		{from: Down, event: Init, to: Up, diag: none},
-		{from: Down, event: Up, to: Down, diag: none},
-		{from: Down, event: expired, to: Down, diag: none},
+		{from: Down, event: AdminDown, dst: Down, diag: none},
+		{from: Down, event: Down, dst: Init, diag: none},
+		{from: Down, event: Init, dst: Up, diag: none},
+		{from: Down, event: Up, dst: Down, diag: none},
+		{from: Down, event: expired, dst: Down, diag: none},
 
-		{from: Init, event: AdminDown, to: Down, diag: NeighborSignaledDown},
-		{from: Init, event: Down, to: Init, diag: none},
-		{from: Init, event: Init, to: Up, diag: none},
-		{from: Init, event: Up, to: Up, diag: none},
-		{from: Init, event: expired, to: Down, diag: DetectionTimeExpired},
+		{from: Init, event: AdminDown, dst: Down, diag: NeighborSignaledDown},
+		{from: Init, event: Down, dst: Init, diag: none},
+		{from: Init, event: Init, dst: Up, diag: none},
+		{from: Init, event: Up, dst: Up, diag: none},
+		{from: Init, event: expired, dst: Down, diag: DetectionTimeExpired},
 
-		{from: Up, event: AdminDown, to: Down, diag: NeighborSignaledDown},
-		{from: Up, event: Down, to: Down, diag: NeighborSignaledDown, failed: true},
-		{from: Up, event: Init, to: Up, diag: none},
-		{from: Up, event: Up, to: Up, diag: none},
-		{from: Up, event: expired, to: Down, diag: DetectionTimeExpired, failed: true},
+		{from: Up, event: AdminDown, dst: Down, diag: NeighborSignaledDown},
+		{from: Up, event: Down, dst: Down, diag: NeighborSignaledDown, failed: true},
+		{from: Up, event: Init, dst: Up, diag: none},
+		{from: Up, event: Up, dst: Up, diag: none},
+		{from: Up, event: expired, dst: Down, diag: DetectionTimeExpired, failed: true},
 	} {
 		m, name := in(test.from), test.from.String()+" receives "+test.event.String()
 		if m.state != test.from {
@@ -92,16 +92,16 @@ func TestTransitions(t *testing.T) {
 		} else {
 			m.receive(fromPeer(test.event), epoch.Add(time.Millisecond))
 		}
-		if m.state != test.to || m.diag != test.diag || m.failed != test.failed {
-			t.Errorf("%s: %v, %v, failed %v; want %v, %v, %v", name, m.state, m.diag, m.failed, test.to, test.diag, test.failed)
+		if m.state != test.dst || m.diag != test.diag || m.failed != test.failed {
+			t.Errorf("%s: %v, %v, failed %v; want %v, %v, %v", name, m.state, m.diag, m.failed, test.dst, test.diag, test.failed)
 		}
-		if changed := test.to != test.from; m.urgent != changed {
+		if changed := test.dst != test.from; m.urgent != changed {
 			t.Errorf("%s: a packet is due at once: %v, want %v", name, m.urgent, changed)
 		}
-		if down := test.from == Up && test.to == Down; (m.downs == 1) != down {
+		if down := test.from == Up && test.dst == Down; (m.downs == 1) != down {
 			t.Errorf("%s: it went down %d times", name, m.downs)
 		}
-		if p := m.packet(epoch); p.State != test.to || p.Diagnostic != test.diag || p.MyDiscriminator != mine {
+		if p := m.packet(epoch); p.State != test.dst || p.Diagnostic != test.diag || p.MyDiscriminator != mine {
 			t.Errorf("%s: the packet is %+v", name, p)
 		}
 	}
@@ -253,7 +253,7 @@ func TestChange(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name                 string
-		to                   time.Duration
+		dst                   time.Duration
 		tx, detection        time.Duration // during the poll
 		txAfter, detectAfter time.Duration
 	}{
@@ -263,11 +263,11 @@ func TestChange(t *testing.T) {
 		m := in(Up)
 		fast := func(p *Packet) { p.DesiredMinTx, p.RequiredMinRx = 10*ms, 10*ms }
 		m.receive(fromPeer(Up, fast), epoch)
-		m.configure(test.to, 3)
+		m.configure(test.dst, 3)
 		if !m.urgent || m.txInterval() != test.tx || m.detectionTime() != test.detection {
 			t.Errorf("%s: polls at once %v, sends every %v, waits for %v; want %v, %v", test.name, m.urgent, m.txInterval(), m.detectionTime(), test.tx, test.detection)
 		}
-		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != test.to || p.RequiredMinRx != test.to {
+		if p := m.packet(epoch); !p.Poll || p.DesiredMinTx != test.dst || p.RequiredMinRx != test.dst {
 			t.Errorf("%s: offers %+v", test.name, p)
 		}
 		m.receive(fromPeer(Up, fast, final), epoch)

@@ -27,10 +27,10 @@ type host struct{ *nettest.Host }
 func (h *host) do(f func() error) error { return netns.In(h.NS, f) }
 
 // lose makes the host lose its packets to an address, or stops that: they go to an unused hardware address.
-func (h *host) lose(to string, yes bool) {
+func (h *host) lose(dst string, yes bool) {
 	h.T.Helper()
 	n := &netlink.Neigh{
-		LinkIndex: h.Link("eth0").Attrs().Index, IP: net.ParseIP(to),
+		LinkIndex: h.Link("eth0").Attrs().Index, IP: net.ParseIP(dst),
 		State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
 	}
 	if yes {
@@ -85,7 +85,7 @@ func joined(t *testing.T, peers ...string) (a, b *speaker) {
 	a, b = x.speaker(), y.speaker()
 	var ofA, ofB []bfd.Config
 	for _, peer := range peers {
-		ofA, ofB = append(ofA, to(peer)), append(ofB, to(backFrom(peer)))
+		ofA, ofB = append(ofA, dst(peer)), append(ofB, dst(backFrom(peer)))
 	}
 	a.keep(ofA...)
 	b.keep(ofB...)
@@ -194,7 +194,7 @@ const (
 	detectionTime = multiplier * interval
 )
 
-// to returns the configuration of a session with the peer.
-func to(peer string) bfd.Config {
+// dst returns the configuration of a session with the peer.
+func dst(peer string) bfd.Config {
 	return bfd.Config{Peer: netip.MustParseAddr(peer), Interval: interval, Multiplier: multiplier}
 }

@@ -47,9 +47,9 @@ func (p *pair) advance(t *rapid.T) {
 			}
 			p.flying[i] = p.flying[i][1:]
 		}
-		was, deadline := m.state, m.deadline()
+		prev, deadline := m.state, m.deadline()
 		m.expire(p.now)
-		if was == Up && m.state == Down && p.now.Before(deadline) {
+		if prev == Up && m.state == Down && p.now.Before(deadline) {
 			t.Fatalf("end %d is down %v after the last packet, before its detection time", i, p.now.Sub(p.receivedAt[i]))
 		}
 		if at := m.next(p.chance.Float64()); !at.IsZero() && !p.now.Before(at) {

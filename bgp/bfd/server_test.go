@@ -27,8 +27,8 @@ func TestComesUp(t *testing.T) {
 	}
 	a.Add("eth0", "10.0.0.11/24")
 	b.Add("eth0", "10.0.0.12/24")
-	sa.keep(to("10.0.0.2"), to("fd00::2"), to("fe80::2%eth0"), multihop(to("10.0.0.12"), "10.0.0.11"))
-	sb.keep(to("10.0.0.1"), to("fd00::1"), to("fe80::1%eth0"), multihop(to("10.0.0.11"), "10.0.0.12"))
+	sa.keep(dst("10.0.0.2"), dst("fd00::2"), dst("fe80::2%eth0"), multihop(dst("10.0.0.12"), "10.0.0.11"))
+	sb.keep(dst("10.0.0.1"), dst("fd00::1"), dst("fe80::1%eth0"), multihop(dst("10.0.0.11"), "10.0.0.12"))
 	for peer, local := range map[string]string{"10.0.0.2": "10.0.0.1", "fd00::2": "fd00::1", "fe80::2%eth0": "fe80::1%eth0", "10.0.0.12": "10.0.0.11"} {
 		sa.up(peer)
 		sb.up(local)
@@ -77,13 +77,13 @@ func TestShutDownIsNoFailure(t *testing.T) {
 	shut := func(st bfd.Status) bool {
 		return st.State == bfd.Down && st.Remote == bfd.AdminDown && !st.Failed && st.Reason == "the peer has shut the session down"
 	}
-	sa.keep(to("fd00::2"))
+	sa.keep(dst("fd00::2"))
 	sb.becomes("10.0.0.1", "shut down by the peer", shut)
 	sa.up("fd00::2")
 	if got := sa.Statuses(); len(got) != 1 || sa.status("fd00::2").Downs != 0 {
 		t.Errorf("after the other session is removed: %+v", got)
 	}
-	sa.keep(to("10.0.0.2"), to("fd00::2"))
+	sa.keep(dst("10.0.0.2"), dst("fd00::2"))
 	sb.up("10.0.0.1")
 
 	sa.close()
@@ -101,7 +101,7 @@ func TestChangeStaysUp(t *testing.T) {
 	t.Parallel()
 	sa, sb := joined(t, "10.0.0.2")
 	for _, slower := range []time.Duration{300 * time.Millisecond, 150 * time.Millisecond} {
-		c := to("10.0.0.2")
+		c := dst("10.0.0.2")
 		c.Interval, c.Multiplier = slower, 10
 		sa.keep(c)
 		agreed := func(multiplier time.Duration) func(bfd.Status) bool {
@@ -124,7 +124,7 @@ func TestRestart(t *testing.T) {
 	sa, sb := joined(t, "10.0.0.2")
 	sb.Kill()
 	again := sb.speaker()
-	again.keep(to("10.0.0.1"))
+	again.keep(dst("10.0.0.1"))
 	again.up("10.0.0.1")
 	sa.becomes("10.0.0.2", "up after a failure", func(st bfd.Status) bool { return st.State == bfd.Up && st.Downs == 1 })
 	sa.fails("10.0.0.2")
@@ -141,8 +141,8 @@ func TestPortInUse(t *testing.T) {
 		return err
 	}))
 	sa, sb := a.speaker(), b.speaker()
-	sa.keep(to("10.0.0.2"), to("fd00::2"))
-	sb.keep(to("10.0.0.1"), to("fd00::1"))
+	sa.keep(dst("10.0.0.2"), dst("fd00::2"))
+	sb.keep(dst("10.0.0.1"), dst("fd00::1"))
 	sa.becomes("10.0.0.2", "the reason", func(st bfd.Status) bool {
 		return st.State == bfd.Down && st.Reason == "cannot listen on UDP port 3784: address already in use: another BFD daemon runs on this host"
 	})
@@ -161,9 +161,9 @@ func TestReasons(t *testing.T) {
 	t.Parallel()
 	a, b := wire(t)
 	sa := a.speaker()
-	bound := to("10.0.0.2")
+	bound := dst("10.0.0.2")
 	bound.Local = netip.MustParseAddr("10.0.0.9")
-	sa.keep(bound, to("fd00::2"), to("10.7.0.2"), to("fe80::2%eth7"), to("10.0.0.77"))
+	sa.keep(bound, dst("fd00::2"), dst("10.7.0.2"), dst("fe80::2%eth7"), dst("10.0.0.77"))
 	for peer, reason := range map[string]string{
 		"10.0.0.2":     "cannot send to 10.0.0.2: cannot assign requested address",
 		"fd00::2":      "fd00::2 does not listen on UDP port 3784: BFD is not enabled there",
@@ -174,14 +174,14 @@ func TestReasons(t *testing.T) {
 		sa.becomes(peer, reason, func(st bfd.Status) bool { return st.State == bfd.Down && st.Reason == reason })
 	}
 	sb := b.speaker()
-	sb.keep(to("10.0.0.1"), to("fd00::1"))
+	sb.keep(dst("10.0.0.1"), dst("fd00::1"))
 	sb.becomes("10.0.0.1", "not up", func(st bfd.Status) bool { return st.State != bfd.Up })
 	a.Add("eth0", "10.0.0.9/24")
 	sa.up("fd00::2")
 	sa.becomes("10.0.0.2", "the disagreement about addresses", func(st bfd.Status) bool {
 		return st.Reason == "10.0.0.2 sends to 10.0.0.1 and gets packets from 10.0.0.9: set the local address"
 	})
-	sb.keep(to("10.0.0.9"), to("fd00::1"))
+	sb.keep(dst("10.0.0.9"), dst("fd00::1"))
 	sa.up("10.0.0.2")
 }
 
@@ -191,7 +191,7 @@ func TestAddressChanges(t *testing.T) {
 	sa, sb := joined(t, "10.0.0.2")
 	sa.Remove("eth0", "10.0.0.1/24")
 	sa.Add("eth0", "10.0.0.3/24")
-	sb.keep(to("10.0.0.3"))
+	sb.keep(dst("10.0.0.3"))
 	sa.becomes("10.0.0.2", "up from the new address", func(st bfd.Status) bool {
 		return st.State == bfd.Up && st.Local == netip.MustParseAddr("10.0.0.3")
 	})
@@ -201,10 +201,10 @@ func TestAddressChanges(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	a, b := wire(t)
 	sb := b.speaker()
-	sb.keep(to("10.0.0.1"))
+	sb.keep(dst("10.0.0.1"))
 	before := goleak.IgnoreCurrent()
 	sa := a.speaker()
-	sa.keep(to("10.0.0.2"), to("fd00::2"))
+	sa.keep(dst("10.0.0.2"), dst("fd00::2"))
 	sa.up("10.0.0.2")
 	sa.close()
 	goleak.VerifyNone(t, before)

@@ -70,7 +70,7 @@ func (s *session) check(d *datagram, p *Packet, port bool) error {
 		return errForeign
 	case d.ttl < int(s.config.minTTL()):
 		return errTTL
-	case p.YourDiscriminator == 0 && s.local.IsValid() && d.to != s.local.WithZone(""):
+	case p.YourDiscriminator == 0 && s.local.IsValid() && d.dst != s.local.WithZone(""):
 		return errAddress
 	case p.YourDiscriminator == 0 && s.state == Up && p.MyDiscriminator != s.remote.MyDiscriminator:
 		// A sender that does not know the session cannot end it. A restarted peer
@@ -83,7 +83,7 @@ func (s *session) check(d *datagram, p *Packet, port bool) error {
 // discard counts a datagram from the peer's address that breaks a rule.
 func (s *session) discard(d *datagram, why error) {
 	s.discarded++
-	s.odd, s.receiveErr = datagram{to: d.to, ttl: d.ttl}, why
+	s.odd, s.receiveErr = datagram{dst: d.dst, ttl: d.ttl}, why
 }
 
 // take handles a packet of this session.
@@ -197,7 +197,7 @@ func (s *session) oddity() string {
 		return fmt.Sprintf("packets of %v arrive with a TTL of %d, but at least %d is required: it is further away than configured, or another host sends them",
 			s.config.Peer, s.odd.ttl, s.config.minTTL())
 	case errAddress:
-		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", s.config.Peer, s.odd.to, s.local)
+		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", s.config.Peer, s.odd.dst, s.local)
 	}
 	return fmt.Sprintf("a packet of %v is discarded: %v", s.config.Peer, s.receiveErr)
 }

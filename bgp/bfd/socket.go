@@ -54,7 +54,7 @@ type listener struct {
 type datagram struct {
 	from    netip.Addr
 	zone    uint32 // index of the interface, for a link-local sender
-	to      netip.Addr
+	dst      netip.Addr
 	ttl     int // -1 if the kernel did not say
 	payload []byte
 }
@@ -102,7 +102,7 @@ func (l *listener) receive(d *datagram) bool {
 		}
 		d.payload = l.payload[:n]
 		d.from, d.zone = l.sender()
-		d.ttl, d.to = destination(l.control[:l.message.Controllen])
+		d.ttl, d.dst = destination(l.control[:l.message.Controllen])
 		return true
 	}
 }
@@ -117,7 +117,7 @@ func (l *listener) sender() (netip.Addr, uint32) {
 
 // destination reads the ancillary data: the TTL or hop limit, and the address
 // that the datagram was sent to.
-func destination(control []byte) (ttl int, to netip.Addr) {
+func destination(control []byte) (ttl int, dst netip.Addr) {
 	ttl = -1
 	for len(control) > 0 {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
@@ -129,12 +129,12 @@ func destination(control []byte) (ttl int, to netip.Addr) {
 		case (kind == [2]int32{unix.IPPROTO_IP, unix.IP_TTL} || kind == [2]int32{unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT}) && len(data) >= 4:
 			ttl = int(binary.NativeEndian.Uint32(data))
 		case kind == [2]int32{unix.IPPROTO_IP, unix.IP_PKTINFO} && len(data) >= unix.SizeofInet4Pktinfo:
-			to = netip.AddrFrom4([4]byte(data[8:12]))
+			dst = netip.AddrFrom4([4]byte(data[8:12]))
 		case kind == [2]int32{unix.IPPROTO_IPV6, unix.IPV6_PKTINFO} && len(data) >= unix.SizeofInet6Pktinfo:
-			to = netip.AddrFrom16([16]byte(data[:16]))
+			dst = netip.AddrFrom16([16]byte(data[:16]))
 		}
 	}
-	return ttl, to
+	return ttl, dst
 }
 
 // open returns the socket that sends the session's packets: connected, so that the kernel reports ICMP errors. It

@@ -70,7 +70,7 @@ func TestAdvertised(t *testing.T) {
 func TestAdvertisedProperties(t *testing.T) {
 	all := names("abc")
 	peers := rapid.SampledFrom([]string{"*", "a", "b", "c", "ab", "bc", "abc"})
-	has := func(list []string, peer string) bool { return list == nil || slices.Contains(list, peer) }
+	present := func(list []string, peer string) bool { return list == nil || slices.Contains(list, peer) }
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
 		a := Advertised{Peers: names(peers.Draw(t, "first"))}
@@ -81,10 +81,10 @@ func TestAdvertisedProperties(t *testing.T) {
 			want = names(peers.Draw(t, "want"))
 			a, _ = a.Next(now, want, all)
 			for _, peer := range all {
-				wanted, draining := has(want, peer), slices.Contains(a.Draining(), peer)
-				had := has(before.Peers, peer) || slices.Contains(before.Draining(), peer)
+				wanted, draining := present(want, peer), slices.Contains(a.Draining(), peer)
+				had := present(before.Peers, peer) || slices.Contains(before.Draining(), peer)
 				switch {
-				case wanted != has(a.Peers, peer):
+				case wanted != present(a.Peers, peer):
 					t.Fatalf("%s wanted: %t, advertised: %+v", peer, wanted, a)
 				case wanted && draining:
 					t.Fatalf("%s is wanted and draining", peer)

@@ -137,10 +137,10 @@ type logFlags struct {
 	LogLevel  slog.Level `default:"info" help:"The lowest level to log: debug, info, warn or error."`
 }
 
-func (f logFlags) logger(to io.Writer) *slog.Logger {
+func (f logFlags) logger(dst io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: f.LogLevel}
 	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(to, options))
+		return slog.New(slog.NewJSONHandler(dst, options))
 	}
-	return slog.New(slog.NewTextHandler(to, options))
+	return slog.New(slog.NewTextHandler(dst, options))
 }

@@ -125,16 +125,16 @@ func runMigrate(t *testing.T, args []string) (code int, out, stderr string) {
 }
 
 // captured is what f writes to *to.
-func captured(t *testing.T, to **os.File, f func()) string {
+func captured(t *testing.T, dst **os.File, f func()) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	before := *to
-	*to = file
-	defer func() { *to = before }()
+	before := *dst
+	*dst = file
+	defer func() { *dst = before }()
 	f()
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		t.Fatal(err)

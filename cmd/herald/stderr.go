@@ -23,22 +23,22 @@ type writer struct {
 	written chan struct{} // closed when all is
 }
 
-func newWriter(to io.Writer) *writer {
+func newWriter(dst io.Writer) *writer {
 	w := &writer{lines: make(chan []byte, queued), written: make(chan struct{})}
-	go w.run(to)
+	go w.run(dst)
 	return w
 }
 
-func (w *writer) run(to io.Writer) {
+func (w *writer) run(dst io.Writer) {
 	defer close(w.written)
 	for line := range w.lines {
 		if n := w.dropped.Swap(0); n > 0 {
-			fmt.Fprintf(to, "%d log lines were dropped: nobody read them\n", n)
+			fmt.Fprintf(dst, "%d log lines were dropped: nobody read them\n", n)
 		}
 		if line == nil {
 			return
 		}
-		_, _ = to.Write(line) // there is nowhere to tell of a failure
+		_, _ = dst.Write(line) // there is nowhere to tell of a failure
 	}
 }
 

@@ -56,7 +56,7 @@ func TestAdvertiser(t *testing.T) {
 // Another member serves a VIP if it says so, has not timed out and does not drain; its last advertisement counts.
 func TestHeard(t *testing.T) {
 	at := time.Unix(1000, 0)
-	of := func(after time.Duration, change func(*election.MemberState)) election.MemberState {
+	subject := func(after time.Duration, change func(*election.MemberState)) election.MemberState {
 		o := election.MemberState{Member: "m2", Advertisement: election.Advertisement{Checks: map[string]bool{"vip:cp": true, "cp": true}}, Received: at.Add(after)}
 		change(&o)
 		return o
@@ -67,29 +67,29 @@ func TestHeard(t *testing.T) {
 		want   time.Time
 	}{
 		"nobody":   {},
-		"one":      {[]election.MemberState{of(0, serves)}, at},
-		"the last": {[]election.MemberState{of(1, serves), of(2, serves), of(0, serves)}, at.Add(2)},
+		"one":      {[]election.MemberState{subject(0, serves)}, at},
+		"the last": {[]election.MemberState{subject(1, serves), subject(2, serves), subject(0, serves)}, at.Add(2)},
 		"one that knows of no VIPs, whose checks pass": {[]election.MemberState{
-			of(1, func(o *election.MemberState) {
+			subject(1, func(o *election.MemberState) {
 				o.Advertisement.Checks = map[string]bool{"apiserver": true, "registry": true, "other": false}
 			}),
 		}, at.Add(1)},
 		"one that knows of no VIPs, a check of which fails": {[]election.MemberState{
-			of(1, func(o *election.MemberState) {
+			subject(1, func(o *election.MemberState) {
 				o.Advertisement.Checks = map[string]bool{"apiserver": true, "registry": false}
 			}),
 		}, time.Time{}},
 		"one that has some of the checks, as a worker without the VIP": {[]election.MemberState{
-			of(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"registry": true} }),
+			subject(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"registry": true} }),
 		}, time.Time{}},
 		"one that has none of the checks": {[]election.MemberState{
-			of(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"other": true} }),
+			subject(1, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"other": true} }),
 		}, time.Time{}},
 		"no other": {[]election.MemberState{
-			of(1, func(o *election.MemberState) { o.Self = true }),
-			of(2, func(o *election.MemberState) { o.TimedOut = true }),
-			of(3, func(o *election.MemberState) { o.Advertisement.Draining = true }),
-			of(4, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
+			subject(1, func(o *election.MemberState) { o.Self = true }),
+			subject(2, func(o *election.MemberState) { o.TimedOut = true }),
+			subject(3, func(o *election.MemberState) { o.Advertisement.Draining = true }),
+			subject(4, func(o *election.MemberState) { o.Advertisement.Checks = map[string]bool{"vip:cp": false, "cp": true} }),
 		}, time.Time{}},
 	} {
 		o := &Advertiser{

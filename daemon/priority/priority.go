@@ -30,7 +30,7 @@ const (
 func Realtime() error {
 	var errs []error
 	switch err := schedule(); {
-	case errors.Is(err, unix.EPERM) && has(unix.CAP_SYS_NICE):
+	case errors.Is(err, unix.EPERM) && present(unix.CAP_SYS_NICE):
 		errs = append(errs, fmt.Errorf("real-time scheduling: %w though the process has CAP_SYS_NICE: "+
 			"give its cgroup time in cpu.rt_runtime_us, or run it outside of a user namespace", err))
 	case err != nil:
@@ -86,14 +86,14 @@ func scheduleThread(tid int) (bool, error) {
 // lockMemory locks pages at their first use. It requires the capability: under a limit the lock would succeed, and the
 // first allocation beyond the limit would end the process.
 func lockMemory() error {
-	if !has(unix.CAP_IPC_LOCK) {
+	if !present(unix.CAP_IPC_LOCK) {
 		return unix.EPERM
 	}
 	return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
 }
 
-// has reports whether the process has one of the first 32 capabilities.
-func has(capability int) bool {
+// present reports whether the process present one of the first 32 capabilities.
+func present(capability int) bool {
 	var sets [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
 	return err == nil && sets[0].Effective&(1<<capability) != 0

@@ -52,9 +52,9 @@ func refused() error {
 }
 
 // up answers after 1 ms except from..to, where down says what happens.
-func up(from, to time.Duration, down target) target {
+func up(from, dst time.Duration, down target) target {
 	return func(since time.Duration) (time.Duration, error) {
-		if since < from || since >= to {
+		if since < from || since >= dst {
 			return ms, nil
 		}
 		return down(since)

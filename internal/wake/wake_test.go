@@ -77,15 +77,15 @@ func TestBackoff(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	never, one, two := time.Time{}, time.Unix(1, 0), time.Unix(2, 0)
+	never, first, two := time.Time{}, time.Unix(1, 0), time.Unix(2, 0)
 	for _, c := range []struct{ a, b, want time.Time }{
-		{never, never, never}, {one, never, one}, {never, one, one}, {one, two, one}, {two, one, one},
+		{never, never, never}, {first, never, first}, {never, first, first}, {first, two, first}, {two, first, first},
 	} {
 		if got := wake.Earlier(c.a, c.b); got != c.want {
 			t.Errorf("the earlier of %v and %v is %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
-	if wake.Due(two, never) || wake.Due(one, two) || !wake.Due(one, one) || !wake.Due(two, one) {
+	if wake.Due(two, never) || wake.Due(first, two) || !wake.Due(first, first) || !wake.Due(two, first) {
 		t.Error("a time is due when it has come, and never is never")
 	}
 }

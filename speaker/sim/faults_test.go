@@ -46,7 +46,7 @@ var faults = []fault{
 		w.locked(func() {
 			for _, a := range w.nodes {
 				for _, b := range w.nodes {
-					if from, to := side>>a.index&1, side>>b.index&1; out && from > to || in && from < to {
+					if from, dst := side>>a.index&1, side>>b.index&1; out && from > dst || in && from < dst {
 						cut = append(cut, [2]netip.AddrPort{a.home, b.home})
 					}
 				}

@@ -75,7 +75,7 @@ w1           draining   this node   -
 func TestWhyOfABalancer(t *testing.T) {
 	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "sends no advertisements"}}
 	for _, c := range []struct {
-		of   admin.Balancer
+		subject   admin.Balancer
 		want string
 	}{
 		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}}, ""},
@@ -85,8 +85,8 @@ func TestWhyOfABalancer(t *testing.T) {
 		{admin.Balancer{Type: "external", Unknown: "x"}, "loadBalancer.type is external: takes no connections"},
 		{admin.Balancer{Type: "external", Status: balancer.Status{Error: "lookup a.example: no such host"}}, "loadBalancer.type is external: takes no connections; lookup a.example: no such host"},
 	} {
-		if got := c.of.Why(); got != c.want {
-			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
+		if got := c.subject.Why(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.subject, got, c.want)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestHealthy(t *testing.T) {
 	drained := master
 	drained.Draining = "upgrade"
 	for _, c := range []struct {
-		of             admin.Status
+		subject             admin.Status
 		name           string
 		known, healthy bool
 		why            string
@@ -161,7 +161,7 @@ func TestHealthy(t *testing.T) {
 		{drained, "nobody", false, false, `no VIP, balancer or check has the name "nobody"`},
 		{worker(), "apiserver", true, true, "1 of 2 backends serve"},
 	} {
-		known, healthy, why := c.of.Healthy(c.name)
+		known, healthy, why := c.subject.Healthy(c.name)
 		if known != c.known || healthy != c.healthy || why != c.why {
 			t.Errorf("%s: %t %t %q, want %t %t %q", c.name, known, healthy, why, c.known, c.healthy, c.why)
 		}

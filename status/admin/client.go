@@ -46,12 +46,12 @@ func (c *Client) Services(ctx context.Context) ([]Service, error) {
 	return s, err
 }
 
-func (c *Client) get(ctx context.Context, path string, to any) error {
+func (c *Client) get(ctx context.Context, path string, dst any) error {
 	body, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(body, to); err != nil {
+	if err := json.Unmarshal(body, dst); err != nil {
 		return fmt.Errorf("herald at %s answers something else than a status: is it of another version? %w", c.path, err)
 	}
 	return nil

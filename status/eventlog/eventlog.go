@@ -107,7 +107,7 @@ func (h handler) WithGroup(name string) slog.Handler {
 
 func (h handler) event(r slog.Record) Event {
 	var about, why []string
-	var of, state string
+	var subject, state string
 	take := func(key string, v slog.Value) {
 		value := v.Resolve().String()
 		switch key {
@@ -118,9 +118,9 @@ func (h handler) event(r slog.Record) Event {
 			state = value
 			return
 		case "vip", "check", "peer":
-			of = key + " " + value
+			subject = key + " " + value
 		case "address":
-			of += " " + value
+			subject += " " + value
 		}
 		about = append(about, key+"="+value)
 	}
@@ -132,10 +132,10 @@ func (h handler) event(r slog.Record) Event {
 		return true
 	})
 	if state == "" {
-		of = ""
+		subject = ""
 	}
 	return Event{
-		Of: text.Short(of, longest), State: text.Short(state, longest),
+		Of: text.Short(subject, longest), State: text.Short(state, longest),
 		At: r.Time, Level: r.Level,
 		What: text.Short(r.Message, longest), About: text.Short(strings.Join(about, " "), longest), Why: text.Short(strings.Join(why, "; "), longest),
 	}

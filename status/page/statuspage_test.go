@@ -266,10 +266,10 @@ func TestHandler(t *testing.T) {
 // What there is no room for is said to be left out: rows of the picture, and events.
 func TestLeftOut(t *testing.T) {
 	var s admin.Status
-	shows := func(want string, is bool) {
+	shows := func(want string, current bool) {
 		t.Helper()
-		if page := render(t, s, time.Now()); strings.Contains(page, want) != is {
-			t.Errorf("with %d checks and %d events it shows %q: %t", len(s.Checks), len(s.Events), want, !is)
+		if page := render(t, s, time.Now()); strings.Contains(page, want) != current {
+			t.Errorf("with %d checks and %d events it shows %q: %t", len(s.Checks), len(s.Events), want, !current)
 		}
 	}
 	for i := range 50 {
@@ -330,7 +330,7 @@ func TestNodes(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		nodes     *page.Nodes
-		has, lack string
+		present, lack string
 	}{
 		{"no services section", nil, "Last events", "Nodes"},
 		{"the API is away", &page.Nodes{Unknown: "connection refused"}, `<p class="odd">NODES NOT KNOWN: connection refused</p>`, "Sessions"},
@@ -340,8 +340,8 @@ func TestNodes(t *testing.T) {
 		{"gone", &page.Nodes{List: threeNodes(time.Now()).List, Ready: map[string]bool{"s": true, "t": true}}, `<strong class="bad">GONE, SAYS KUBERNETES`, "NOT READY"},
 		{"not ready", threeNodes(time.Now()), `<tr class="stale"><td class="bad">u<td>`, "NOT KNOWN"},
 	} {
-		if page := renderAll(t, admin.Status{}, tt.nodes, time.Now()); !strings.Contains(page, tt.has) || strings.Contains(page, tt.lack) {
-			t.Errorf("%s: want %q and no %q in:\n%s", tt.name, tt.has, tt.lack, page)
+		if page := renderAll(t, admin.Status{}, tt.nodes, time.Now()); !strings.Contains(page, tt.present) || strings.Contains(page, tt.lack) {
+			t.Errorf("%s: want %q and no %q in:\n%s", tt.name, tt.present, tt.lack, page)
 		}
 	}
 }

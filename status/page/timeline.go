@@ -33,12 +33,12 @@ type span struct {
 // lanes returns the rows of the timeline, and the number of rows beyond mostLanes. Before the oldest remembered event a
 // row is blank.
 func lanes(s admin.Status, now time.Time) (out []lane, left int) {
-	add := func(of, name, state string, since time.Time, mood func(state string) string) {
+	add := func(subject, name, state string, since time.Time, mood func(state string) string) {
 		if len(out) == mostLanes {
 			left++
 			return
 		}
-		out = append(out, lane{name, spans(s.Events, of, state, since, now, mood)})
+		out = append(out, lane{name, spans(s.Events, subject, state, since, now, mood)})
 	}
 	for _, v := range s.VIPs {
 		add("vip "+v.Name+" "+v.Address.String(), v.Name+" "+v.Address.String(), string(v.Stage), v.Since, stageMood)
@@ -58,12 +58,12 @@ func lanes(s admin.Status, now time.Time) (out []lane, left int) {
 
 // spans returns the states of a subject, the latest first: the present state since a time and, from its events, which
 // are newest first, the states before.
-func spans(events []eventlog.Event, of, state string, since, now time.Time, mood func(string) string) []span {
+func spans(events []eventlog.Event, subject, state string, since, now time.Time, mood func(string) string) []span {
 	from := []eventlog.Event{{At: since, State: state}}
 	for _, e := range events {
 		last := &from[len(from)-1]
 		switch {
-		case e.Of != of:
+		case e.Of != subject:
 		case e.State == last.State && e.At.Before(last.At):
 			last.At = e.At
 		case e.At.Before(last.At):

@@ -12,7 +12,7 @@ import (
 func TestSpans(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	ago := func(minutes float64) time.Time { return now.Add(-time.Duration(minutes * float64(time.Minute))) }
-	was := func(state string, minutes float64) eventlog.Event {
+	prev := func(state string, minutes float64) eventlog.Event {
 		return eventlog.Event{At: ago(minutes), Of: "check a", State: state}
 	}
 	draw := func(state, mood string, x, w float64, from float64) span {
@@ -26,11 +26,11 @@ func TestSpans(t *testing.T) {
 	}{
 		{"all the hour", 600, nil, []span{draw("healthy", good, 0, 720, 600)}},
 		{"for half an hour, and nothing is known of before", 30, nil, []span{draw("healthy", good, 360, 360, 30)}},
-		{"failed between", 10, []eventlog.Event{was("healthy", 10), was("unhealthy", 20), was("healthy", 90)},
+		{"failed between", 10, []eventlog.Event{prev("healthy", 10), prev("unhealthy", 20), prev("healthy", 90)},
 			[]span{draw("healthy", good, 600, 120, 10), draw("unhealthy", bad, 480, 120, 20), draw("healthy", good, 0, 480, 90)}},
 		{"events of others", 30, []eventlog.Event{{At: ago(20), Of: "check b", State: "unhealthy"}, {At: ago(20), What: "something"}},
 			[]span{draw("healthy", good, 360, 360, 30)}},
-		{"told twice", 10, []eventlog.Event{was("healthy", 10.01), was("unhealthy", 20), was("unhealthy", 40)},
+		{"told twice", 10, []eventlog.Event{prev("healthy", 10.01), prev("unhealthy", 20), prev("unhealthy", 40)},
 			[]span{draw("healthy", good, 599.88, 120.12, 10.01), draw("unhealthy", bad, 240, 359.88, 40)}},
 	} {
 		got := spans(tt.events, "check a", "healthy", ago(tt.since), now, checkMood)
