@@ -154,9 +154,9 @@ func TestWorker(t *testing.T) {
 				t.Errorf("offers are %+v", o)
 			}
 			for _, ask := range []struct {
-				subject   *http.Client
-				name string
-				want int
+				subject *http.Client
+				name    string
+				want    int
 			}{{once, "api", http.StatusOK}, {onMaster, "apiserver", http.StatusOK}, {once, "apiserver", http.StatusNotFound}} {
 				if code, body := get(t, ask.subject, healthz+ask.name); code != ask.want {
 					t.Errorf("%s: %d %s", ask.name, code, body)

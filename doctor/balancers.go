@@ -65,7 +65,7 @@ func examineForwarding(c *config.Config, f *facts.Facts, out *findings) {
 	}
 	for _, family := range []struct {
 		setting string
-		present     func(netip.Addr) bool
+		present func(netip.Addr) bool
 	}{
 		{"net/ipv4/ip_forward", netip.Addr.Is4},
 		{"net/ipv6/conf/all/forwarding", netip.Addr.Is6},

@@ -109,7 +109,7 @@ func examineStrictARP(c *config.Config, f *facts.Facts, out *findings) {
 func examineNeighbourTable(c *config.Config, f *facts.Facts, out *findings) {
 	for _, family := range []struct {
 		setting string
-		present     func(netip.Addr) bool
+		present func(netip.Addr) bool
 	}{
 		{"net/ipv4/neigh/default/gc_thresh3", netip.Addr.Is4},
 		{"net/ipv6/neigh/default/gc_thresh3", netip.Addr.Is6},

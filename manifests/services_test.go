@@ -148,8 +148,8 @@ func TestChartSchema(t *testing.T) {
 	}
 	speaker := schema.Properties.Speaker
 	for _, level := range []struct {
-		subject      reflect.Type
-		present     object
+		subject reflect.Type
+		present object
 		decided []string
 	}{
 		{reflect.TypeFor[config.Config](), speaker, []string{"apiVersion", "kind", "nodeName", "admin"}},

@@ -27,10 +27,10 @@ const longestBridge = time.Minute
 // step is the input for the decision whether a change of stage opens the bridge.
 type step struct {
 	from, dst Stage
-	bound    bool // clients may know the address
-	paused   bool // a pause made the knowledge of other members stale
-	flat     bool
-	lease    time.Time // end of the held lease; zero if not held
+	bound     bool // clients may know the address
+	paused    bool // a pause made the knowledge of other members stale
+	flat      bool
+	lease     time.Time // end of the held lease; zero if not held
 }
 
 // bridgeUntil returns the time until which the bridge forwards at most; zero means that it stays closed.

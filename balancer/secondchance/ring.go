@@ -66,7 +66,7 @@ func names(members []Member) (out []string) {
 // arc is a range of the ring: the numbers between two, both included, or all others.
 type arc struct {
 	from, dst Number
-	outside  bool
+	outside   bool
 }
 
 // stops returns an arc of ingress members. Self does not pass their packets on to next, which is the ingress member or lies beyond it.

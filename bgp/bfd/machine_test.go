@@ -54,7 +54,7 @@ func TestTransitions(t *testing.T) {
 	const none = NoDiagnostic
 	for _, test := range []struct {
 		from, event State
-		dst          State
+		dst         State
 		diag        Diagnostic
 		failed      bool
 	}{
@@ -253,7 +253,7 @@ func TestChange(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name                 string
-		dst                   time.Duration
+		dst                  time.Duration
 		tx, detection        time.Duration // during the poll
 		txAfter, detectAfter time.Duration
 	}{

@@ -54,7 +54,7 @@ type listener struct {
 type datagram struct {
 	from    netip.Addr
 	zone    uint32 // index of the interface, for a link-local sender
-	dst      netip.Addr
+	dst     netip.Addr
 	ttl     int // -1 if the kernel did not say
 	payload []byte
 }

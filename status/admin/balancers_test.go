@@ -75,8 +75,8 @@ w1           draining   this node   -
 func TestWhyOfABalancer(t *testing.T) {
 	m2 := balancer.BackendStatus{Backend: balancer.Backend{Name: "m2", State: "dead", Reason: "sends no advertisements"}}
 	for _, c := range []struct {
-		subject   admin.Balancer
-		want string
+		subject admin.Balancer
+		want    string
 	}{
 		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{{Backend: balancer.Backend{State: "serving"}}, m2}}}, ""},
 		{admin.Balancer{Status: balancer.Status{Backends: []balancer.BackendStatus{m2}}}, "no backend serves: m2: sends no advertisements"},
@@ -141,7 +141,7 @@ func TestHealthy(t *testing.T) {
 	drained := master
 	drained.Draining = "upgrade"
 	for _, c := range []struct {
-		subject             admin.Status
+		subject        admin.Status
 		name           string
 		known, healthy bool
 		why            string

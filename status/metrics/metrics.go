@@ -38,7 +38,7 @@ func NewHandler(status func() admin.Status, healthy Healthy, nodes func() *page.
 	mux.Handle("GET /{$}", page.New().Handler(status, nodes))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		// status takes the locks of all parts but the fence: if it returns, none of them is stuck.
+		// status takes the locks of all parts but the fence: if it returns, no part is stuck.
 		status()
 		fmt.Fprintln(w, "ok")
 	})

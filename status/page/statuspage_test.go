@@ -328,8 +328,8 @@ func threeNodes(now time.Time) *page.Nodes {
 // TestNodes: in place of nodes that are not known is why, and where none are asked for is nothing.
 func TestNodes(t *testing.T) {
 	for _, tt := range []struct {
-		name      string
-		nodes     *page.Nodes
+		name          string
+		nodes         *page.Nodes
 		present, lack string
 	}{
 		{"no services section", nil, "Last events", "Nodes"},

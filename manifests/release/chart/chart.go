@@ -25,7 +25,7 @@ const (
 	contentType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// Pack returns the archive of the chart in a folder, and the same as an artifact of a registry. The versions replace those of
+// Pack returns the archive of the chart in a folder, and the same as an artifact of a registry. The versions replace the versions of
 // Chart.yaml. Helm's loader follows symbolic links, so the CRDs are packed too.
 func Pack(folder, chartVersion, appVersion string, t time.Time) (tgz []byte, _ oci.Artifact, err error) {
 	var none oci.Artifact
