@@ -211,8 +211,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestFilesByDetours checks that a path is mounted as the place it leads to: the
-// kubelet takes none with "..".
+// TestFilesByDetours checks that a path is mounted in its clean form: the kubelet
+// refuses paths with "..".
 func TestFilesByDetours(t *testing.T) {
 	text := strings.NewReplacer("/etc/herald/c.crt", "/etc/herald/../pki//c.crt", "/etc/herald/c.key", "/etc/./herald/c.key").Replace(arp)
 	p := staticPod(t, manifests.Options{Config: parse(t, text)})

@@ -34,7 +34,7 @@ func parseFile(t *testing.T, file, node string) *config.Config {
 	return c
 }
 
-// account is what of a pod depends on how it gets at the API.
+// account holds the fields of a pod that depend on its access to the API.
 type account struct {
 	Name       string            `yaml:"serviceAccountName"`
 	Automount  *bool             `yaml:"automountServiceAccountToken"`

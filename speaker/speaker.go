@@ -313,8 +313,8 @@ func (s *Speaker) LeasesChanged() {
 }
 
 // FenceClosed reports that the fence may have closed by itself, for example after it was removed
-// and recreated. It opens the fence again before it returns. If that fails for
-// an address, its fence may still be open: it is closed before others may have the lease.
+// and recreated. FenceClosed opens it again before it returns. An address that cannot be opened may
+// still be open: the speaker closes it before it steps down.
 func (s *Speaker) FenceClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ type NodeVIP struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=39
 	Address string `json:"address"`
-	// State is the stage of its announcement: `announced`, `withdrawn`, `draining`, `lingering`, `demoted`, `blocked` or `unsent`.
+	// State is the stage of its announcement: `announced`, `withdrawn`, `draining`, `lingering` or `demoted`. It is `blocked` or `unsent` if that stage is not reached.
 	// +required
 	// +kubebuilder:validation:MaxLength=16
 	State string `json:"state"`

@@ -229,7 +229,7 @@ type TenantNodes struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Nodes may get connections.
+	// Nodes are the nodes that may get connections.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -167,7 +167,7 @@ func (f family) owned() []ruleset.Chain {
 		)},
 		{Name: serving, Rules: append(rules(gone, syn("syn")), segments...)},
 		{Name: leaving, Rules: append(rules(gone, syn("elsewhere")), segments...)},
-		// Packets from the tunnel to an address that is no VIP here: other members may have it, or it is still bound. New connections are dropped.
+		// Packets from the tunnel to an address that is no VIP here. Another member may have it, or it was a VIP and is still bound. New connections are dropped.
 		{Name: "unknown", Rules: append(rules(
 			gone, ruleset.Join(ruleset.TCP(), ruleset.SYN(), verdict(expr.VerdictDrop)),
 		), segments...)},

@@ -81,7 +81,7 @@ func TestMigrateMetalLB(t *testing.T) {
 		{"commands", metalLBPools, metalLBService, []string{"--services", "--lb-class", "metallb", "SECOND", "FIRST"}, 0, "kubectl -n web annotate --overwrite service shop herald.dev/pool=public\n", ""},
 		{"Services alone", "", metalLBService, []string{"--lb-class=metallb", "SECOND"}, exitByHand, "", "1 of 1 Services"},
 		{"another's Services", metalLBPools, metalLBService, []string{"--services", "FIRST", "SECOND"}, 0, "", ""},
-		{"nothing", "kind: Pod\n", "", []string{"FIRST"}, exitFailed, "", "there is no IPAddressPool"},
+		{"nothing", "kind: Pod\n", "", []string{"FIRST"}, exitFailed, "", "these files have no IPAddressPool"},
 		{"no YAML", "a: b: c\n", metalLBPools, []string{"SECOND", "FIRST"}, exitFailed, "", "FIRST: line 1: not valid YAML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -188,7 +188,7 @@ func (m *Machine) askBy(l *lease, t time.Time) {
 	}
 }
 
-// hopeless reports whether too few members have not refused, and when enough of the others might agree.
+// hopeless reports whether the members that have not refused are no quorum, and when enough refusals will have ended.
 func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 	slices.SortFunc(l.refusals, func(a, b refusal) int { return a.until.Compare(b.until) })
 	left := slices.Clone(m.active().Members)

@@ -20,7 +20,7 @@ const (
 // Keep puts the tables back after other programs change them, until ctx is done. It checks them when
 // the kernel reports a change, and every second.
 //
-// Putting the tables back closes all addresses, so Keep then calls closed for the caller to open them again,
+// Putting the tables back may close addresses, so Keep then calls closed for the caller to open them again,
 // also if another method put them back. It also calls closed before it checks a reported
 // change, which may be its own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {

@@ -36,7 +36,7 @@ const (
 	mostNamed = 5
 )
 
-// nodes is the reports of nodes.
+// nodes holds the reports of nodes.
 type nodes struct {
 	reports map[string]*report.Report // by the name of the node
 	ready   map[string]bool           // readiness of the existing Nodes

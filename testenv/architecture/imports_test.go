@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the import map into docs/architec
 
 const module = "github.com/herald-vip/herald/"
 
-// folders is the import map, from the ground floor up. A folder imports only folders above it in this table.
+// folders is the import map, from the ground floor up. A folder imports only folders of earlier rows.
 var folders = []folder{
 	{"internal", "", "helpers that know nothing of Herald: text, YAML, wake-ups, hashing, files, connection probes"},
 	{"api", "internal", "shapes of the Kubernetes resources, and settings of BGP that file and resources share"},
@@ -52,8 +52,8 @@ var exclusive = map[string]string{
 	"github.com/mdlayher/arp":         "arp",
 }
 
-// Each folder imports exactly the folders of its row, all of them further down.
-func TestImportsRunDown(t *testing.T) {
+// Each folder imports exactly the folders that its row names, all of them in earlier rows.
+func TestImportsRunOneWay(t *testing.T) {
 	imports := productImports(t)
 	var below []string
 	for _, f := range folders {
@@ -63,7 +63,7 @@ func TestImportsRunDown(t *testing.T) {
 		}
 		for _, name := range got {
 			if !slices.Contains(below, name) {
-				t.Errorf("%s imports %s, which is not below it: %s", f.name, name, strings.Join(imports[f.name][name], ", "))
+				t.Errorf("%s imports %s, which is not in an earlier row: %s", f.name, name, strings.Join(imports[f.name][name], ", "))
 			}
 		}
 		below = append(below, f.name)
