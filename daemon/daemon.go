@@ -80,7 +80,7 @@ type Daemon struct {
 	services   *services      // nil without a services section
 
 	draining sync.Mutex // one Drain or Undrain begins at a time
-	drained  drained    // guarded by draining
+	drained  drained    // guarded by draining once requests are served
 
 	fence    string // as in [admin.Election]
 	realtime string // as in [admin.Status]

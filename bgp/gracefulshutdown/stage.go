@@ -17,7 +17,7 @@ const (
 )
 
 // Bound reports whether the address is on its link in this stage.
-func (s Stage) Bound() bool { return s != Withdrawn }
+func (s Stage) Bound() bool { return s != Withdrawn && s != "" }
 
 // Advertised reports whether peers have the route in this stage.
 func (s Stage) Advertised() bool { return s == Announced || s.Marked() }

@@ -34,7 +34,8 @@ type Settings struct {
 // Open reports whether members come and go by themselves, in place of a list.
 func (s *Settings) Open() bool { return len(s.Join) > 0 || s.Bootstrap }
 
-// UnmarshalJSON reads the name of a quorum, as [Quorum.String] writes it.
+// UnmarshalJSON reads the name of a quorum, as the file has it and [Quorum.String] writes it. The state on disk holds a
+// number instead: [Electorate] and [Committed] read it.
 func (q *Quorum) UnmarshalJSON(b []byte) error {
 	var name string
 	if err := json.Unmarshal(b, &name); err != nil || name != Majority.String() && name != None.String() {

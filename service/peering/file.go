@@ -1,6 +1,8 @@
 package peering
 
 import (
+	"slices"
+
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/internal/yaml"
@@ -14,7 +16,7 @@ func FileConfig(c *config.Config) bgp.Config {
 		b = new(config.BGP)
 		yaml.SetDefaults(b)
 	}
-	out := bgp.Config{ASN: b.ASN, RouterID: b.RouterID, ConnectRetry: b.ConnectRetry, Peers: b.Peers}
+	out := bgp.Config{ASN: b.ASN, RouterID: b.RouterID, ConnectRetry: b.ConnectRetry, Peers: slices.Clone(b.Peers)}
 	if l := b.Listen; l != nil {
 		out.ListenPort, out.ListenAddresses = l.Port, l.Addresses
 	}
