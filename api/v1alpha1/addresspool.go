@@ -19,7 +19,6 @@ type AddressPool struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec describes the pool and its announcement.
-	// +required
 	Spec AddressPoolSpec `json:"spec"`
 	// Status is Herald's report on the pool.
 	// +optional
@@ -34,45 +33,36 @@ type AddressPoolSpec struct {
 	// Addresses are the pool's addresses: CIDRs, `10.1.0.0/24`, and ranges from the first to the last, `10.2.0.10-10.2.0.50`. They must not overlap.
 	// ---
 	// Two of them overlap if and only if one holds the first address of the other. The rules of AddressRange report mistakes within one.
-	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="!self.all(a, isCIDR(a) || isIP(a.find('^[^-]+')) && isIP(a.find('[^-]+$')) && ip(a.find('^[^-]+')).family() == ip(a.find('[^-]+$')).family()) || self.all(a, self.all(b, a == b || !(isCIDR(a) ? cidr(a).containsIP(b.find('^[^-/]+')) : a.contains(':') ? cidr(a.find('^[^-]+') + '/112').containsIP(b.find('^[^-/]+')) && a.find('^[^-]+').replace(':', ':0000').find('.{4}$') <= b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') && b.find('^[^-/]+').replace(':', ':0000').find('.{4}$') <= a.find('[^-]+$').replace(':', ':0000').find('.{4}$') : !b.contains(':') && [a.find('^[^-]+').split('.'), b.find('^[^-/]+').split('.'), a.find('[^-]+$').split('.')].map(o, int(o[0]) * 16777216 + int(o[1]) * 65536 + int(o[2]) * 256 + int(o[3])).isSorted())))",message="two of the addresses overlap: want each address once"
 	Addresses []AddressRange `json:"addresses"`
 	// AutoAssign gives the pool's addresses to Services that ask for none. Otherwise a Service must name the pool or the address. Default: true.
-	// +optional
 	// +kubebuilder:default=true
 	AutoAssign *bool `json:"autoAssign,omitempty"`
 	// Priority ranks the pools that a Service may use, -1000 to 1000: the highest is used first. Default: 0.
-	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	Priority int32 `json:"priority,omitempty"`
 	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255, which some old equipment mistakes for network or broadcast addresses. Default: false.
-	// +optional
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 	// ServiceSelectors select the Services that may use the pool, by their labels; one matching selector is enough. Default: all.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ServiceSelectors []LabelSelector `json:"serviceSelectors,omitempty"`
 	// Namespaces name the namespaces with Services that may use the pool, in addition to `namespaceSelectors`. Default: all, if there are no `namespaceSelectors` either.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	Namespaces []Namespace `json:"namespaces,omitempty"`
 	// NamespaceSelectors select namespaces by their labels, in addition to `namespaces`.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NamespaceSelectors []LabelSelector `json:"namespaceSelectors,omitempty"`
 	// BGP announces the addresses to routers, from every eligible node. Default: not by BGP.
-	// +optional
 	BGP *PoolBGP `json:"bgp,omitempty"`
 	// ARP announces the addresses on a flat layer 2, by ARP and neighbour discovery, each from one node. Default: not by ARP.
-	// +optional
 	ARP *PoolARP `json:"arp,omitempty"`
 }
 
@@ -99,19 +89,16 @@ type Namespace string
 // PoolBGP is how the addresses of a pool are announced by BGP.
 type PoolBGP struct {
 	// AggregationLength is the length of the IPv4 routes, 8 to 32: one aggregate covers all of the pool's addresses in it that are in use. Default: 32, a route for each address.
-	// +optional
 	// +kubebuilder:default=32
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=32
 	AggregationLength int32 `json:"aggregationLength,omitempty"`
 	// AggregationLengthV6 is the length of the IPv6 routes, 8 to 128. Default: 128, a route for each address.
-	// +optional
 	// +kubebuilder:default=128
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=128
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
 	// Peers name the peers that the addresses are advertised to: a BGPPeer by its name, a peer of a node's own file by its address or interface, or as `default-ipv4` and `default-ipv6`. Default: all.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -119,14 +106,12 @@ type PoolBGP struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Peers []string `json:"peers,omitempty"`
 	// NodeSelectors select the nodes that announce, by their labels; one matching selector is enough. Default: all.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
 	// Attributes are added to the pool's routes.
 	Attributes `json:",inline"`
 	// Exceptions announce some Services differently. The first exception that selects the Service of an address replaces the nodes, peers and attributes above, and the address gets a route of its own.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Exceptions []PoolBGPException `json:"exceptions,omitempty"`
@@ -135,13 +120,11 @@ type PoolBGP struct {
 // PoolBGPException is how the addresses of some Services are announced by BGP. If several Services share an address, the oldest one counts.
 type PoolBGPException struct {
 	// ServiceSelectors select the Services of the exception, by their labels; one matching selector is enough.
-	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	ServiceSelectors []LabelSelector `json:"serviceSelectors"`
 	// Peers are as in `bgp`.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -149,7 +132,6 @@ type PoolBGPException struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Peers []string `json:"peers,omitempty"`
 	// NodeSelectors are as in `bgp`.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
@@ -160,23 +142,19 @@ type PoolBGPException struct {
 // PoolARP is how the addresses of a pool are announced on a flat layer 2.
 type PoolARP struct {
 	// Interfaces are the links on which the holder answers for an address. Default: the link with a subnet that contains it.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Interfaces []Link `json:"interfaces,omitempty"`
 	// NodeSelectors select the nodes that may hold an address, by their labels; one matching selector is enough. Default: all.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
 	// Preferences rank the nodes that may hold an address: the eligible node with the highest total weight gets a free address. Default: a hash spreads the addresses evenly.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Preferences []Preference `json:"preferences,omitempty"`
 	// Preempt moves an address to a node with a higher preference as soon as that node is eligible. Default: false, it stays with its holder.
-	// +optional
 	Preempt bool `json:"preempt,omitempty"`
 }
 
@@ -185,18 +163,15 @@ type PoolARP struct {
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSelectors) || has(self.endpoints) && self.endpoints",message="want nodeSelectors, endpoints: true, or both: it is for all nodes otherwise, and so for none"
 type Preference struct {
 	// Weight is added to the rank of the selected nodes, 1 to 100.
-	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight"`
 	// NodeSelectors select the nodes by their labels; one matching selector is enough. Default: all.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
 	// Endpoints selects only nodes that have an endpoint of the Service. Default: false.
-	// +optional
 	Endpoints bool `json:"endpoints,omitempty"`
 }
 
@@ -209,23 +184,17 @@ type Link string
 // AddressPoolStatus is Herald's report on a pool.
 type AddressPoolStatus struct {
 	// ObservedGeneration is the generation of the pool that this status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// IPv4 counts the IPv4 addresses.
-	// +optional
 	IPv4 *Usage `json:"ipv4,omitempty"`
 	// IPv6 counts the IPv6 addresses.
-	// +optional
 	IPv6 *Usage `json:"ipv6,omitempty"`
 	// Usage summarises both families, as `kubectl get` shows them: `3/254, 1/256`.
-	// +optional
 	Usage string `json:"usage,omitempty"`
 	// Conflicts explain why the pool, or some of its addresses, cannot be used: another pool with the same addresses, or a Service with an address that belongs to another Service.
-	// +optional
 	// +listType=atomic
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Conditions are the pool's conditions; `Ready` reports whether Services get addresses from it.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -234,10 +203,8 @@ type AddressPoolStatus struct {
 // Usage counts the addresses of one family.
 type Usage struct {
 	// Capacity is the number of addresses that Services may get, a decimal number of up to 2^120.
-	// +required
 	Capacity string `json:"capacity"`
 	// Used is the number of addresses that Services have.
-	// +required
 	Used int64 `json:"used"`
 }
 

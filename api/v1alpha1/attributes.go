@@ -8,29 +8,24 @@ import (
 // Attributes are BGP path attributes. The attributes of a VIP, a pool or a peer are merged over the `bgp` section of the node's file: lists and `prepend` add up, the other numbers replace.
 type Attributes struct {
 	// Communities are RFC 1997 communities, `65000:100` or a well-known name: `no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`, `graceful-shutdown`, `blackhole`.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Communities []Community `json:"communities,omitempty" yaml:"communities"`
 	// LargeCommunities are RFC 8092 large communities, `64512:1:2`.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	LargeCommunities []LargeCommunity `json:"largeCommunities,omitempty" yaml:"largeCommunities"`
 	// MED is the multi-exit discriminator; lower is preferred by the peer.
-	// +optional
 	// +kubebuilder:validation:Format=int64
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MED *uint32 `json:"med,omitempty" yaml:"med"`
 	// LocalPref is sent to iBGP peers only, as 100 unless given; higher is preferred. A file without an iBGP peer must not set it.
-	// +optional
 	// +kubebuilder:validation:Format=int64
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPref *uint32 `json:"localPref,omitempty" yaml:"localPref"`
 	// Prepend repeats this node's ASN in the AS path, 0 to 10 more times. Default: 0.
-	// +optional
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10

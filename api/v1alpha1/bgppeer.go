@@ -23,7 +23,6 @@ type BGPPeer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec describes the peer and its session.
-	// +required
 	Spec Peer `json:"spec"`
 }
 
@@ -56,25 +55,20 @@ type Peer struct {
 	// +kubebuilder:validation:XValidation:rule="!self.contains('%') || self.contains(':')",message="an IPv4 address has no zone: remove it"
 	Address netip.Addr `json:"address,omitzero" yaml:"address"`
 	// Interface makes the peer unnumbered: the router at the far end of this link, found by its IPv6 router advertisements. It cannot change in a BGPPeer.
-	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/: \t]+$') && !(self in ['.', '..'])",message="want the name of a link, such as eth0"
 	Interface string `json:"interface,omitempty" yaml:"interface"`
 	// DefaultGateway makes the peer the node's default gateway, `ipv4` or `ipv6`: each next hop of the default route with the lowest metric in the main routing table. Sessions follow the route; the one with a former gateway stays up for five seconds, while that with the new gateway comes up. It cannot change in a BGPPeer.
-	// +optional
 	DefaultGateway Family `json:"defaultGateway,omitempty" yaml:"defaultGateway"`
 	// ASN is the peer's autonomous system number; this node's own number makes the session iBGP. `external` accepts any other number that the peer sends. Default: none, required unless a BGPPeer has `asnFrom`.
-	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 4294967294 && !(self in [23456, 65535]) : self == 'external'",message="want the number of an autonomous system, 1 to 4294967294 and not a reserved one, or external"
 	ASN ASN `json:"asn,omitempty" yaml:"asn"`
 	// ASNFrom takes the peer's autonomous system number from a label or an annotation of each Node.
-	// +optional
 	ASNFrom *NodeValue `json:"asnFrom,omitempty" yaml:"-"`
 	// LocalASN is the node's own autonomous system number on this session. Default: `bgp.asn` of the node's file; a node without one needs this or `localASNFrom`.
-	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=integer
 	// +kubebuilder:validation:Format=int64
@@ -83,10 +77,8 @@ type Peer struct {
 	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535])",message="the number is reserved: want that of an autonomous system"
 	LocalASN ASN `json:"localASN,omitempty" yaml:"-"`
 	// LocalASNFrom takes the node's own autonomous system number on this session from a label or an annotation of each Node.
-	// +optional
 	LocalASNFrom *NodeValue `json:"localASNFrom,omitempty" yaml:"-"`
 	// Port is the peer's TCP port. Default: 179.
-	// +optional
 	// +kubebuilder:default=179
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=1
@@ -101,7 +93,6 @@ type Peer struct {
 	// PasswordFile holds the TCP MD5 password (RFC 2385): one line of at most 80 bytes. Herald reads it again when it changes.
 	PasswordFile string `json:"-" yaml:"passwordFile"`
 	// PasswordSecretRef names the Secret with the TCP MD5 password (RFC 2385): its key `password`, at most 80 bytes. Herald reads it again when it changes. Default: no password.
-	// +optional
 	PasswordSecretRef *SecretReference `json:"passwordSecretRef,omitempty" yaml:"-"`
 	// Password is the content of the password file or the Secret.
 	Password string `json:"-" yaml:"-"`
@@ -113,22 +104,18 @@ type Peer struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[smh])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="want whole seconds from 3s to 65535s"
 	HoldTime metav1.Duration `json:"holdTime,omitzero" yaml:"holdTime" default:"3s" want:"3s to 65535s"`
 	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link, 1 to 255; 0 means directly connected. Default: 0.
-	// +optional
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	Multihop uint8 `json:"multihop,omitempty" yaml:"multihop"`
 	// TTLSecurity is the number of hops the peer may be away under GTSM (RFC 5082); 1 is directly connected, 0 is off, 254 the most. It excludes `multihop`. Default: 0.
-	// +optional
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=254
 	TTLSecurity uint8 `json:"ttlSecurity,omitempty" yaml:"ttlSecurity" want:"0 to 254"`
 	// BFD watches the path to the peer (RFC 5880); configure it on the peer as well. When a session comes up, its routes wait for BFD for at most 5s. Default: off.
-	// +optional
 	BFD *BFD `json:"bfd,omitempty" yaml:"bfd"`
 	// Families are the address families of the session: `ipv4`, `ipv6`. Default: the family of the peer's address or of `defaultGateway`; both if unnumbered.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
@@ -146,7 +133,6 @@ type Peer struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast())",message="want an IPv6 address of the node"
 	NextHop6 netip.Addr `json:"nextHop6,omitzero" yaml:"nextHop6"`
 	// NodeSelectors select the nodes that have a session with the peer, by their labels; one matching selector is enough. Default: all nodes.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty" yaml:"-"`
@@ -197,12 +183,10 @@ func (p *Peer) DeepCopyInto(out *Peer) {
 // +kubebuilder:validation:XValidation:rule="has(self.label) != has(self.annotation)",message="want either label or annotation, and one of them"
 type NodeValue struct {
 	// Label is the label's name, `example.com/asn`.
-	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Label string `json:"label,omitempty"`
 	// Annotation is the annotation's name, which begins with `herald.dev/`; nodes read no others.
-	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('herald.dev/')",message="want an annotation whose name begins with herald.dev/"
 	Annotation string `json:"annotation,omitempty"`
@@ -222,12 +206,10 @@ const (
 // SecretReference names a Secret.
 type SecretReference struct {
 	// Name is the Secret's.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="want the name of a Secret: lower-case letters and digits, with '-' and '.' between"
 	Name string `json:"name"`
 	// Namespace is the Secret's. Default: Herald's own namespace.
-	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
 }
 
@@ -241,14 +223,12 @@ type BFD struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,3})?ms|[0-9]{1,2}([.][0-9]{1,6})?s)$') && duration(self) >= duration('10ms') && duration(self) <= duration('10s')",message="want 10ms to 10s, such as 50ms"
 	Interval metav1.Duration `json:"interval,omitzero" yaml:"interval" default:"50ms" want:"10ms to 10s"`
 	// Multiplier is the number of intervals without a packet that ends the session, 2 to 50. Default: 3.
-	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=50
 	Multiplier uint8 `json:"multiplier,omitempty" yaml:"multiplier" default:"3" want:"2 to 50"`
 	// Multihop speaks BFD for paths over several hops (RFC 5883). The router must agree: FRR does so for sessions with `multihop` or `ttlSecurity`, even on a shared link. Default: whether the session has one of these.
-	// +optional
 	Multihop *bool `json:"multihop,omitempty" yaml:"multihop"`
 }
 

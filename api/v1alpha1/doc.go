@@ -9,7 +9,8 @@
 // writes [TenantNodes], [TCPLoadBalancer] and [HTTPLoadBalancer] in the tenant's namespace.
 //
 // manifests/crds is generated from these types, validation rules included, so that the API server
-// refuses mistakes without a webhook. The yaml tags are for package config.
+// refuses mistakes without a webhook. A field is optional if its JSON tag has omitempty or its comment has +optional.
+// The yaml tags are for package config.
 //
 // The rules need Kubernetes 1.31, the first version with addresses in CEL. A server accepts a CRD only if
 // it can bound the cost of each rule. Version 1.31 cannot bound the comparison of two CIDRs or of

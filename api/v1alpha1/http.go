@@ -21,7 +21,6 @@ type HTTPLoadBalancer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is the object to serve.
-	// +required
 	Spec HTTPLoadBalancerSpec `json:"spec"`
 	// Status is Herald's report on it.
 	// +optional
@@ -31,30 +30,24 @@ type HTTPLoadBalancer struct {
 // HTTPLoadBalancerSpec is an Ingress, a Gateway or a route of a tenant.
 type HTTPLoadBalancerSpec struct {
 	// Kind is `Ingress`, `Gateway`, `HTTPRoute`, `GRPCRoute` or `TLSRoute`.
-	// +required
 	// +kubebuilder:validation:Enum=Ingress;Gateway;HTTPRoute;GRPCRoute;TLSRoute
 	Kind string `json:"kind"`
 	// Origin is the object in the tenant's cluster.
-	// +required
 	Origin Origin `json:"origin"`
 	// Annotations are the annotations of an Ingress for its controller. A Tenant allows none by default.
-	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Secrets are the names of the Secrets in the `tls` of an Ingress that hold the tenant's own certificates.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	Secrets []string `json:"secrets,omitempty"`
 	// Gateways are the tenant's Gateways as namespace/name. A route without hostnames is served at the hostnames of these.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=317
 	Gateways []string `json:"gateways,omitempty"`
 	// Object is the specification of an Ingress or a route; unset for a Gateway.
-	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Object *runtime.RawExtension `json:"object,omitempty"`
 }
@@ -62,14 +55,11 @@ type HTTPLoadBalancerSpec struct {
 // HTTPLoadBalancerStatus is Herald's report on an HTTPLoadBalancer.
 type HTTPLoadBalancerStatus struct {
 	// ObservedGeneration is the generation that this status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Hostnames are the names that it is served at. The first name of an Ingress or a Gateway is its own; DNS aliases can point to it.
-	// +optional
 	// +listType=atomic
 	Hostnames []string `json:"hostnames,omitempty"`
 	// Conditions are the gateway's conditions of the derived route, and `Ready`, which reports whether it is served.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -64,26 +64,21 @@ type NodeState struct {
 // NodeSession is a BGP session.
 type NodeSession struct {
 	// Peer is the peer's name: its address or link.
-	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Peer string `json:"peer"`
 	// ASN is the peer's autonomous system number, or `external` until it is known.
-	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	ASN string `json:"asn,omitempty"`
 	// State is `established` or `down`.
-	// +required
 	// +kubebuilder:validation:MaxLength=16
 	State string `json:"state"`
 	// Since is when the session came up or went down.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 	// Reason explains why the session is not established, or which routes it cannot carry.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
 	// BFD is the state of the BFD session with the peer; empty without BFD.
-	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	BFD string `json:"bfd,omitempty"`
 }
@@ -91,22 +86,18 @@ type NodeSession struct {
 // NodeVIP is an address of a VIP.
 type NodeVIP struct {
 	// Name is the VIP's.
-	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// Address is the address.
-	// +required
 	// +kubebuilder:validation:MaxLength=39
 	Address string `json:"address"`
 	// State is the stage of its announcement: `announced`, `withdrawn`, `draining`, `lingering` or `demoted`. It is `blocked` or `unsent` if that stage is not reached.
-	// +required
 	// +kubebuilder:validation:MaxLength=16
 	State string `json:"state"`
 	// Since is when it entered this state.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 	// Reason explains the state.
-	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
 }
@@ -138,11 +129,9 @@ type NodeServices struct {
 // NodeWithdrawn are addresses that a node does not announce.
 type NodeWithdrawn struct {
 	// Reason explains the state.
-	// +required
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`
 	// Addresses are ranges of addresses.
-	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4000
 	// +kubebuilder:validation:items:MaxLength=79

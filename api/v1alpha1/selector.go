@@ -11,11 +11,9 @@ import (
 // It is [metav1.LabelSelector] with limits, so that the API server can bound the cost of its rules.
 type LabelSelector struct {
 	// MatchLabels are labels and their values.
-	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 	// MatchExpressions are requirements on labels.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`
@@ -26,16 +24,13 @@ type LabelSelector struct {
 // +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="In and NotIn need values, Exists and DoesNotExist have none"
 type LabelRequirement struct {
 	// Key is the label.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="want the name of a label, such as zone or example.com/zone"
 	Key string `json:"key"`
 	// Operator relates the label to the values: `In`, `NotIn`, `Exists` or `DoesNotExist`.
-	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
 	// Values are the operands of `In` and `NotIn`.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63

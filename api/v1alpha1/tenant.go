@@ -24,7 +24,6 @@ type Tenant struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is the tenant's permissions.
-	// +required
 	Spec TenantSpec `json:"spec"`
 	// Status is Herald's report on the tenant.
 	// +optional
@@ -34,13 +33,11 @@ type Tenant struct {
 // TenantSpec is the permissions that an administrator grants a tenant.
 type TenantSpec struct {
 	// Nodes bound the addresses and ports of the tenant's nodes.
-	// +required
 	Nodes TenantNodesSpec `json:"nodes"`
 	// Endpoints allow other destinations of the tenant's connections. Default: none.
 	// +optional
 	Endpoints TenantEndpoints `json:"endpoints,omitzero"`
 	// Domains may contain hostnames of the tenant, in addition to `TENANT.DOMAIN`, where DOMAIN is the manager's. No other tenant may have the same domains.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Domains []Domain `json:"domains,omitempty"`
@@ -62,13 +59,11 @@ type TenantSpec struct {
 // TenantNodesSpec is the addresses and ports of a tenant's nodes, and how Herald probes them.
 type TenantNodesSpec struct {
 	// CIDRs contain all addresses of the tenant's nodes, `10.20.0.0/24`. Addresses of this cluster and of other tenants must lie outside.
-	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	CIDRs []CIDR `json:"cidrs"`
 	// Ports are the node ports of the tenant's cluster, from the first to the last. Default: 30000-32767.
-	// +optional
 	// +kubebuilder:default="30000-32767"
 	// +kubebuilder:validation:MaxLength=11
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]{0,4}-[1-9][0-9]{0,4}$') && int(self.split('-')[0]) <= int(self.split('-')[1]) && int(self.split('-')[1]) <= 65535",message="want the first and the last port, such as 30000-32767"
@@ -78,7 +73,6 @@ type TenantNodesSpec struct {
 	// +kubebuilder:default={}
 	Probe TenantProbe `json:"probe,omitzero"`
 	// MaxPerService limits the nodes that one Service's connections are sent to, 1 to 100. Default: 32.
-	// +optional
 	// +kubebuilder:default=32
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -88,18 +82,15 @@ type TenantNodesSpec struct {
 // TenantProbe probes each node of a tenant five times a second. A node that refuses, or times out twice in a row, gets no new connections while other nodes answer.
 type TenantProbe struct {
 	// Protocol is the kind of probe: `HTTP` requires the status 200, `TCP` a connection, and `None` treats all nodes as healthy. Default: HTTP, which kube-proxy answers.
-	// +optional
 	// +kubebuilder:default=HTTP
 	// +kubebuilder:validation:Enum=HTTP;TCP;None
 	Protocol string `json:"protocol,omitempty"`
 	// Port is the port to probe. Default: 10256, kube-proxy's.
-	// +optional
 	// +kubebuilder:default=10256
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 	// Path is the path of the HTTP request. Default: /healthz.
-	// +optional
 	// +kubebuilder:default=/healthz
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^/[-A-Za-z0-9._~/]*$')",message="want a path such as /healthz"
@@ -109,7 +100,6 @@ type TenantProbe struct {
 // TenantEndpoints are where a tenant's own load balancers are.
 type TenantEndpoints struct {
 	// CIDRs contain the addresses of the tenant's own load balancers. Addresses of this cluster must lie outside.
-	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -125,12 +115,10 @@ type Domain string
 // TenantIngress configures how Ingresses of a tenant are served.
 type TenantIngress struct {
 	// ClassName is the IngressClass in this cluster.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ClassName string `json:"className"`
 	// Annotations are the names of the annotations that Ingresses of the tenant may have. Default: none.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=317
@@ -140,12 +128,10 @@ type TenantIngress struct {
 // TenantGateway is a Gateway of this cluster. Its listeners must allow routes from the tenant's namespace.
 type TenantGateway struct {
 	// Namespace is its namespace.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Name is its name.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -154,11 +140,9 @@ type TenantGateway struct {
 // TenantCertificates configure the issuer of certificates.
 type TenantCertificates struct {
 	// Issuer is the name of a ClusterIssuer of cert-manager, for Ingresses without a certificate of their own.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Issuer string `json:"issuer,omitempty"`
 	// Own lets Ingresses bring certificates of their own. The ingress controller may serve such a certificate for any matching host name, even another tenant's.
-	// +optional
 	Own bool `json:"own,omitempty"`
 }
 
@@ -177,7 +161,6 @@ type TenantQuota struct {
 	// +kubebuilder:validation:Maximum=10000
 	Routes int32 `json:"routes"`
 	// Nodes limits the nodes that are probed and get connections, 1 to 1000. Default: 100.
-	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
@@ -194,26 +177,19 @@ type CIDR string
 // TenantStatus is Herald's report on a tenant.
 type TenantStatus struct {
 	// ObservedGeneration is the generation of the Tenant that this status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Nodes counts the nodes that answer, of the nodes that the agent lists and the Tenant allows: `9/10`.
-	// +optional
 	Nodes string `json:"nodes,omitempty"`
 	// Services counts the Services that are served, of the quota: `7/100`.
-	// +optional
 	Services string `json:"services,omitempty"`
 	// Routes counts the Ingresses, Gateways and routes that are served, of the quota: `7/100`.
-	// +optional
 	Routes string `json:"routes,omitempty"`
 	// Addresses counts the VIPs of Services.
-	// +optional
 	Addresses int32 `json:"addresses,omitempty"`
 	// Refused names the first ten objects that are not served, each with its reason.
-	// +optional
 	// +listType=atomic
 	Refused []string `json:"refused,omitempty"`
 	// Conditions are the tenant's: `Ready`, `AgentHeard` and `NodesAnswer`.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -230,7 +206,6 @@ type TenantNodes struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Nodes are the nodes that may get connections.
-	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1000
@@ -240,12 +215,10 @@ type TenantNodes struct {
 // TenantNode is one node of a tenant.
 type TenantNode struct {
 	// Name is the node's.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// Addresses are the node's addresses, at most one of each family.
-	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
@@ -253,11 +226,9 @@ type TenantNode struct {
 	// +kubebuilder:validation:items:Format=ip
 	Addresses []string `json:"addresses"`
 	// Zone is the node's zone, if it has one.
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 	// Ready reports whether the node may get new connections.
-	// +optional
 	Ready bool `json:"ready,omitempty"`
 }
 
@@ -275,7 +246,6 @@ type TCPLoadBalancer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is the request of the tenant's Service.
-	// +required
 	Spec TCPLoadBalancerSpec `json:"spec"`
 	// Status is Herald's report on it.
 	// +optional
@@ -285,65 +255,52 @@ type TCPLoadBalancer struct {
 // TCPLoadBalancerSpec is the request of a tenant's Service.
 type TCPLoadBalancerSpec struct {
 	// Origin is the Service.
-	// +required
 	Origin Origin `json:"origin"`
 	// Ports are the ports of the VIP.
-	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Ports []LoadBalancerPort `json:"ports"`
 	// Local restricts connections to `nodes`, the nodes with endpoints of the Service. Default: all nodes get connections.
-	// +optional
 	Local bool `json:"local,omitempty"`
 	// Nodes are the names of the nodes with endpoints.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes,omitempty"`
 	// Endpoints are the addresses of the tenant's own load balancer, which gets the connections instead of nodes.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=39
 	// +kubebuilder:validation:items:Format=ip
 	Endpoints []string `json:"endpoints,omitempty"`
 	// Addresses are the requested VIPs, at most one of each family. Default: any.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=39
 	// +kubebuilder:validation:items:Format=ip
 	Addresses []string `json:"addresses,omitempty"`
 	// Pool is the requested pool. Default: any.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Pool string `json:"pool,omitempty"`
 	// Share is a sharing key: Services of one tenant with the same key get the same VIP.
-	// +optional
 	// +kubebuilder:validation:MaxLength=190
 	Share string `json:"share,omitempty"`
 	// IPFamilies are `IPv4`, `IPv6` or both.
-	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Enum=IPv4;IPv6
 	IPFamilies []string `json:"ipFamilies"`
 	// Internal requests no VIP: only HTTPLoadBalancers refer to the Service. Default: it gets a VIP.
-	// +optional
 	Internal bool `json:"internal,omitempty"`
 	// Partial accepts an address of one of two families.
-	// +optional
 	Partial bool `json:"partial,omitempty"`
 	// SessionAffinity is the time in seconds during which connections of one client go to the same node. Default: no affinity.
-	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	SessionAffinity int32 `json:"sessionAffinity,omitempty"`
 	// SourceRanges are the CIDRs of the allowed clients. Default: all.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
@@ -354,12 +311,10 @@ type TCPLoadBalancerSpec struct {
 // Origin identifies an object of a tenant's cluster.
 type Origin struct {
 	// Namespace is its namespace.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Name is its name.
-	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -368,24 +323,19 @@ type Origin struct {
 // LoadBalancerPort is one port of a VIP.
 type LoadBalancerPort struct {
 	// Name is its name, if there are several.
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 	// Protocol is `TCP`, `UDP` or `SCTP`.
-	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol string `json:"protocol"`
 	// AppProtocol is the application protocol, as in a Service: `kubernetes.io/h2c`.
-	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	AppProtocol string `json:"appProtocol,omitempty"`
 	// Port is the port of the VIP.
-	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 	// TargetPort is the port of the nodes, or of the endpoints.
-	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	TargetPort int32 `json:"targetPort"`
@@ -394,14 +344,11 @@ type LoadBalancerPort struct {
 // TCPLoadBalancerStatus is Herald's report on a TCPLoadBalancer.
 type TCPLoadBalancerStatus struct {
 	// ObservedGeneration is the generation that this status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Addresses are its VIPs.
-	// +optional
 	// +listType=set
 	Addresses []string `json:"addresses,omitempty"`
 	// Conditions are its conditions; `Ready` reports whether it has a VIP and a node or endpoint to send connections to.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
