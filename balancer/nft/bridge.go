@@ -44,7 +44,7 @@ func (b *Bridge) Prepare(masters map[netip.Addr][]netip.Addr) error {
 			unforwarded = cmp.Or(unforwarded, err)
 		}
 	}
-	if err := p.keeper.prepare(masters); err != nil {
+	if err := p.owner.prepare(masters); err != nil {
 		return fmt.Errorf("prepare bridge: %w", err)
 	}
 	return unforwarded
@@ -53,17 +53,17 @@ func (b *Bridge) Prepare(masters map[netip.Addr][]netip.Addr) error {
 // Open forwards new connections to vips for at most limit, after which the kernel stops by itself. Opening again sets a new
 // limit. Open never blocks: DataPlane.Run carries it out, and logs errors. VIPs without masters stay closed.
 func (b *Bridge) Open(limit time.Duration, vips ...netip.Addr) {
-	b.plane.keeper.requests.add(time.Now().Add(limit), vips)
+	b.plane.owner.requests.add(time.Now().Add(limit), vips)
 	wake.Up(b.wake)
 }
 
 // Close stops forwarding new connections to vips. Established ones stay. Call it before a VIP is bound or announced here again.
 func (b *Bridge) Close(vips ...netip.Addr) error {
-	b.plane.keeper.requests.remove(vips)
+	b.plane.owner.requests.remove(vips)
 	if !b.plane.isOpen() {
 		return nil
 	}
-	if err := b.plane.keeper.closeBridge(vips); err != nil {
+	if err := b.plane.owner.closeBridge(vips); err != nil {
 		return fmt.Errorf("close bridge: %w", err)
 	}
 	return nil
@@ -74,7 +74,7 @@ func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
 	if !b.plane.isOpen() {
 		return 0, nil
 	}
-	n, err := b.plane.keeper.received(vip)
+	n, err := b.plane.owner.received(vip)
 	if err != nil {
 		return 0, fmt.Errorf("count forwarded connections: %w", err)
 	}
@@ -84,7 +84,7 @@ func (b *Bridge) Received(vip netip.Addr) (uint64, error) {
 // run carries out requests until ctx ends.
 func (b *Bridge) run(ctx context.Context) {
 	wake.Loop(ctx, b.wake, func() (never time.Time) {
-		if err := b.plane.keeper.openBridge(); err != nil {
+		if err := b.plane.owner.openBridge(); err != nil {
 			b.plane.log.Error("bridge not opened", "err", err)
 		}
 		return never

@@ -103,8 +103,8 @@ func TestBridge(t *testing.T) {
 	for _, c := range append(own, forwarded...) {
 		s.must(c.echoes())
 	}
-	if p.keeper.mended != 0 {
-		t.Errorf("the table was repaired %d times", p.keeper.mended)
+	if p.owner.mended != 0 {
+		t.Errorf("the table was repaired %d times", p.owner.mended)
 	}
 }
 

@@ -11,7 +11,7 @@
 //
 // # Locks
 //
-// A goroutine locks first changing of the [DataPlane], then the mutex of its keeper, then that of the requests. Keeper and
+// A goroutine locks first changing of the [DataPlane], then the mutex of its owner, then that of the requests. Owner and
 // requests refer to no type with an outer lock, so they cannot lock in another order. TestLockOrder checks it.
 package nft
 
@@ -51,7 +51,7 @@ const openRetry = 5 * time.Second
 type DataPlane struct {
 	log    *slog.Logger
 	host   host
-	keeper *keeper
+	owner  *owner
 	bridge *Bridge
 	opened chan struct{} // closed when the table is made
 
@@ -73,11 +73,11 @@ func newPlane(log *slog.Logger, o Options, netns int) *DataPlane {
 	p := &DataPlane{
 		log:  log,
 		host: newHost(netns, timeout),
-		keeper: &keeper{
+		owner: &owner{
 			log:    log,
 			node:   o.Node,
 			kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
-			calls:  ruleset.NewCalls(timeout),
+			Keeper: ruleset.NewKeeper(timeout),
 			want:   wanted{outlive: cmp.Or(o.Outlive, outlive)},
 			states: make(map[string]balancer.State),
 			until:  make(map[netip.Addr]time.Time),
@@ -98,7 +98,7 @@ func (p *DataPlane) open() error {
 	case time.Now().Before(p.again):
 		return p.failed
 	}
-	if err := p.keeper.adopt(); err != nil {
+	if err := p.owner.adopt(); err != nil {
 		p.failed, p.again = unsupported(err), time.Now().Add(openRetry)
 		return p.failed
 	}
@@ -150,7 +150,7 @@ func (p *DataPlane) Apply(services []balancer.Service) error {
 		return fmt.Errorf("%w; a balancer with mode: proxy does not need it", err)
 	}
 	host := p.prepareHost(services)
-	dead, timedOut, err := p.keeper.apply(services)
+	dead, timedOut, err := p.owner.apply(services)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (p *DataPlane) Counts() ([]balancer.Count, error) {
 	if !p.isOpen() {
 		return nil, nil
 	}
-	services, taken, counted, err := p.keeper.counts()
+	services, taken, counted, err := p.owner.counts()
 	if err != nil {
 		return nil, err
 	}
@@ -191,5 +191,5 @@ func (p *DataPlane) Close() error {
 	if !p.isOpen() {
 		return nil
 	}
-	return cmp.Or(p.refresh(), p.keeper.close())
+	return cmp.Or(p.refresh(), p.owner.close())
 }

@@ -230,7 +230,7 @@ func TestNoBackend(t *testing.T) {
 	}
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	s.node.served(local, 3)
-	if got := fmt.Sprint(p.keeper.mended); got != "0" {
+	if got := fmt.Sprint(p.owner.mended); got != "0" {
 		t.Errorf("the table was repaired %s times", got)
 	}
 }

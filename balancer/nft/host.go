@@ -214,7 +214,7 @@ func (p *DataPlane) prepareLocal(services []balancer.Service) error {
 	if len(lack) == 0 {
 		return nil
 	}
-	if err := p.keeper.remember(lack); err != nil {
+	if err := p.owner.remember(lack); err != nil {
 		return err
 	}
 	for _, link := range lack {

@@ -272,10 +272,7 @@ func (s set) define(name string, id uint32) *nftables.Set {
 
 // watch sends to changed when the table may have changed.
 func (k *kernel) watch(changed chan<- struct{}) (stop func(), err error) {
-	return ruleset.Watch(k.NetNS, changed, func(m netlink.Message) bool {
-		c, ok := ruleset.Read(m)
-		return ok && c.Table == tableName
-	})
+	return k.Watch(changed, func(c ruleset.Change) bool { return c.Table == tableName })
 }
 
 // unsupported wraps err in ErrUnsupported if it means that the kernel cannot balance.

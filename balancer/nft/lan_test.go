@@ -186,7 +186,7 @@ func (m *machine) idlePlane(o Options) *DataPlane {
 	m.t.Helper()
 	o.timeout = patience // for busy machines
 	p := newPlane(slog.New(slog.NewTextHandler(m.t.Output(), nil)), o, int(m.ns))
-	m.t.Cleanup(p.keeper.kernel.Close)
+	m.t.Cleanup(p.owner.kernel.Close)
 	m.must(p.open())
 	return p
 }

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 // Each type with a lock reaches no type of this package with an outer lock, so that methods can lock only inwards.
 func TestLockOrder(t *testing.T) {
 	outer := map[reflect.Type][]reflect.Type{
-		reflect.TypeFor[keeper]():   {reflect.TypeFor[DataPlane]()},
-		reflect.TypeFor[requests](): {reflect.TypeFor[DataPlane](), reflect.TypeFor[keeper]()},
+		reflect.TypeFor[owner]():    {reflect.TypeFor[DataPlane]()},
+		reflect.TypeFor[requests](): {reflect.TypeFor[DataPlane](), reflect.TypeFor[owner]()},
 	}
-	locks := map[reflect.Type]bool{reflect.TypeFor[DataPlane](): true, reflect.TypeFor[keeper](): true, reflect.TypeFor[requests](): true}
+	locks := map[reflect.Type]bool{reflect.TypeFor[DataPlane](): true, reflect.TypeFor[owner](): true, reflect.TypeFor[requests](): true}
 	for start := range locks {
 		seen := make(map[reflect.Type]bool)
 		reach(start, seen)
@@ -43,7 +44,7 @@ func reach(t reflect.Type, seen map[reflect.Type]bool) {
 		reach(t.Key(), seen)
 		reach(t.Elem(), seen)
 	case reflect.Struct:
-		if seen[t] || t.PkgPath() != reflect.TypeFor[keeper]().PkgPath() {
+		if seen[t] || t.PkgPath() != reflect.TypeFor[owner]().PkgPath() {
 			return
 		}
 		seen[t] = true
@@ -56,7 +57,8 @@ func reach(t reflect.Type, seen map[reflect.Type]bool) {
 // mutexes counts the mutexes among the fields of a type.
 func mutexes(t reflect.Type) (n int) {
 	for field := range t.Fields() {
-		if field.Type == reflect.TypeFor[sync.Mutex]() || field.Type == reflect.TypeFor[sync.RWMutex]() {
+		switch field.Type {
+		case reflect.TypeFor[sync.Mutex](), reflect.TypeFor[sync.RWMutex](), reflect.TypeFor[*ruleset.Keeper]():
 			n++
 		}
 	}
@@ -91,13 +93,13 @@ func TestSlowKernelBlocksNoStatus(t *testing.T) {
 	})
 	prompt("Bridge.Received", func() { _, _ = b.Received(vip4.Addr()) })
 	prompt("Bridge.Open", func() { b.Open(time.Minute, vip4.Addr()) })
-	prompt("the opening", func() { _ = p.keeper.openBridge() })
+	prompt("the opening", func() { _ = p.owner.openBridge() })
 	prompt("Bridge.Close", func() { _ = b.Close(vip4.Addr()) })
-	prompt("the repair", func() { _ = p.keeper.repair() })
-	p.keeper.mu.Lock() // as during a call to nftables
+	prompt("the repair", func() { _ = p.owner.repair() })
+	p.owner.Lock() // as during a call to nftables
 	prompt("Bridge.Open", func() { b.Open(time.Minute, vip4.Addr()) })
 	prompt("isOpen", func() { p.isOpen() })
-	p.keeper.mu.Unlock()
+	p.owner.Unlock()
 	p.changing.Unlock()
 }
 

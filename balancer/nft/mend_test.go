@@ -42,7 +42,7 @@ func TestOthersUntouched(t *testing.T) {
 		func() error { return p.Apply([]balancer.Service{s.service(local, vip4)}) },
 		func() error { bridgeTo(t, p, s.masters...); return nil },
 		p.refresh,
-		func() error { return p.keeper.kernel.replace(p.keeper.desired(*p.keeper.have)) },
+		func() error { return p.owner.kernel.replace(p.owner.desired(*p.owner.have)) },
 		func() error { return p.Bridge().Prepare(nil) },
 		func() error { return p.Apply(nil) },
 		func() error { return clearTable(int(s.node.ns)) },
@@ -88,20 +88,20 @@ func TestVandals(t *testing.T) {
 	s.must(err)
 	// mended reports whether the table is the desired one.
 	mended := func() bool {
-		p.keeper.mu.Lock()
-		found, _, err := p.keeper.read()
-		ok := err == nil && change(found, p.keeper.desired(found)).empty()
-		p.keeper.mu.Unlock()
+		p.owner.Lock()
+		found, _, err := p.owner.read()
+		ok := err == nil && change(found, p.owner.desired(found)).empty()
+		p.owner.Unlock()
 		return ok
 	}
 	for _, command := range vandalism {
 		func() {
-			p.keeper.mu.Lock() // prevents a repair before the check
-			defer p.keeper.mu.Unlock()
+			p.owner.Lock() // prevents a repair before the check
+			defer p.owner.Unlock()
 			s.node.run(command, "nft", "-f", "-")
-			found, _, err := p.keeper.read()
+			found, _, err := p.owner.read()
 			s.must(err)
-			if change(found, p.keeper.desired(found)).empty() {
+			if change(found, p.owner.desired(found)).empty() {
 				t.Errorf("%q changes nothing", command)
 			}
 		}()
@@ -134,7 +134,7 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 		p := s.node.idlePlane(Options{})
 		bridgeTo(t, p, s.masters...)
 		s.node.run(command, "nft", "-f", "-")
-		s.must(p.keeper.repair())
+		s.must(p.owner.repair())
 		s.must(p.refresh())
 		s.must(p.Apply([]balancer.Service{service}))
 		s.node.served(local, 3)
@@ -186,7 +186,7 @@ func TestGoneTable(t *testing.T) {
 	b := bridgeTo(t, p, s.masters...)
 	flush()
 	b.Open(time.Minute, vip4.Addr())
-	s.must(b.plane.keeper.openBridge())
+	s.must(b.plane.owner.openBridge())
 	if got := s.node.served(vip4, 3); len(got) != 3 {
 		t.Errorf("the bridge forwards to %v", got)
 	}

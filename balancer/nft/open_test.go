@@ -18,7 +18,7 @@ func TestTableIsMadeWhenNeeded(t *testing.T) {
 	s := newSite(t)
 	const invalid = 1 << 20 // no file descriptor
 	p := newPlane(slog.New(slog.DiscardHandler), Options{timeout: patience}, invalid)
-	t.Cleanup(p.keeper.kernel.Close)
+	t.Cleanup(p.owner.kernel.Close)
 	stop := s.node.runs(p)
 
 	b := p.Bridge()
@@ -30,7 +30,7 @@ func TestTableIsMadeWhenNeeded(t *testing.T) {
 	if err := p.Apply(services); err == nil || !strings.Contains(err.Error(), "mode: proxy") {
 		t.Errorf("error %v", err)
 	}
-	p.keeper.kernel.NetNS = int(s.node.ns)
+	p.owner.kernel.NetNS = int(s.node.ns)
 	p.host.netns = int(s.node.ns)
 	if err := p.Apply(services); err == nil {
 		t.Error("Apply tried again at once")

@@ -40,7 +40,7 @@ func TestHalfOpenIsForgotten(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{s.service(vip4, vip6)}))
 	b := bridgeTo(t, p, s.masters...)
 	b.Open(time.Minute, vip4.Addr())
-	s.must(b.plane.keeper.openBridge())
+	s.must(b.plane.owner.openBridge())
 	remembers := func(dst netip.AddrPort, state string, least, most time.Duration) {
 		t.Helper()
 		if got := s.node.lasts(dst, state); got < least || got > most {
@@ -84,8 +84,8 @@ func TestWithoutTimeouts(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
 	services := []balancer.Service{s.service(local)}
-	for _, halfOpen := range [][]expr.Any{nil, p.keeper.want.halfOpen, nil} {
-		p.keeper.want.halfOpen = halfOpen
+	for _, halfOpen := range [][]expr.Any{nil, p.owner.want.halfOpen, nil} {
+		p.owner.want.halfOpen = halfOpen
 		s.must(p.Apply(services))
 		if got, want := strings.Contains(s.node.run("", "nft", "list", "table", "inet", tableName), "ct timeout set"), halfOpen != nil; got != want {
 			t.Errorf("timeouts are set: %v, want %v", got, want)

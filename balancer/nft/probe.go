@@ -29,12 +29,12 @@ func probe() error {
 	}
 	defer unix.Close(netns)
 	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
-	defer p.keeper.kernel.Close()
+	defer p.owner.kernel.Close()
 	if err := p.open(); err != nil {
 		return err
 	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
-	_, _, err = p.keeper.apply([]balancer.Service{{
+	_, _, err = p.owner.apply([]balancer.Service{{
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,
 		Backends: []balancer.Backend{{Addr: netip.AddrPortFrom(place, 2), State: balancer.Serving}},
 	}})

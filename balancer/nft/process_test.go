@@ -103,8 +103,8 @@ func confined([]string) error {
 	if said := fmt.Sprint(err); !strings.HasSuffix(said, fault) {
 		return fmt.Errorf("error of the bridge: %q", said)
 	}
-	if len(p.keeper.want.masters[vip4.Addr()]) != 1 || len(p.keeper.want.masters[vip6.Addr()]) != 0 {
-		return fmt.Errorf("masters of the bridge: %v", p.keeper.want.masters)
+	if len(p.owner.want.masters[vip4.Addr()]) != 1 || len(p.owner.want.masters[vip6.Addr()]) != 0 {
+		return fmt.Errorf("masters of the bridge: %v", p.owner.want.masters)
 	}
 	fmt.Println("ready")
 	return nil

@@ -190,12 +190,12 @@ func TestKernelFollows(t *testing.T) {
 				must(p.Bridge().Prepare(masters))
 			case "open":
 				p.Bridge().Open(time.Hour, vip4.Addr(), vip6.Addr())
-				must(p.keeper.openBridge())
+				must(p.owner.openBridge())
 			case "close":
 				must(p.Bridge().Close(vip4.Addr()))
 			case "flush":
 				s.node.run("flush ruleset", "nft", "-f", "-")
-				must(p.keeper.repair())
+				must(p.owner.repair())
 			case "adopt":
 				must(p.Close())
 				p = s.node.idlePlane(Options{Node: "node"})
@@ -208,9 +208,9 @@ func TestKernelFollows(t *testing.T) {
 			var todo plan
 			for range 3 { // Linux may omit elements of a set while it resizes the set
 				var err error
-				found, _, err = p.keeper.read()
+				found, _, err = p.owner.read()
 				must(err)
-				if todo = change(found, p.keeper.desired(found)); todo.empty() {
+				if todo = change(found, p.owner.desired(found)); todo.empty() {
 					break
 				}
 			}
@@ -219,7 +219,7 @@ func TestKernelFollows(t *testing.T) {
 			}
 			right(t, found, services)
 			open := slices.Collect(maps.Keys(found.sets[bridge+"4"].elements))
-			if want := p.keeper.left(found); len(open) != len(want) {
+			if want := p.owner.left(found); len(open) != len(want) {
 				t.Fatalf("open bridges %q, want %v", open, want)
 			}
 		}

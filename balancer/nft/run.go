@@ -9,22 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 const (
-	// again is the pause before a failed refresh is retried, and the interval of reads if the kernel cannot notify of changes.
+	// again is the least time between a write by this process and the next reading of the table.
 	again = time.Second
 
 	// settingsEvery is the interval of reads of the host's settings. The kernel does not notify of changes: sysctl --system
 	// resets them, and a recreated link lacks them.
 	settingsEvery = time.Second
-
-	// pause is the least time between two reads of the table, so that a program that keeps changing
-	// nftables does not keep the node busy.
-	pause = 100 * time.Millisecond
 )
 
 // Run renews listeners, restores what other programs change, and opens the Bridge, until ctx ends. Call it once.
@@ -38,50 +33,25 @@ func (p *DataPlane) Run(ctx context.Context) {
 	bridge.Go(func() { p.bridge.run(ctx) })
 	defer bridge.Wait()
 
-	every := p.keeper.outlive() / 3
-	changed := make(chan struct{}, 1)
-	stop, err := p.keeper.kernel.watch(changed)
-	if err != nil {
-		every = min(every, again)
-		p.log.Warn("cannot watch nftables: changes by other programs are found by reading the table", "every", every, "err", err)
-	} else {
-		defer stop()
-	}
-	due, repair := time.NewTimer(every), time.NewTimer(every)
-	defer due.Stop()
-	defer repair.Stop()
-	repair.Stop()
-	repairing := false
-	settings := time.NewTicker(settingsEvery)
-	defer settings.Stop()
-	var fault ruleset.Fault
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-due.C:
-			err = p.refresh()
-			if due.Reset(every); err != nil {
-				due.Reset(min(every, again))
+	every := p.owner.outlive() / 3
+	refreshed, failed := time.Now(), false
+	p.owner.Run(ctx, p.log, ruleset.Rounds{
+		Every: min(every, settingsEvery), Watch: p.owner.kernel.watch, Delay: p.owner.repairDelay,
+		Failed: "balancing in the kernel not refreshed", Recovered: "balancing in the kernel refreshed again",
+		Round: func(changed bool) (err error) {
+			switch {
+			case failed || time.Since(refreshed) >= every:
+				err = p.refresh()
+				refreshed = time.Now()
+			case changed:
+				err = cmp.Or(p.owner.repair(), p.restoreSettings())
+			default:
+				err = p.restoreSettings()
 			}
-		case <-settings.C:
-			if fault != "" {
-				continue // the next refresh tries all
-			}
-			err = p.restoreSettings()
-		case <-changed:
-			if !repairing {
-				repairing = true
-				repair.Reset(p.keeper.repairDelay())
-			}
-			continue
-		case <-repair.C:
-			repairing = false
-			err = p.keeper.repair()
-		}
-		fault.Log(p.log, err, "balancing in the kernel not refreshed", "balancing in the kernel refreshed again")
-		wake.Pause(ctx, pause)
-	}
+			failed = err != nil
+			return err
+		},
+	})
 }
 
 // refresh repairs the table, renews listeners, restores the host's settings and forgets stale places.
@@ -89,24 +59,24 @@ func (p *DataPlane) refresh() error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
 	// Listeners are renewed even if reading the table takes too long.
-	if err := errors.Join(p.keeper.repair(), p.keeper.renew()); err != nil {
+	if err := errors.Join(p.owner.repair(), p.owner.renew()); err != nil {
 		return err
 	}
-	return errors.Join(p.prepareHost(p.keeper.services()), p.forgetStale())
+	return errors.Join(p.prepareHost(p.owner.services()), p.forgetStale())
 }
 
 // restoreSettings restores the host's settings if another program changed them.
 func (p *DataPlane) restoreSettings() error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
-	return p.prepareHost(p.keeper.services())
+	return p.prepareHost(p.owner.services())
 }
 
 // forgetStale forgets places without a listener and without connections, and resets route_localnet after the last
 // place at 127.0.0.1. p.changing is held.
 func (p *DataPlane) forgetStale() error {
 	var gone []netip.AddrPort
-	for _, place := range p.keeper.stale() {
+	for _, place := range p.owner.stale() {
 		open, err := p.connected(p.host.ends, []netip.AddrPort{place})
 		if err != nil {
 			return err
@@ -115,13 +85,13 @@ func (p *DataPlane) forgetStale() error {
 			gone = append(gone, place)
 		}
 	}
-	links := p.keeper.free(gone)
+	links := p.owner.free(gone)
 	for _, link := range links {
 		if err := p.host.setLocalnet(link, false); err != nil {
 			return err // the next refresh resets all links again
 		}
 	}
-	return p.keeper.forget(links)
+	return p.owner.forget(links)
 }
 
 func isLoopback(place netip.AddrPort) bool { return place.Addr().IsLoopback() }
@@ -141,7 +111,7 @@ func (p *DataPlane) connected(calls ruleset.Calls, places []netip.AddrPort) (map
 // end ends connections to backends, by service, that are in a phase. Logs call the backends by kind.
 func (p *DataPlane) end(kind string, byService map[string][]netip.AddrPort, phase func(conntrack.Phase) bool) {
 	for service, backends := range sorted(byService) {
-		places := p.keeper.places(service)
+		places := p.owner.places(service)
 		ended, err := in(p.host, p.host.ends, func() (int, error) {
 			all, err := translated(places, func(c conntrack.Connection) bool { return slices.Contains(backends, c.Server) && phase(c.Phase) })
 			return len(all), cmp.Or(err, conntrack.End(all))

@@ -51,7 +51,7 @@ type Chance struct {
 	state      Status
 	lastAnswer map[Number]time.Time // of members, to probes
 
-	calling sync.Mutex // guards the fields below, which Run uses, and tests
+	keeper  *ruleset.Keeper // its mutex guards the fields below
 	kernel  kernel
 	prober  prober
 	written time.Time // of the last successful write
@@ -74,7 +74,7 @@ func New(log *slog.Logger, able func(bool)) *Chance {
 func newChance(log *slog.Logger, t tunnel, k kernel, lasts time.Duration, able func(bool)) *Chance {
 	return &Chance{
 		log: log, tunnel: t, kernel: k, every: lasts / 3, lasts: lasts, able: able,
-		changed: make(chan struct{}, 1), lastAnswer: make(map[Number]time.Time),
+		changed: make(chan struct{}, 1), lastAnswer: make(map[Number]time.Time), keeper: ruleset.NewKeeper(ruleset.AnswerTimeout),
 	}
 }
 
@@ -120,31 +120,24 @@ func (c *Chance) Run(ctx context.Context) {
 }
 
 func (c *Chance) run(ctx context.Context) {
-	stop, err := c.kernel.watch(c.changed)
-	if err != nil {
-		c.log.Warn("cannot watch nftables: second-chance rules that are removed come back with the next renewal", "every", c.every, "err", err)
-	} else {
-		defer stop()
-	}
-	var fault ruleset.Fault
-	wake.Loop(ctx, c.changed, func() (next time.Time) {
-		before := c.Status().Able
-		err := c.apply()
-		if able := c.Status().Able; able != before {
-			c.able(able)
-		}
-		fault.Log(c.log, err, "second chance failed: misrouted packets are not passed on", "second chance works again: misrouted packets are passed on")
-		if err != nil {
-			return time.Now().Add(min(c.every, time.Second))
-		}
-		return time.Now().Add(c.every)
+	c.keeper.Run(ctx, c.log, ruleset.Rounds{
+		Every: c.every, Wake: c.changed, Watch: c.kernel.watch,
+		Failed: "second chance failed: misrouted packets are not passed on", Recovered: "second chance works again: misrouted packets are passed on",
+		Round: func(bool) error {
+			before := c.Status().Able
+			err := c.apply()
+			if able := c.Status().Able; able != before {
+				c.able(able)
+			}
+			return err
+		},
 	})
 }
 
 // apply makes the kernel match the desired state. Without VIPs it removes the rules and the link once.
 func (c *Chance) apply() error {
-	c.calling.Lock()
-	defer c.calling.Unlock()
+	c.keeper.Lock()
+	defer c.keeper.Unlock()
 	c.mu.Lock()
 	wanted := c.wanted
 	c.mu.Unlock()

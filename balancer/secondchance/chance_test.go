@@ -305,12 +305,12 @@ func TestFlushed(t *testing.T) {
 	m2 := l.node(2)
 	l.routes(1)
 	conns := l.connect(l.client, 20)
-	m2.chance.calling.Lock()
+	m2.chance.keeper.Lock()
 	m2.Must(m2.tables.Batch(func(c *nftables.Conn) error { c.FlushRuleset(); return nil }))
-	m2.chance.calling.Unlock()
+	m2.chance.keeper.Unlock()
 	wait.Until(t, "its counters exist", func() bool {
-		m2.chance.calling.Lock()
-		defer m2.chance.calling.Unlock()
+		m2.chance.keeper.Lock()
+		defer m2.chance.keeper.Unlock()
 		var objects []nftables.Obj
 		m2.Must(m2.tables.Do(func(c *nftables.Conn) (err error) { objects, err = c.GetObjects(families()[0].in()); return err }))
 		return len(objects) == 3
@@ -411,8 +411,8 @@ func (m *machine) nft(rules string) {
 
 func (m *machine) counts() Counts {
 	m.T.Helper()
-	m.chance.calling.Lock()
-	defer m.chance.calling.Unlock()
+	m.chance.keeper.Lock()
+	defer m.chance.keeper.Unlock()
 	c, err := m.tables.counts()
 	m.Must(err)
 	return c

@@ -372,8 +372,8 @@ func (m *machine) arrived() uint64 { return m.counter("seen") }
 func (m *machine) counter(table string) (n uint64) {
 	m.T.Helper()
 	in := &nftables.Table{Name: table, Family: nftables.TableFamilyINet}
-	m.chance.calling.Lock()
-	defer m.chance.calling.Unlock()
+	m.chance.keeper.Lock()
+	defer m.chance.keeper.Unlock()
 	m.Must(m.tables.Do(func(c *nftables.Conn) error {
 		found, err := c.GetObjects(in)
 		if err == nil && len(found) == 1 {

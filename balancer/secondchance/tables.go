@@ -8,7 +8,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/conntrack"
@@ -153,10 +152,7 @@ func (k *tables) listener(vips map[netip.Addr]bool) (netip.AddrPort, error) {
 
 // watch also reports removals by this process, as making the tables anew removes the old ones.
 func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
-	return ruleset.Watch(k.NetNS, gone, func(m netlink.Message) bool {
-		change, ok := ruleset.Read(m)
-		return ok && change.Table == tableName && m.Header.Type&0xff == unix.NFT_MSG_DELTABLE
-	})
+	return k.Watch(gone, func(c ruleset.Change) bool { return c.Table == tableName && c.Deleted })
 }
 
 // remove removes the tables if they exist.

@@ -29,7 +29,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -51,9 +50,8 @@ type Fence struct {
 	kernel Kernel
 	opts   Options
 	now    func() time.Time // time.Now
-	calls  ruleset.Calls    // to the kernel
+	keeper *ruleset.Keeper  // its mutex guards the fields below
 
-	mu          sync.Mutex
 	vips        map[netip.Addr]bool      // of Filter
 	services    map[netip.Addr]bool      // of FilterServices
 	filtered    map[netip.Addr]bool      // both; true: second lock unconfirmed, may last too long. Nil without tables.
@@ -102,15 +100,15 @@ func NewOver(log *slog.Logger, k Kernel, o Options) (*Fence, error) {
 		kernel:   k,
 		opts:     o,
 		now:      time.Now,
-		calls:    ruleset.NewCalls(ruleset.AnswerTimeout),
+		keeper:   ruleset.NewKeeper(ruleset.AnswerTimeout),
 		filtered: make(map[netip.Addr]bool),
 		open:     make(map[netip.Addr]time.Time),
 	}
 	var left []netip.Addr
-	if err := f.calls.Do(func() (err error) { left, err = k.Filtered(); return err }); err != nil {
+	if err := f.keeper.Call(func() (err error) { left, err = k.Filtered(); return err }); err != nil {
 		return nil, explainUnsupported(err)
 	}
-	if err := f.calls.Do(func() error { return k.Rebuild(left, nil) }); err != nil {
+	if err := f.keeper.Call(func() error { return k.Rebuild(left, nil) }); err != nil {
 		return nil, explainUnsupported(err)
 	}
 	for _, addr := range left {
@@ -148,8 +146,8 @@ func (f *Fence) Filter(addrs ...netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("filter %w", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	f.vips = vips
 	if err := f.updateFiltered(f.services); err != nil {
 		return fmt.Errorf("filter: %w", err)
@@ -180,7 +178,7 @@ func (f *Fence) updateFiltered(services map[netip.Addr]bool) error {
 	}
 	if f.filtered == nil {
 		f.services = services
-		if err := f.calls.Do(func() error { return f.kernel.Rebuild(keys(want), keys(services)) }); err != nil {
+		if err := f.keeper.Call(func() error { return f.kernel.Rebuild(keys(want), keys(services)) }); err != nil {
 			return err
 		}
 		f.filtered = want
@@ -203,8 +201,8 @@ func keys(addrs map[netip.Addr]bool) []netip.Addr { return slices.Collect(maps.K
 // Close stops answering for addrs and accepting their packets at once. After an error they
 // close when their opening ends.
 func (f *Fence) Close(addrs ...netip.Addr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	if f.filtered == nil {
 		return nil // without tables
 	}
@@ -227,8 +225,8 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 // closes every address until it is opened again. But when all tables were gone, filters of open addresses are
 // pending: the next opening installs them, or else the next Check.
 func (f *Fence) Check() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	late := keys(f.pending) // not opened since the last Check
 	err := f.checkTables()
 	if err == nil {
@@ -243,8 +241,8 @@ func (f *Fence) Check() error {
 // Try returns the error that an opening would return now. It puts the tables back if they are
 // incomplete, and writes the filter of one address again without changing it.
 func (f *Fence) Try() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	err := f.checkTables()
 	for addr := range f.filtered {
 		if err == nil && !f.pending[addr] {
@@ -260,9 +258,9 @@ func (f *Fence) Try() error {
 
 // Remove deletes the tables. No address is filtered until the next Filter or FilterServices.
 func (f *Fence) Remove() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.calls.Do(f.kernel.Remove); err != nil {
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
+	if err := f.keeper.Call(f.kernel.Remove); err != nil {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
 	f.vips, f.services, f.filtered, f.pending, f.unconfirmed = nil, nil, nil, nil, false
@@ -272,8 +270,8 @@ func (f *Fence) Remove() error {
 
 // timesRestored returns how often the fence put its tables back.
 func (f *Fence) timesRestored() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	return f.restored
 }
 
@@ -286,7 +284,7 @@ func (f *Fence) checkTables() error {
 	addrs := f.installed()
 	for range 2 { // a reading may be incomplete while other programs change their tables
 		var ok bool
-		if err := f.calls.Do(func() (err error) { ok, err = f.kernel.Intact(addrs, services); return err }); err != nil {
+		if err := f.keeper.Call(func() (err error) { ok, err = f.kernel.Intact(addrs, services); return err }); err != nil {
 			return err
 		}
 		if ok {
@@ -303,7 +301,7 @@ func (f *Fence) checkTables() error {
 // follows. A process that stops before that leaves these addresses open, as if it had stopped before putBack.
 func (f *Fence) putBack(services []netip.Addr) error {
 	var left []netip.Addr
-	err := f.calls.Do(func() (err error) { left, err = f.kernel.Filtered(); return err })
+	err := f.keeper.Call(func() (err error) { left, err = f.kernel.Filtered(); return err })
 	f.pending = make(map[netip.Addr]bool)
 	for addr, end := range f.open {
 		if _, ok := f.filtered[addr]; ok && err == nil && len(left) == 0 && end.Sub(f.now()) >= allowance+slack+shortest {
@@ -311,7 +309,7 @@ func (f *Fence) putBack(services []netip.Addr) error {
 		}
 	}
 	addrs := f.installed()
-	if err := f.calls.Do(func() error { return f.kernel.Rebuild(addrs, services) }); err != nil {
+	if err := f.keeper.Call(func() error { return f.kernel.Rebuild(addrs, services) }); err != nil {
 		f.unconfirmed = true
 		return err
 	}
@@ -351,12 +349,12 @@ func (f *Fence) applyChanges(changes []Change) error {
 			return err
 		}
 	}
-	err := f.calls.Do(func() error { return f.kernel.Apply(changes) })
+	err := f.keeper.Call(func() error { return f.kernel.Apply(changes) })
 	if errors.Is(err, syscall.ENOENT) {
 		if err := f.checkTables(); err != nil {
 			return err
 		}
-		err = f.calls.Do(func() error { return f.kernel.Apply(changes) })
+		err = f.keeper.Call(func() error { return f.kernel.Apply(changes) })
 	}
 	return err
 }

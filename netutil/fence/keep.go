@@ -2,20 +2,14 @@ package fence
 
 import (
 	"context"
+	"strings"
 	"time"
 
-	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-const (
-	// round is the time between two checks of the tables without a reported change.
-	round = time.Second
-
-	// pause is the minimum time between two checks after changes. It bounds the load that a program that keeps
-	// changing nftables causes.
-	pause = 100 * time.Millisecond
-)
+// round is the time between two checks of the tables without a reported change.
+const round = time.Second
 
 // Keep puts the tables back after other programs change them, until ctx is done. It checks them when
 // the kernel reports a change, and every second.
@@ -24,35 +18,31 @@ const (
 // also if another method put them back. It also calls closed before it checks a reported
 // change, which may be its own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
-	changed := make(chan struct{}, 1)
-	stop, err := f.kernel.Watch(changed)
-	if err != nil {
-		f.log.Warn("cannot watch nftables, only periodic checks find changes by other programs", "every", round, "err", err)
-	} else {
-		defer stop()
-	}
-	tick := time.NewTicker(round)
-	defer tick.Stop()
-	var fault ruleset.Fault
 	var restored uint64
-	busy := false // the last check followed a reported change
-	for {
-		fault.Log(f.log, f.Check(), "cannot check or put back the fence's tables", "the fence's tables are intact again")
-		if now := f.timesRestored(); now != restored {
-			restored = now
-			closed()
-		}
-		if busy {
-			wake.Pause(ctx, pause)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			busy = false
-		case <-changed:
-			closed() // an opening puts the tables back itself, without closing addresses in between
-			busy = true
-		}
-	}
+	f.keeper.Run(ctx, f.log, ruleset.Rounds{
+		Every: round, Watch: f.kernel.Watch,
+		Failed: "cannot check or put back the fence's tables", Recovered: "the fence's tables are intact again",
+		Round: func(changed bool) error {
+			if changed {
+				closed() // an opening puts the tables back itself, without closing addresses in between
+			}
+			err := f.Check()
+			if now := f.timesRestored(); now != restored {
+				restored = now
+				closed()
+			}
+			return err
+		},
+	})
+}
+
+func (k *nft) Watch(changed chan<- struct{}) (stop func(), err error) {
+	return k.Socket.Watch(changed, affectsTables)
+}
+
+// affectsTables reports whether the fence's tables may be incomplete after a change. It ignores
+// elements of locks: openings change them several times a second.
+func affectsTables(c ruleset.Change) bool {
+	filter := strings.HasPrefix(c.Set, string(vips)) || strings.HasPrefix(c.Set, string(services))
+	return c.Table == tableName && (filter || c.Set == "")
 }

@@ -13,24 +13,11 @@ import (
 	"time"
 )
 
-// failing is a model; its Intact returns err if set.
-type failing struct {
-	*model
-	err error
-}
-
-func (k *failing) Intact(filtered, ofServices []netip.Addr) (bool, error) {
-	if k.err != nil {
-		return false, k.err
-	}
-	return k.model.Intact(filtered, ofServices)
-}
-
 // kept runs test in virtual time with a fence of one address under Keep, and its log.
-func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *bytes.Buffer)) {
+func kept(t *testing.T, closed func(), test func(f *Fence, k *model, log *bytes.Buffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		k := &failing{model: &model{ended: func(netip.Addr, time.Time, time.Time) {}}}
+		k := &model{ended: func(netip.Addr, time.Time, time.Time) {}}
 		f, err := NewOver(slog.New(slog.NewTextHandler(&log, nil)), k, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -51,8 +38,8 @@ func kept(t *testing.T, closed func(), test func(f *Fence, k *failing, log *byte
 
 // between calls change between two checks.
 func (f *Fence) between(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	change()
 }
 
@@ -62,31 +49,10 @@ func pass(rounds int) {
 	synctest.Wait()
 }
 
-// Keep logs a lasting error once, and its end once.
-func TestKeepTellsOnce(t *testing.T) {
-	kept(t, func() {}, func(f *Fence, k *failing, log *bytes.Buffer) {
-		for _, want := range []struct {
-			err  error
-			line string
-		}{
-			{errors.New("no memory"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no memory"`},
-			{errors.New("no answer"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no answer"`},
-			{nil, `level=INFO msg="the fence's tables are intact again"`},
-			{errors.New("no answer"), `level=ERROR msg="cannot check or put back the fence's tables" err="check kernel fence: no answer"`},
-		} {
-			f.between(func() { log.Reset(); k.err = want.err })
-			pass(5)
-			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want.line) {
-				t.Errorf("after error %v the log is:\n%swant only %s", want.err, got, want.line)
-			}
-		}
-	})
-}
-
 // Keep calls closed each time the tables were put back, by any method.
 func TestKeepTellsWhatClosed(t *testing.T) {
 	closed := 0
-	kept(t, func() { closed++ }, func(f *Fence, k *failing, log *bytes.Buffer) {
+	kept(t, func() { closed++ }, func(f *Fence, k *model, log *bytes.Buffer) {
 		if pass(3); closed != 0 {
 			t.Errorf("closed called %d times without a change", closed)
 		}
@@ -190,7 +156,7 @@ func TestGatesWhatItDoesNotOpen(t *testing.T) {
 }
 
 // Keep calls closed before it checks a reported change. An opening that finds the tables gone puts them back itself, and
-// closes its address only for a moment.
+// closes its address only for a moment. The check comes at once: otherwise a lingering node would answer beside the next holder.
 func TestKeepOpensBeforeItChecks(t *testing.T) {
 	var fence *Fence
 	var before []uint64 // timesRestored at each call
@@ -199,46 +165,12 @@ func TestKeepOpensBeforeItChecks(t *testing.T) {
 		if err := fence.Open(time.Now().Add(time.Hour), vip[0].Addr()); err != nil {
 			t.Error(err)
 		}
-	}, func(f *Fence, k *failing, _ *bytes.Buffer) {
+	}, func(f *Fence, k *model, _ *bytes.Buffer) {
 		time.Sleep(round / 2)
 		f.between(func() { fence, k.sets = f, nil; k.changed <- struct{}{} })
 		synctest.Wait()
 		if !slices.Equal(before, []uint64{0, 1}) || k.opened(answer, vip[0].Addr()).IsZero() {
 			t.Errorf("closed called after %v restorations, want 0 and 1; open until %v", before, k.opened(answer, vip[0].Addr()))
-		}
-	})
-}
-
-// Keep checks at once when the kernel reports a change. Otherwise a lingering node would answer beside the next holder until the
-// next round.
-func TestKeepChecksAtAChange(t *testing.T) {
-	kept(t, func() {}, func(f *Fence, k *failing, _ *bytes.Buffer) {
-		pass(1) // just after a check
-		vandalise := func() {
-			f.between(func() {
-				k.sets = nil
-				select {
-				case k.changed <- struct{}{}:
-				default:
-				}
-			})
-			synctest.Wait()
-		}
-		if vandalise(); f.timesRestored() != 1 {
-			t.Errorf("tables put back %d times, want 1 at once", f.timesRestored())
-		}
-		if vandalise(); f.timesRestored() != 1 {
-			t.Errorf("tables put back %d times, want 1 during the pause", f.timesRestored())
-		}
-		time.Sleep(pause)
-		synctest.Wait()
-		if f.timesRestored() != 2 {
-			t.Errorf("tables put back %d times, want 2 after the pause", f.timesRestored())
-		}
-		time.Sleep(2*round - pause/2) // just after another periodic check
-		synctest.Wait()
-		if vandalise(); f.timesRestored() != 3 {
-			t.Errorf("tables put back %d times, want 3 at once", f.timesRestored())
 		}
 	})
 }

@@ -37,8 +37,8 @@ const (
 //
 // After an error some addresses may be open, but never beyond until.
 func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	addrs = distinct(addrs)
 	if err := f.openAddrs(until, addrs, answer, accept); err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -52,8 +52,8 @@ func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 // Accept stops answering for addrs at once, and accepts their packets until the given time at the
 // latest, as Open does. When it returns ErrLate the host no longer answers.
 func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	addrs = distinct(addrs)
 	for _, addr := range addrs {
 		delete(f.open, addr)

@@ -25,8 +25,8 @@ func (f *Fence) FilterServices(addrs ...netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("filter Services: %w", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	if !f.opts.Services {
 		if len(addrs) == 0 {
 			return nil

@@ -10,14 +10,14 @@ type status struct {
 }
 
 func (f *Fence) status() status {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	return status{Filtered: len(f.filtered), Restored: f.restored, Late: f.late}
 }
 
 // unfiltered returns the addresses with a pending filter.
 func (f *Fence) unfiltered() []netip.Addr {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
 	return keys(f.pending)
 }

@@ -71,7 +71,7 @@ func (h *host) touched(do func()) (yes bool) {
 		messages, err := conn.Receive()
 		h.Must(err)
 		for _, m := range messages {
-			yes = yes || affectsTables(m)
+			yes = yes || affects(m)
 			if bytes.Contains(m.Data, []byte(end)) {
 				h.run("delete table ip "+end, "nft", "-f", "-")
 				return yes
@@ -80,13 +80,19 @@ func (h *host) touched(do func()) (yes bool) {
 	}
 }
 
+// affects reports whether a message is about a change that affects the fence's tables.
+func affects(m netlink.Message) bool {
+	c, ok := ruleset.Read(m)
+	return ok && affectsTables(c)
+}
+
 // Messages of other subsystems affect nothing.
 func FuzzTouches(f *testing.F) {
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM), []byte("\x01\x00\x00\x00\x0b\x00\x01\x00herald\x00\x00\x0a\x00\x02\x00vips4\x00\x00\x00"))
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE), []byte("\x01\x00\x00\x00\x0b\x00\x01\x00herald\x00\x00"))
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN), []byte("\x00\x00\x00\x00\x08\x00\x01\x00\x00\x00\x00\x07"))
 	f.Fuzz(func(t *testing.T, kind uint16, data []byte) {
-		yes := affectsTables(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind)}, Data: data})
+		yes := affects(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind)}, Data: data})
 		if yes && (kind>>8 != unix.NFNL_SUBSYS_NFTABLES || !bytes.Contains(data, []byte(tableName))) {
 			t.Errorf("message %d %q affects the fence's tables", kind, data)
 		}

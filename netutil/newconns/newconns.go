@@ -34,9 +34,7 @@ type Count struct {
 type Counter struct {
 	log     *slog.Logger
 	changed chan struct{}
-
-	calls ruleset.Calls
-	fault ruleset.Fault // used by Run's goroutine only
+	keeper  *ruleset.Keeper
 
 	// Used only by the current call to the kernel.
 	socket ruleset.Socket
@@ -51,7 +49,7 @@ type Counter struct {
 // New returns a Counter without addresses. For netns see [ruleset.Socket].
 func New(log *slog.Logger, netns int) *Counter {
 	return &Counter{
-		log: log, changed: make(chan struct{}, 1), calls: ruleset.NewCalls(ruleset.AnswerTimeout),
+		log: log, changed: make(chan struct{}, 1), keeper: ruleset.NewKeeper(ruleset.AnswerTimeout),
 		socket: ruleset.Socket{NetNS: netns}, made: true, seen: make(map[netip.Addr]uint64), counts: make(map[netip.Addr]Count),
 	}
 }
@@ -76,22 +74,19 @@ func (c *Counter) Count(addr netip.Addr) (n Count, known bool) {
 
 // Run counts until ctx is done, then removes the table. It retries after errors and logs each once.
 func (c *Counter) Run(ctx context.Context) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		err := c.calls.Do(func() error { return c.look(time.Now()) })
-		if err != nil {
-			c.count(time.Time{})
-		}
-		c.fault.Log(c.log, err, "cannot count connections to VIPs", "connections to VIPs are counted again")
-		select {
-		case <-ctx.Done():
-			_ = c.calls.Do(func() error { defer c.socket.Close(); return c.remove() }) // a table that is left changes no packet
-			return
-		case <-c.changed:
-		case <-tick.C:
-		}
+	c.keeper.Run(ctx, c.log, ruleset.Rounds{
+		Round: c.round, Every: interval, Wake: c.changed,
+		Failed: "cannot count connections to VIPs", Recovered: "connections to VIPs are counted again",
+	})
+	_ = c.keeper.Call(func() error { defer c.socket.Close(); return c.remove() }) // a table that is left changes no packet
+}
+
+func (c *Counter) round(bool) error {
+	err := c.keeper.Call(func() error { return c.look(time.Now()) })
+	if err != nil {
+		c.count(time.Time{})
 	}
+	return err
 }
 
 // look reads the counters. It makes the table anew if it does not count exactly for the addresses.

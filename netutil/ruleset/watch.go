@@ -13,9 +13,9 @@ import (
 )
 
 // Watch subscribes to nftables changes and wakes changed after each change that matters, or after the kernel
-// lost some. stop waits for the goroutine. For netns see [Socket].
-func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) bool) (stop func(), err error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
+// lost some. stop waits for the goroutine.
+func (s *Socket) Watch(changed chan<- struct{}, matters func(Change) bool) (stop func(), err error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: s.NetNS})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
@@ -31,7 +31,7 @@ func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) boo
 			case errors.Is(err, unix.ENOBUFS): // the kernel lost changes, and a lost one may matter
 			case err != nil: // closed
 				return
-			case !slices.ContainsFunc(messages, matters):
+			case !slices.ContainsFunc(messages, func(m netlink.Message) bool { c, ok := Read(m); return ok && matters(c) }):
 				continue
 			}
 			wake.Up(changed)
@@ -42,11 +42,12 @@ func Watch(netns int, changed chan<- struct{}, matters func(netlink.Message) boo
 
 // Change names the changed part of a table.
 type Change struct {
-	Table string
-	Set   string // set with changed elements; empty for any other change
+	Table   string
+	Set     string // set with changed elements; empty for any other change
+	Deleted bool   // the table was deleted
 }
 
-// Read decodes a message received by [Watch]. It reports false for messages of other subsystems.
+// Read decodes a message of the kernel about a change. It reports false for messages of other subsystems.
 func Read(m netlink.Message) (c Change, ok bool) {
 	const (
 		nftables = unix.NFNL_SUBSYS_NFTABLES << 8
@@ -62,6 +63,7 @@ func Read(m netlink.Message) (c Change, ok bool) {
 	if err != nil {
 		return Change{}, false
 	}
+	c.Deleted = m.Header.Type == nftables|unix.NFT_MSG_DELTABLE
 	elements := m.Header.Type == nftables|unix.NFT_MSG_NEWSETELEM || m.Header.Type == nftables|unix.NFT_MSG_DELSETELEM
 	for attributes.Next() {
 		switch attributes.Type() {

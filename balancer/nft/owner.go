@@ -14,16 +14,17 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-// keeper is the only owner of Herald's table: it holds the desired and the actual content, and calls nftables. It refers
-// neither to the [DataPlane] nor to the host. So a goroutine that holds mu waits for nftables alone, and cannot take an outer lock.
-type keeper struct {
+// owner is the only owner of Herald's table: it holds the desired and the actual content, and calls nftables. It refers
+// neither to the [DataPlane] nor to the host. So a goroutine that holds the mutex waits for nftables alone, and cannot take an
+// outer lock.
+type owner struct {
 	log      *slog.Logger
 	node     string
 	kernel   *kernel
-	calls    ruleset.Calls
 	requests requests // to open the bridge, with a mutex of their own
 
-	mu      sync.Mutex // guards the fields below and is held during calls
+	*ruleset.Keeper // its mutex guards the fields below
+
 	want    wanted
 	have    *table                    // content of the table; nil if unknown
 	applied bool                      // whether want has the services; before the first Apply they are the predecessor's
@@ -69,47 +70,47 @@ func (r *requests) take() map[netip.Addr]time.Time {
 }
 
 // adopt takes over the existing table, or makes one.
-func (k *keeper) adopt() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	found, _, err := k.read()
+func (o *owner) adopt() error {
+	o.Lock()
+	defer o.Unlock()
+	found, _, err := o.read()
 	if err != nil {
 		return err
 	}
-	k.want.recall(found)
-	if err := k.calls.Do(k.kernel.addOpening); err == nil {
-		k.want.halfOpen = ruleset.Timeout(opening)
+	o.want.recall(found)
+	if err := o.Call(o.kernel.addOpening); err == nil {
+		o.want.halfOpen = ruleset.Timeout(opening)
 	}
-	k.have = &found
-	return k.sync()
+	o.have = &found
+	return o.sync()
 }
 
 // close closes the netlink socket.
-func (k *keeper) close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.calls.Do(func() error { k.kernel.Close(); return nil })
+func (o *owner) close() error {
+	o.Lock()
+	defer o.Unlock()
+	return o.Call(func() error { o.kernel.Close(); return nil })
 }
 
 // apply makes services the desired ones. It returns, by service, the backends that died since the last Apply, and the
 // backends that timed out.
-func (k *keeper) apply(services []balancer.Service) (dead, timedOut map[string][]netip.AddrPort, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	before, applied := k.want, k.applied
-	k.want.services, k.applied = services, true
-	k.want.taken = maps.Clone(before.taken)
-	maps.Copy(k.want.taken, balancer.Places(services))
-	k.want.counts = maps.Clone(before.counts)
+func (o *owner) apply(services []balancer.Service) (dead, timedOut map[string][]netip.AddrPort, err error) {
+	o.Lock()
+	defer o.Unlock()
+	before, applied := o.want, o.applied
+	o.want.services, o.applied = services, true
+	o.want.taken = maps.Clone(before.taken)
+	maps.Copy(o.want.taken, balancer.Places(services))
+	o.want.counts = maps.Clone(before.counts)
 	known := make(map[string]bool)
 	for _, s := range services {
 		for _, b := range s.Backends {
 			known[backendName(s.Name, b.Addr)] = true
 		}
 	}
-	maps.DeleteFunc(k.want.counts, func(name string, _ uint64) bool { return !known[name] })
-	if err := k.sync(); err != nil {
-		k.want, k.applied = before, applied
+	maps.DeleteFunc(o.want.counts, func(name string, _ uint64) bool { return !known[name] })
+	if err := o.sync(); err != nil {
+		o.want, o.applied = before, applied
 		return nil, nil, err
 	}
 	dead, timedOut = make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
@@ -118,7 +119,7 @@ func (k *keeper) apply(services []balancer.Service) (dead, timedOut map[string][
 		for _, b := range s.Backends {
 			name := backendName(s.Name, b.Addr)
 			states[name] = b.State
-			switch prev := k.states[name]; { // empty for a new backend
+			switch prev := o.states[name]; { // empty for a new backend
 			case prev != "" && prev != balancer.Dead && b.State == balancer.Dead:
 				dead[s.Name] = append(dead[s.Name], b.Addr)
 			case prev == balancer.Serving && b.State == balancer.Draining && b.TimedOut:
@@ -126,33 +127,33 @@ func (k *keeper) apply(services []balancer.Service) (dead, timedOut map[string][
 			}
 		}
 	}
-	k.states = states
+	o.states = states
 	return dead, timedOut, nil
 }
 
 // counts returns the services, the taken places and the counters of chains.
-func (k *keeper) counts() (services []balancer.Service, taken map[netip.AddrPort]string, counted map[string]chain, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if counted, err = k.counted(); err != nil {
+func (o *owner) counts() (services []balancer.Service, taken map[netip.AddrPort]string, counted map[string]chain, err error) {
+	o.Lock()
+	defer o.Unlock()
+	if counted, err = o.counted(); err != nil {
 		return nil, nil, nil, err
 	}
-	k.want.recount(counted)
-	return k.want.services, maps.Clone(k.want.taken), counted, nil
+	o.want.recount(counted)
+	return o.want.services, maps.Clone(o.want.taken), counted, nil
 }
 
 // services returns the desired services.
-func (k *keeper) services() []balancer.Service {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.want.services
+func (o *owner) services() []balancer.Service {
+	o.Lock()
+	defer o.Unlock()
+	return o.want.services
 }
 
 // places returns the taken places of a service.
-func (k *keeper) places(service string) []netip.AddrPort {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return placesOf(k.want.taken, service)
+func (o *owner) places(service string) []netip.AddrPort {
+	o.Lock()
+	defer o.Unlock()
+	return placesOf(o.want.taken, service)
 }
 
 // placesOf returns the places of a service in order.
@@ -168,84 +169,84 @@ func placesOf(taken map[netip.AddrPort]string, service string) []netip.AddrPort 
 }
 
 // outlive returns how long listeners last without renewal.
-func (k *keeper) outlive() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.want.outlive
+func (o *owner) outlive() time.Duration {
+	o.Lock()
+	defer o.Unlock()
+	return o.want.outlive
 }
 
 // repairDelay returns how long to wait before reading the table after a notification. The kernel also notifies of this process's
 // own writes, and a read takes long.
-func (k *keeper) repairDelay() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return max(0, again-time.Since(k.wrote))
+func (o *owner) repairDelay() time.Duration {
+	o.Lock()
+	defer o.Unlock()
+	return max(0, again-time.Since(o.wrote))
 }
 
 // repair restores the table if another program changed it.
-func (k *keeper) repair() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (o *owner) repair() error {
+	o.Lock()
+	defer o.Unlock()
 	for range 2 { // a read may be incomplete while other programs change their tables
-		found, _, err := k.read()
+		found, _, err := o.read()
 		if err != nil {
 			return err
 		}
-		if change(found, k.desired(found)).empty() {
-			k.want.recount(found.chains)
-			k.have = &found
+		if change(found, o.desired(found)).empty() {
+			o.want.recount(found.chains)
+			o.have = &found
 			return nil
 		}
-		k.have = &found
+		o.have = &found
 	}
-	if err := k.sync(); err != nil {
+	if err := o.sync(); err != nil {
 		return err
 	}
-	k.mended++
-	k.log.Warn("restored the balancer's nftables table, which another program changed")
+	o.mended++
+	o.log.Warn("restored the balancer's nftables table, which another program changed")
 	return nil
 }
 
 // renew restarts the timeouts of listeners. A predecessor's listeners are left to expire until Apply confirms them.
-func (k *keeper) renew() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (o *owner) renew() error {
+	o.Lock()
+	defer o.Unlock()
 	var todo plan
-	for place, service := range balancer.Places(k.want.services) {
+	for place, service := range balancer.Places(o.want.services) {
 		f := familyOf(place.Addr())
-		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: k.want.outlive}})
+		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: o.want.outlive}})
 	}
-	return k.write(todo, base())
+	return o.write(todo, base())
 }
 
 // remember notes in the table the links that are about to get route_localnet.
-func (k *keeper) remember(links []string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	before := k.want.localnet
-	k.want.localnet = maps.Clone(before)
+func (o *owner) remember(links []string) error {
+	o.Lock()
+	defer o.Unlock()
+	before := o.want.localnet
+	o.want.localnet = maps.Clone(before)
 	for _, link := range links {
-		k.want.localnet[link] = true
+		o.want.localnet[link] = true
 	}
-	err := k.sync()
+	err := o.sync()
 	if err != nil {
-		k.want.localnet = before
+		o.want.localnet = before
 	}
 	return err
 }
 
 // stale returns the taken places without a listener; none before the first Apply.
-func (k *keeper) stale() []netip.AddrPort {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.applied {
+func (o *owner) stale() []netip.AddrPort {
+	o.Lock()
+	defer o.Unlock()
+	if !o.applied {
 		return nil
 	}
-	listening := balancer.Places(k.want.services)
+	listening := balancer.Places(o.want.services)
 	var out []netip.AddrPort
-	for place := range k.want.taken {
+	for place := range o.want.taken {
 		_, listened := listening[place]
-		_, bridged := k.want.masters[place.Addr()]
+		_, bridged := o.want.masters[place.Addr()]
 		if !listened && (place.Port() != 0 || !bridged) {
 			out = append(out, place)
 		}
@@ -254,89 +255,89 @@ func (k *keeper) stale() []netip.AddrPort {
 }
 
 // free forgets taken places. If no loopback address is left it returns the links with route_localnet.
-func (k *keeper) free(places []netip.AddrPort) (links []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.applied {
+func (o *owner) free(places []netip.AddrPort) (links []string) {
+	o.Lock()
+	defer o.Unlock()
+	if !o.applied {
 		return nil
 	}
 	for _, place := range places {
-		delete(k.want.taken, place)
+		delete(o.want.taken, place)
 	}
-	if slices.ContainsFunc(slices.Collect(maps.Keys(k.want.taken)), isLoopback) {
+	if slices.ContainsFunc(slices.Collect(maps.Keys(o.want.taken)), isLoopback) {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(k.want.localnet))
+	return slices.Sorted(maps.Keys(o.want.localnet))
 }
 
 // forget forgets links that no longer have route_localnet, and updates the table. It removes the table if nothing needs it.
-func (k *keeper) forget(links []string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.applied {
+func (o *owner) forget(links []string) error {
+	o.Lock()
+	defer o.Unlock()
+	if !o.applied {
 		return nil
 	}
 	for _, link := range links {
-		delete(k.want.localnet, link)
+		delete(o.want.localnet, link)
 	}
-	return k.sync()
+	return o.sync()
 }
 
 // prepare sets the masters of the bridge by VIP, and closes it for other VIPs.
-func (k *keeper) prepare(masters map[netip.Addr][]netip.Addr) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	maps.DeleteFunc(k.until, func(vip netip.Addr, _ time.Time) bool { return len(masters[vip]) == 0 })
-	k.want.masters = masters
-	return k.sync()
+func (o *owner) prepare(masters map[netip.Addr][]netip.Addr) error {
+	o.Lock()
+	defer o.Unlock()
+	maps.DeleteFunc(o.until, func(vip netip.Addr, _ time.Time) bool { return len(masters[vip]) == 0 })
+	o.want.masters = masters
+	return o.sync()
 }
 
 // openBridge carries out the requests.
-func (k *keeper) openBridge() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	asked := k.requests.take()
+func (o *owner) openBridge() error {
+	o.Lock()
+	defer o.Unlock()
+	asked := o.requests.take()
 	if len(asked) == 0 {
 		return nil
 	}
-	k.want.taken = maps.Clone(k.want.taken)
+	o.want.taken = maps.Clone(o.want.taken)
 	var todo plan
 	now := time.Now()
 	for vip, until := range asked {
 		f := familyOf(vip)
 		lasts := until.Sub(now).Truncate(time.Millisecond)
-		if len(k.want.masters[vip]) == 0 || lasts <= 0 {
+		if len(o.want.masters[vip]) == 0 || lasts <= 0 {
 			continue
 		}
-		if !k.until[vip].After(now) {
+		if !o.until[vip].After(now) {
 			todo.fill = append(todo.fill, bridgeChain+dashed(vip)) // resets the counter
 		}
-		k.until[vip] = until
+		o.until[vip] = until
 		todo.renew(edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}})
 		place := netip.AddrPortFrom(vip, 0)
-		if _, ok := k.want.taken[place]; !ok {
-			k.want.taken[place] = ""
+		if _, ok := o.want.taken[place]; !ok {
+			o.want.taken[place] = ""
 			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
 		}
 	}
-	return k.write(todo, wanted{masters: k.want.masters, halfOpen: k.want.halfOpen}.table())
+	return o.write(todo, wanted{masters: o.want.masters, halfOpen: o.want.halfOpen}.table())
 }
 
 // closeBridge closes the bridge for VIPs.
-func (k *keeper) closeBridge(vips []netip.Addr) error {
-	k.mu.Lock() // waits for an openBridge that has taken the requests
-	defer k.mu.Unlock()
+func (o *owner) closeBridge(vips []netip.Addr) error {
+	o.Lock() // waits for an openBridge that has taken the requests
+	defer o.Unlock()
 	for _, vip := range vips {
-		delete(k.until, vip)
+		delete(o.until, vip)
 	}
-	return k.sync()
+	return o.sync()
 }
 
 // received returns the bridge's counter of a VIP.
-func (k *keeper) received(vip netip.Addr) (uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	counted, err := k.counted()
+func (o *owner) received(vip netip.Addr) (uint64, error) {
+	o.Lock()
+	defer o.Unlock()
+	counted, err := o.counted()
 	return counted[bridgeChain+dashed(vip)].packets(), err
 }
 
@@ -344,47 +345,47 @@ func (k *keeper) received(vip netip.Addr) (uint64, error) {
 const slack = 100 * time.Millisecond
 
 // left returns the remaining time of each open VIP. About the time of expiry the found table decides whether
-// the VIP is still open. k.mu is held.
-func (k *keeper) left(found table) map[netip.Addr]time.Duration {
+// the VIP is still open. The mutex is held.
+func (o *owner) left(found table) map[netip.Addr]time.Duration {
 	out := make(map[netip.Addr]time.Duration)
-	for vip, until := range k.until {
+	for vip, until := range o.until {
 		left := time.Until(until)
 		_, present := found.sets[bridge+familyOf(vip).version].elements[addrKey(vip)]
 		switch {
 		case left > slack, present && left > -slack:
 			out[vip] = max(left, slack)
 		case left < -slack:
-			delete(k.until, vip)
+			delete(o.until, vip)
 		}
 	}
 	return out
 }
 
-// read reads the table. k.mu is held.
-func (k *keeper) read() (table, bool, error) {
+// read reads the table. The mutex is held.
+func (o *owner) read() (table, bool, error) {
 	var (
 		found table
 		ok    bool
 	)
-	if err := k.calls.Do(func() (err error) { found, ok, err = k.kernel.read(); return err }); err != nil {
+	if err := o.Call(func() (err error) { found, ok, err = o.kernel.read(); return err }); err != nil {
 		return table{}, false, err // a stuck call may still write to the variables
 	}
 	return found, ok, nil
 }
 
-// counted reads the counters of chains. k.mu is held.
-func (k *keeper) counted() (map[string]chain, error) {
+// counted reads the counters of chains. The mutex is held.
+func (o *owner) counted() (map[string]chain, error) {
 	chains := make(map[string]chain)
-	if err := k.calls.Do(func() error { return k.kernel.rules(chains) }); err != nil {
+	if err := o.Call(func() error { return o.kernel.rules(chains) }); err != nil {
 		return nil, err // as in read
 	}
 	return chains, nil
 }
 
-// desired returns the desired table, given the found one. k.mu is held.
-func (k *keeper) desired(found table) table {
-	t := k.rebuilt(found)
-	if !k.applied {
+// desired returns the desired table, given the found one. The mutex is held.
+func (o *owner) desired(found table) table {
+	t := o.rebuilt(found)
+	if !o.applied {
 		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
 		t.add(found.only(keep), keep)
 	}
@@ -392,81 +393,81 @@ func (k *keeper) desired(found table) table {
 }
 
 // rebuilt is desired without a predecessor's services, which are known only by name and cannot be made anew.
-func (k *keeper) rebuilt(found table) table {
-	w := k.want
-	w.buckets = assign(found, w.services, k.node)
-	w.open = k.left(found)
-	if k.applied && len(w.services)+len(w.taken)+len(w.localnet)+len(w.masters) == 0 {
+func (o *owner) rebuilt(found table) table {
+	w := o.want
+	w.buckets = assign(found, w.services, o.node)
+	w.open = o.left(found)
+	if o.applied && len(w.services)+len(w.taken)+len(w.localnet)+len(w.masters) == 0 {
 		return table{}
 	}
 	return w.table()
 }
 
-// sync makes the table match the desired one. k.mu is held.
-func (k *keeper) sync() error {
-	if k.have != nil {
-		if err := k.change(*k.have, k.desired(*k.have)); err == nil || errors.Is(err, ruleset.ErrStuck) {
+// sync makes the table match the desired one. The mutex is held.
+func (o *owner) sync() error {
+	if o.have != nil {
+		if err := o.change(*o.have, o.desired(*o.have)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
 	// Another program has changed it.
-	found, _, err := k.read()
+	found, _, err := o.read()
 	if err != nil {
 		return err
 	}
-	if err := k.change(found, k.desired(found)); err == nil || errors.Is(err, ruleset.ErrStuck) {
+	if err := o.change(found, o.desired(found)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 		return err
 	}
 	// It cannot be changed in place, for instance because another version made it.
-	want := k.rebuilt(found)
-	if err := k.calls.Do(func() error { return k.kernel.replace(want) }); err != nil {
+	want := o.rebuilt(found)
+	if err := o.Call(func() error { return o.kernel.replace(want) }); err != nil {
 		return err
 	}
-	k.have, k.wrote = &want, time.Now()
+	o.have, o.wrote = &want, time.Now()
 	return nil
 }
 
-// change turns the table have into want. k.mu is held.
-func (k *keeper) change(have, want table) (err error) {
+// change turns the table have into want. The mutex is held.
+func (o *owner) change(have, want table) (err error) {
 	todo := change(have, want)
 	switch {
 	case todo.empty():
 	case len(want.chains) == 0:
-		err = k.calls.Do(func() error { return k.kernel.RemoveTables(ours()) })
+		err = o.Call(func() error { return o.kernel.RemoveTables(ours()) })
 	default:
-		err = k.calls.Do(func() error { return k.kernel.apply(todo, want) })
+		err = o.Call(func() error { return o.kernel.apply(todo, want) })
 	}
 	if err != nil {
-		k.have = nil
+		o.have = nil
 		return err
 	}
-	if k.have = &want; !todo.empty() {
-		k.wrote = time.Now()
+	if o.have = &want; !todo.empty() {
+		o.wrote = time.Now()
 	}
 	return nil
 }
 
 // write carries out a plan that changes only timeouts and counters of the desired table. The table part
-// describes the sets and chains of the plan. k.mu is held.
-func (k *keeper) write(todo plan, part table) error {
+// describes the sets and chains of the plan. The mutex is held.
+func (o *owner) write(todo plan, part table) error {
 	if todo.empty() {
 		return nil
 	}
 	slices.SortFunc(todo.remove, edit.compare) // groups the edits of each set
 	slices.SortFunc(todo.put, edit.compare)
-	if k.have != nil {
-		err := k.calls.Do(func() error { return k.kernel.apply(todo, part) })
+	if o.have != nil {
+		err := o.Call(func() error { return o.kernel.apply(todo, part) })
 		if err == nil {
-			k.wrote = time.Now()
+			o.wrote = time.Now()
 			for _, e := range todo.put {
-				k.have.sets[e.set].elements[e.key] = e.element
+				o.have.sets[e.set].elements[e.key] = e.element
 			}
 			return nil
 		}
-		k.have = nil
+		o.have = nil
 		if errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
-	return k.sync()
+	return o.sync()
 }
