@@ -233,7 +233,7 @@ func (v validator) vipLink(p yaml.Path, vip *VIP) {
 	case vip.Announce == AnnounceARP && vip.Interface == "lo":
 		v.Errorf(p, "no other host is on lo: name the link of the VIP's network, or remove it")
 	case vip.Interface != "" || vip.Announce == AnnounceBGP:
-		v.link(p, vip.Interface)
+		v.Link(p, vip.Interface)
 	}
 }
 
@@ -314,13 +314,6 @@ func (n known) referAll(v validator, p yaml.Path, list []string) {
 		} else {
 			n.refer(v, p.Item(i), name)
 		}
-	}
-}
-
-func (v validator) link(p yaml.Path, name string) {
-	const limit = 15 // IFNAMSIZ less its final zero
-	if name == "" || len(name) > limit || name == "." || name == ".." || strings.ContainsAny(name, "/: \t") {
-		v.Errorf(p, "want the name of a link, at most %d characters, got %s", limit, yaml.Quote(name))
 	}
 }
 

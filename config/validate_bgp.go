@@ -74,7 +74,7 @@ func (v validator) peer(p yaml.Path, peer *v1alpha1.Peer) {
 		v.Errorf(p.Field("defaultGateway"), "want ipv4 or ipv6, got %s", yaml.Quote(string(peer.DefaultGateway)))
 	case gateway:
 	case unnumbered:
-		v.link(p.Field("interface"), peer.Interface)
+		v.Link(p.Field("interface"), peer.Interface)
 	case peer.Address.IsValid():
 		v.peerAddress(p.Field("address"), peer.Address)
 	case v.WasRead(p.Field("defaultGateway")):

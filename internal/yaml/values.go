@@ -44,6 +44,17 @@ func IsHostPort(s string, listen bool) bool {
 	return err == nil && (listen || host != "" && n > 0)
 }
 
+// Link reports a name that is empty or that no link can have.
+func (r *Report) Link(p Path, name string) {
+	const limit = 15 // IFNAMSIZ less its final zero
+	switch {
+	case name == "":
+		r.Errorf(p, "missing: give the name of a link")
+	case len(name) > limit || name == "." || name == ".." || strings.ContainsAny(name, "/: \t"):
+		r.Errorf(p, "want the name of a link, at most %d characters, got %s", limit, Quote(name))
+	}
+}
+
 // IsUnicast reports whether addr can be the address of one host.
 func IsUnicast(addr netip.Addr) bool {
 	return !addr.IsUnspecified() && !addr.IsMulticast() && addr != netip.AddrFrom4([4]byte{255, 255, 255, 255})
