@@ -31,7 +31,7 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp` or `file`.
+// Check is one health check; exactly one of its kinds is set: `http`, `tcp`, `exec`, `dns`, `grpc`, `icmp`, `file` or `link`.
 type Check struct {
 	// Name is what VIPs refer to: at most 63 lower-case letters and digits, with `-` and `.` between. Required.
 	Name string `yaml:"name"`
@@ -49,7 +49,9 @@ type Check struct {
 	ICMP *ICMP `yaml:"icmp"`
 	// File checks that a file exists; with `not: true`, that it does not. Such a file can be a flag that takes the node out of service.
 	File *File `yaml:"file"`
-	// Not inverts the result: the check passes on a wrong answer or a refused connection, and fails when it would pass. It still fails on a timeout, a broken connection, and a fault of this node or of the check itself, as these prove nothing. Default: false.
+	// Link checks that a link of this node is up and has a carrier.
+	Link *Link `yaml:"link"`
+	// Not inverts the result: the check passes on a wrong answer, a refused connection or a link that is not up, and fails when it would pass. It still fails on a timeout, a broken connection, and a fault of this node or of the check itself, as these prove nothing. Default: false.
 	Not  bool `yaml:"not"`
 	Pace `yaml:",inline"`
 }
@@ -62,7 +64,7 @@ type Pace struct {
 	Timeout time.Duration `yaml:"timeout" default:"300ms" want:"10ms to 1m"`
 	// Rise is how many probes in a row must pass to become healthy, 1 to 100. Default: 2.
 	Rise int `yaml:"rise" default:"2" want:"1 to 100"`
-	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection needs only one. Default: 2.
+	// Fall is how many probes in a row must fail to become unhealthy, 1 to 100; a refused connection or a link that is not up needs only one. Default: 2.
 	Fall int `yaml:"fall" default:"2" want:"1 to 100"`
 }
 
