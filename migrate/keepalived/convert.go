@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -128,17 +129,22 @@ func (k *converter) address(s *migrate.Statement) (addr netip.Addr, link string)
 
 // tracked returns the checks of an instance and its group, and the scripts that could not be converted.
 func (k *converter) tracked(instance *migrate.Statement) (names, lost []string) {
-	blocks := instance.All("track_script")
+	const script, link = "track_script", "track_interface"
+	blocks := instance.All(script, link)
 	for _, g := range k.file.All(inGroup) {
 		for _, group := range g.All("group") {
 			if slices.ContainsFunc(group.Block, func(s *migrate.Statement) bool { return slices.Contains(s.Words, instance.Arg(0)) }) {
-				blocks = append(blocks, g.All("track_script")...)
+				blocks = append(blocks, g.All(script, link)...)
 			}
 		}
 	}
 	for _, b := range blocks {
 		for _, t := range b.Block {
-			name := k.track(t)
+			convert := k.trackedScript
+			if b.Keyword() == link {
+				convert = k.trackedLink
+			}
+			name := convert(t)
 			switch {
 			case name == "":
 				lost = append(lost, migrate.Shown(t.Keyword()))
@@ -150,8 +156,33 @@ func (k *converter) tracked(instance *migrate.Statement) (names, lost []string) 
 	return names, lost
 }
 
-// track returns the name of the check for a line of track_script; empty if there is none.
-func (k *converter) track(t *migrate.Statement) string {
+// trackedLink returns the name of the check for a line of track_interface.
+func (k *converter) trackedLink(t *migrate.Statement) string {
+	isReverse := func(word string) bool { return word == "reverse" }
+	check := health.Check{Link: &health.Link{Name: t.Keyword()}, Not: slices.ContainsFunc(t.Args(), isReverse)}
+	check.Name = migrate.DNSName("link-"+t.Keyword(), "link")
+	if check.Not {
+		check.Name += "-down"
+	}
+	k.noWeight(t, slices.DeleteFunc(slices.Clone(t.Args()), isReverse))
+	for _, c := range k.Checks {
+		if c.Link != nil && *c.Link == *check.Link && c.Not == check.Not {
+			return c.Name
+		}
+	}
+	_, name := k.AddCheck(check, t.Line)
+	return name
+}
+
+// noWeight notes the options of a tracked script or link that are not carried over.
+func (k *converter) noWeight(t *migrate.Statement, options []string) {
+	if len(options) > 0 {
+		k.Note(t.Line, t.Keyword(), "a failing check withdraws the VIP: it does not lower a priority, and %q is left out", migrate.Shown(strings.Join(options, " ")))
+	}
+}
+
+// trackedScript returns the name of the check for a line of track_script; empty if there is none.
+func (k *converter) trackedScript(t *migrate.Statement) string {
 	if slices.Contains(t.Words, "reverse") {
 		k.ToDo(t.Line, t.Keyword(), "a reversed check has no counterpart: leave it out, or check the opposite")
 		return ""
@@ -162,9 +193,7 @@ func (k *converter) track(t *migrate.Statement) string {
 		k.ToDo(t.Line, t.Keyword(), "the file has no vrrp_script of this name: write a check in its place")
 		return ""
 	}
-	if len(t.Words) > 1 {
-		k.Note(t.Line, t.Keyword(), "a failing check withdraws the VIP: it does not lower a priority, and %q is left out", migrate.Shown(strings.Join(t.Words[1:], " ")))
-	}
+	k.noWeight(t, t.Args())
 	s := scripts[i]
 	name, done := k.checks[s]
 	if !done {
