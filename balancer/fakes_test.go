@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -243,9 +244,7 @@ func (s *site) serves(name string) bool {
 
 func (s *site) apply(t *testing.T, configs ...Config) {
 	t.Helper()
-	if err := s.Apply(configs); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Apply(configs))
 }
 
 // carries checks the services of the kernel's data plane before time passes.

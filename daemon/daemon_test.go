@@ -24,6 +24,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/eventlog"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -198,9 +199,7 @@ func TestStopsAfterADrain(t *testing.T) {
 	n.awaitVIPs(both()...)
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	for range 2 {
-		if err := c.Drain(t.Context(), "kernel upgrade", false, 0, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Drain(t.Context(), "kernel upgrade", false, 0, 0))
 	}
 	h.signal(t, syscall.SIGTERM)
 	if code := h.wait(t); code != 0 {
@@ -255,10 +254,7 @@ func TestMetricsClientsAreLimited(t *testing.T) {
 		return nil
 	})
 	wait.Until(t, "some are answered", func() bool { return answered.Load() >= 50 })
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := must.Get[[]os.DirEntry](t)(os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid)))
 	if len(open) > limit {
 		t.Errorf("herald has %d files open", len(open))
 	}
@@ -267,10 +263,7 @@ func TestMetricsClientsAreLimited(t *testing.T) {
 // breakListener shuts down h's listening TCP socket behind its back.
 func (n *node) breakListener(h *herald) {
 	n.t.Helper()
-	process, err := unix.PidfdOpen(h.cmd.Process.Pid, 0)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	process := must.Get[int](n.t)(unix.PidfdOpen(h.cmd.Process.Pid, 0))
 	defer unix.Close(process)
 	for fd := range 64 {
 		socket, err := unix.PidfdGetfd(process, fd, 0)
@@ -350,10 +343,7 @@ func TestReload(t *testing.T) {
 		{"127.0.0.1:9474", "127.0.0.1:9475"},
 		{"nodeName: m1", "nodeName: m2"},
 	} {
-		before, err := n.status()
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get[admin.Status](t)(n.status())
 		n.write(strings.Replace(more, fixed[0], fixed[1], 1))
 		wait.Until(t, fixed[1]+" is refused", func() bool {
 			s, err := n.status()
@@ -422,9 +412,7 @@ func TestBadConfigEndsWithTwo(t *testing.T) {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(path))
 }
 
 // herald runs another command of the node's herald, and returns its output and its exit code.
@@ -451,19 +439,14 @@ func (n *node) wantHerald(code int, want string, args ...string) {
 func TestSystemd(t *testing.T) {
 	n := newNode(t)
 	path := filepath.Join(n.dir, "notify.sock")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get[*net.UnixConn](t)(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))
 	defer socket.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "300000")
 	h := n.start()
 	await := func(want string) {
 		t.Helper()
-		if err := socket.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, socket.SetReadDeadline(time.Now().Add(30*time.Second)))
 		for b := make([]byte, 4096); ; {
 			length, err := socket.Read(b)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -22,18 +23,14 @@ func TestDrainByHand(t *testing.T) {
 	n.start()
 	n.awaitVIPs(both()...)
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
-	if err := c.Drain(t.Context(), "kernel upgrade", false, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Drain(t.Context(), "kernel upgrade", false, 0, 0))
 	if got := n.vips(); len(got) != 0 {
 		t.Errorf("drained but bound: %q", got)
 	}
 	if s, err := n.status(); err != nil || s.Draining != "kernel upgrade" || s.VIPs[0].Reason != "kernel upgrade" {
 		t.Errorf("status %+v, %v", s, err)
 	}
-	if err := c.Undrain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Undrain(t.Context()))
 	n.awaitVIPs(both()...)
 }
 
@@ -82,10 +79,7 @@ func TestDrainAndUndrainAtOnce(t *testing.T) {
 			}
 		})
 		both.Wait()
-		s, err := n.status()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get[admin.Status](t)(n.status())
 		if drained := s.Draining != ""; drained == s.DrainingSince.IsZero() || drained != s.UntilUndrain {
 			t.Fatalf("drained %q since %v, until undrain %t", s.Draining, s.DrainingSince, s.UntilUndrain)
 		}
@@ -105,10 +99,7 @@ func TestDrainUntilUndrain(t *testing.T) {
 	n.wantHerald(0, `.*drained until undrain or a restart, .*`, "drain", "--reason", "kernel upgrade")
 	n.wantHerald(0, `drained already, until undrain, since .*: kernel upgrade\n`, "drain", "--until-undrain")
 	n.wantHerald(0, `drained already, until undrain, since .*: kernel upgrade\n`, "drain")
-	before, err := n.status()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get[admin.Status](t)(n.status())
 	h = again(h)
 	wait.Until(t, "it is drained again", func() bool {
 		s, err := n.status()
@@ -132,16 +123,12 @@ func TestDrainUntilUndrain(t *testing.T) {
 		t.Errorf("drained: %q", got)
 	}
 	remove(t, state)
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(state, 0o700))
 	for _, put := range []func(file string) error{
 		func(file string) error { n.writeFile(file, "{"); return nil },
 		func(file string) error { return os.Mkdir(file, 0o700) }, // nor can it be written
 	} {
-		if err := put(filepath.Join(state, "drained")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, put(filepath.Join(state, "drained")))
 		h = again(h)
 		wait.Until(t, "it is drained", func() bool {
 			s, err := n.status()

@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/speaker/flat"
 	"github.com/herald-vip/herald/status/eventlog"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // balancing has balancers of each kind of backends.
@@ -44,10 +45,7 @@ balancers:
 
 func parseBalancing(tb testing.TB) *config.Config {
 	tb.Helper()
-	c, err := config.Parse("herald.yaml", []byte(balancing))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := must.Get[*config.Config](tb)(config.Parse("herald.yaml", []byte(balancing)))
 	return c
 }
 
@@ -66,10 +64,7 @@ func (p *countingPlane) Close() error                   { return nil }
 func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe func(health.Verdict)) *Daemon {
 	tb.Helper()
 	log := slog.New(slog.DiscardHandler)
-	addresses, err := address.New(log, address.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	addresses := must.Get[*address.Binder](tb)(address.New(log, address.Options{}))
 	d := &Daemon{log: log, config: c, events: eventlog.New(rememberedEvents), addresses: addresses, newConns: newconns.New(log, 0), bgp: bgp.New(log, bgp.Options{})}
 	d.peering = peering.New(log, d.bgp, peering.Options{})
 	d.balancers = balance.New(log, plane, &countingPlane{}, nft.New(log, nft.Options{}).Bridge(), secondchance.New(log, func(bool) {}))
@@ -83,9 +78,7 @@ func idle(tb testing.TB, c *config.Config, plane balancer.DataPlane, observe fun
 		d.balancers.Close()
 		d.closeBGP("over")
 	})
-	if err := d.balancers.SetBalancers(c); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, d.balancers.SetBalancers(c))
 	d.flat.Apply(flatConfig(c, vipsOf(c)))
 	d.applyVIPs()
 	return d
@@ -102,17 +95,13 @@ func TestHealthyIsThatOfTheStatus(t *testing.T) {
 		default:
 		}
 	})
-	if err := d.monitor.Apply(c.Checks); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.monitor.Apply(c.Checks))
 	if v := <-spoken; v.State != health.Unhealthy {
 		t.Fatalf("the check of a port that is closed says %+v", v)
 	}
 	for _, drain := range []bool{false, true} {
 		if drain {
-			if err := d.Drain(t.Context(), "upgrade", false, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, d.Drain(t.Context(), "upgrade", false, 0))
 		}
 		for _, name := range []string{"cp", "apiserver", "api", "registry", "files", "mirror", "nothing"} {
 			before := plane.counted.Load()

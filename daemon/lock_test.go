@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -89,9 +90,7 @@ func TestSocketComesBack(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if err := os.Rename(socket, elsewhere+"/herald.sock"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(socket, elsewhere+"/herald.sock"))
 	wait.Until(t, "a socket that was moved is made anew", answers)
 
 	remove(t, socket)

@@ -24,6 +24,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -129,9 +130,7 @@ func onThread(t *testing.T, f func() error) {
 		defer func() { done <- err }()
 		err = f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-done)
 }
 
 const config = `apiVersion: herald.dev/v1alpha1
@@ -179,13 +178,8 @@ admin: {socket: DIR/herald.sock}
 func (n *node) addLink(name, cidr string) {
 	n.t.Helper()
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}
-	addr, err := netlink.ParseAddr(cidr)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := n.links.LinkAdd(pair); err != nil {
-		n.t.Fatal(err)
-	}
+	addr := must.Get[*netlink.Addr](n.t)(netlink.ParseAddr(cidr))
+	must.Do(n.t, n.links.LinkAdd(pair))
 	for _, end := range []string{pair.Name, pair.PeerName} {
 		link, err := n.links.LinkByName(end)
 		if err == nil {
@@ -245,25 +239,15 @@ func (n *node) write(text string) { n.writeFile(n.file(), strings.ReplaceAll(tex
 func (n *node) writeFile(file, text string) {
 	n.t.Helper()
 	tmp := file + ".new"
-	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.Rename(tmp, file); err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, os.WriteFile(tmp, []byte(text), 0o600))
+	must.Do(n.t, os.Rename(tmp, file))
 }
 
 // vips are the VIP addresses on lo.
 func (n *node) vips() []string {
 	n.t.Helper()
-	lo, err := n.links.LinkByName("lo")
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	addrs, err := n.links.AddrList(lo, netlink.FAMILY_ALL)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	lo := must.Get[netlink.Link](n.t)(n.links.LinkByName("lo"))
+	addrs := must.Get[[]netlink.Addr](n.t)(n.links.AddrList(lo, netlink.FAMILY_ALL))
 	var out []string
 	for _, a := range addrs {
 		if ip, _ := netip.AddrFromSlice(a.IP); !ip.IsLoopback() {
@@ -342,9 +326,7 @@ func (n *node) launch(cmd *exec.Cmd) *herald {
 
 func (h *herald) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := h.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.cmd.Process.Signal(s))
 }
 
 // wait returns the exit code.

@@ -18,6 +18,7 @@ import (
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // pair is a BGP server with a router at 127.0.0.2 as its peer.
@@ -31,9 +32,7 @@ func pair(t *testing.T) *bgp.Server {
 			_ = s.Close(ctx, "test is over") // its peer may have gone before
 		})
 		c.ConnectRetry = 2 * time.Second
-		if err := s.Apply(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Apply(t.Context(), c))
 		return s
 	}
 	const port = 11796
@@ -73,9 +72,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
 	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, route.New(), nil, speaker.FlatParts{}, nil, nil)
 	d.peering = peering.New(d.log, s, peering.Options{})
-	if err := d.peering.Apply(t.Context(), peering.Set{Names: map[string]string{"127.0.0.2": "127.0.0.2"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.peering.Apply(t.Context(), peering.Set{Names: map[string]string{"127.0.0.2": "127.0.0.2"}}))
 	c := &config.Config{NodeName: "n1", Services: &config.Services{LoadBalancerClass: class, DefaultClass: true}}
 	if err := d.announceBy(c); err != nil || len(advertised()) != 1 {
 		t.Fatalf("%v is announced before (%v)", advertised(), err)

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -178,15 +179,11 @@ func TestWorker(t *testing.T) {
 			w.wantKept(kept)
 
 			// The master is drained, and there is no other backend.
-			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, admin.NewClient(filepath.Join(n.dir, "herald.sock")).Drain(t.Context(), "upgrade", false, 0, 0))
 			n.awaitGet(onMaster, healthz+"apiserver", http.StatusServiceUnavailable)
 			w.awaitBackend("is draining, but no other backend serves")
 			w.wantKept(kept)
-			if err := admin.NewClient(filepath.Join(n.dir, "herald.sock")).Undrain(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, admin.NewClient(filepath.Join(n.dir, "herald.sock")).Undrain(t.Context()))
 			w.awaitBackend("healthy: apiserver")
 
 			// Its Herald is upgraded.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // endpoint is a host in memory with one port: the network that virtual time needs.
@@ -294,9 +295,7 @@ func newRig(t *testing.T) *rig {
 
 func (b *rig) apply(checks ...health.Check) {
 	b.t.Helper()
-	if err := b.monitor.Apply(checks); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, b.monitor.Apply(checks))
 }
 
 // verdict returns the verdict of the only check.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func named(name string) func(*health.Check) { return func(c *health.Check) { c.Name = name } }
@@ -226,9 +227,7 @@ func TestNotifyMayAsk(t *testing.T) {
 			told <- v
 		})
 		defer m.Close()
-		if err := m.Apply([]health.Check{check()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Apply([]health.Check{check()}))
 		v := <-told
 		if v.State != health.Healthy || v.Passes != 2 || v.Failures != 0 || v.Since.Sub(v.Cause) != 200*time.Millisecond {
 			t.Errorf("notified %+v", v)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func not(c *health.Check) { c.Not = true }
@@ -77,9 +78,7 @@ func TestFile(t *testing.T) {
 	there := filepath.Join(dir, "there")
 	put(t, there, nil)
 	dangling := filepath.Join(dir, "dangling")
-	if err := os.Symlink(filepath.Join(dir, "nowhere"), dangling); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(filepath.Join(dir, "nowhere"), dangling))
 	for _, tt := range []struct {
 		path        string
 		passes, not bool
@@ -113,9 +112,7 @@ func TestFlag(t *testing.T) {
 	next(t, told, health.Healthy, "as wanted: "+flag+" is not there")
 	put(t, flag, nil)
 	next(t, told, health.Unhealthy, "not wanted: "+flag+" is there")
-	if err := os.Remove(flag); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(flag))
 	next(t, told, health.Healthy, "as wanted")
 }
 

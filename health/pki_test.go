@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const (
@@ -45,14 +47,8 @@ func (i *identity) issue(t testing.TB, adjust ...func(*x509.Certificate)) *ident
 
 func issue(t testing.TB, parent *identity, name string, adjust ...func(*x509.Certificate)) *identity {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	serial := must.Get[*big.Int](t)(rand.Int(rand.Reader, big.NewInt(1<<62)))
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: name},
@@ -66,14 +62,8 @@ func issue(t testing.TB, parent *identity, name string, adjust ...func(*x509.Cer
 	if parent != nil {
 		signer, signerKey = parent.cert, parent.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get[[]byte](t)(x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey))
+	cert := must.Get[*x509.Certificate](t)(x509.ParseCertificate(der))
 	return &identity{cert, key}
 }
 
@@ -82,10 +72,7 @@ func (i *identity) certPEM() []byte {
 }
 
 func (i *identity) keyPEM(t testing.TB) []byte {
-	der, err := x509.MarshalPKCS8PrivateKey(i.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get[[]byte](t)(x509.MarshalPKCS8PrivateKey(i.key))
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
@@ -102,12 +89,8 @@ func (i *identity) pool() *x509.CertPool {
 // put replaces a file atomically, by a rename.
 func put(t testing.TB, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".new", data, 0o600))
+	must.Do(t, os.Rename(path+".new", path))
 }
 
 // file puts data into a new file and returns its path.

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // victim is the environment variable that makes the test binary a server that waits to be killed.
@@ -72,21 +73,13 @@ func startVictim(t *testing.T) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victim+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get[io.ReadCloser](t)(cmd.StdoutPipe())
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get[string](t)(bufio.NewReader(out).ReadString('\n'))
 	return cmd, strings.TrimSpace(address)
 }
 
@@ -96,9 +89,7 @@ func realMonitor(t *testing.T, checks ...health.Check) <-chan health.Verdict {
 	told := make(chan health.Verdict, 100)
 	m := health.NewMonitor(nil, func(v health.Verdict) { told <- v })
 	t.Cleanup(m.Close)
-	if err := m.Apply(checks); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Apply(checks))
 	return told
 }
 
@@ -160,9 +151,7 @@ func TestKilledProcess(t *testing.T) {
 			told := realMonitor(t, c)
 			next(t, told, health.Healthy, "")
 			killed := time.Now()
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Kill())
 			verdict := next(t, told, health.Unhealthy, "connection refused")
 			t.Logf("kill → close seen %v → unhealthy %v", verdict.Cause.Sub(killed), verdict.Since.Sub(verdict.Cause))
 			nothingMore(t, told)
@@ -186,9 +175,7 @@ func TestFrozenProcess(t *testing.T) {
 		{syscall.SIGCONT, health.Healthy, "200"},
 		{syscall.SIGSTOP, health.Unhealthy, "no answer within 500ms"},
 	} {
-		if err := cmd.Process.Signal(s.signal); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Process.Signal(s.signal))
 		reach(t, told, s.want, s.reason)
 	}
 }
@@ -198,17 +185,9 @@ func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), watcher+"="+url)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get[io.ReadCloser](t)(cmd.StdoutPipe())
+	stdin := must.Get[io.WriteCloser](t)(cmd.StdinPipe())
+	must.Do(t, cmd.Start())
 	told := make(chan health.Verdict, 100)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -242,13 +221,9 @@ func TestFrozenWatcher(t *testing.T) {
 	// Freeze it while it waits, as it nearly always does, and not while it prints.
 	before := asked.Load()
 	eventually(t, func() bool { return asked.Load() != before })
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
 	eventually(t, func() bool { return time.Since(time.Unix(0, asked.Load())) > 4*time.Second })
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
 	if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
 		t.Errorf("verdict %+v", v)
 	}
@@ -262,17 +237,11 @@ func TestOutOfDescriptors(t *testing.T) {
 	cmd, told := startWatcher(t, srv.URL)
 	reach(t, told, health.Healthy, "")
 	var limit unix.Rlimit
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit))
 	few := unix.Rlimit{Cur: 1, Max: limit.Max}
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil))
 	reach(t, told, health.Unhealthy, "check's own: too many open files")
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil))
 	reach(t, told, health.Healthy, "200")
 }
 
@@ -288,10 +257,7 @@ func TestRealEnds(t *testing.T) {
 	} {
 		for _, v := range variants {
 			t.Run(v.name+" "+tt.name, func(t *testing.T) {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 				defer l.Close()
 				c := check(v.adjust, once)
 				c.Interval, c.Timeout, c.Fall = time.Hour, time.Hour, 1000
@@ -301,10 +267,7 @@ func TestRealEnds(t *testing.T) {
 					c.HTTP.URL = "http://" + l.Addr().String() + "/"
 				}
 				told := realMonitor(t, c)
-				conn, err := l.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := must.Get[net.Conn](t)(l.Accept())
 				defer conn.Close()
 				if c.HTTP != nil {
 					if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
@@ -316,9 +279,7 @@ func TestRealEnds(t *testing.T) {
 				}
 				next(t, told, health.Healthy, "")
 				_ = l.Close()
-				if err := tt.end(conn.(*net.TCPConn)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, tt.end(conn.(*net.TCPConn)))
 				next(t, told, health.Unhealthy, "connection refused")
 				nothingMore(t, told)
 			})
@@ -380,9 +341,7 @@ func TestNothingLeaks(t *testing.T) {
 	watch(gone.URL, overTCP)
 
 	m := health.NewMonitor(nil, nil)
-	if err := m.Apply(checks); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Apply(checks))
 	eventually(t, func() bool {
 		for _, v := range m.Verdicts() {
 			if v.Passes+v.Failures < 200 {
@@ -402,10 +361,7 @@ func TestNothingLeaks(t *testing.T) {
 }
 
 func descriptors(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd"))
 	return len(entries)
 }
 

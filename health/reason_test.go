@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestBodyReason(t *testing.T) {
@@ -177,10 +179,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, says string) {
 		conn := &scripted{says: strings.NewReader(says)}
 		dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
-		p, err := (&HTTP{URL: "http://127.0.0.1/x"}).prober(&Monitor{dial: dial}, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get[prober](t)((&HTTP{URL: "http://127.0.0.1/x"}).prober(&Monitor{dial: dial}, time.Second))
 		out := p.probe(t.Context())
 		p.close() // waits for the watch, which reads further
 		if out.kind == refused {

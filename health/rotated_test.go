@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // A file that could not be read for lack of descriptors is read as soon as possible.
@@ -12,9 +14,7 @@ func TestRotatedRetries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(s string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(s), 0o600))
 	}
 	fault := error(nil)
 	r := rotated[string]{what: "token", paths: []string{path}, parse: func(data [][]byte) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The server moves to a new authority, and so does the check's file.
@@ -24,9 +25,7 @@ func TestAuthorityRotation(t *testing.T) {
 		b.serveTLS(ok, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Load(), nil }})
 		c := check(overTLS(t, old))
 		path := c.HTTP.CAFile
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(path))
 
 		b.apply(c)
 		pass(5 * time.Second)
@@ -110,9 +109,7 @@ func TestTokenRotation(t *testing.T) {
 		if got := seen.Load(); got != "Bearer two" {
 			t.Errorf("sent %q after the token changed", got)
 		}
-		if err := os.Remove(c.HTTP.TokenFile); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(c.HTTP.TokenFile))
 		pass(time.Minute)
 		b.want(health.Healthy, "200")
 		if w := b.verdict().Warning; !strings.Contains(w, "no such file") {

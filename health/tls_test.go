@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // overTLS makes the check an https check that trusts ca.
@@ -200,9 +201,7 @@ func TestTLS(t *testing.T) {
 			name: "caFile is a pipe",
 			arrange: func(t *testing.T, w *world) {
 				w.check.HTTP.CAFile = filepath.Join(t.TempDir(), "fifo")
-				if err := syscall.Mkfifo(w.check.HTTP.CAFile, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, syscall.Mkfifo(w.check.HTTP.CAFile, 0o600))
 			},
 			reason: ": not a regular file",
 		}, {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestDrainGoesInOrder(t *testing.T) {
@@ -68,9 +69,7 @@ func TestDrainWaitsForConnections(t *testing.T) {
 					time.AfterFunc(tt.again.after, func() { s.Drain("herald is stopping", tt.again.wait) })
 				}
 				start := time.Now()
-				if err := s.Drain("herald drain", time.Minute)(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.Drain("herald drain", time.Minute)(t.Context()))
 				if took := time.Since(start); took != tt.took {
 					t.Errorf("drain took %v, want %v", took, tt.took)
 				}
@@ -114,9 +113,7 @@ func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			healthy(s)
 		}
-		if err := drained(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, drained(t.Context()))
 		if len(n.counts) > 10 || slices.Max(n.counts) != 2 {
 			t.Errorf("%d counts of %v addresses, want at most 10 of 2", len(n.counts), n.counts)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // node fakes routers and kernel, and records the speaker's calls in order.
@@ -232,9 +233,7 @@ func serve(s *speaker.Speaker, n *node, vips ...speaker.VIP) {
 
 func drain(t *testing.T, s *speaker.Speaker) {
 	t.Helper()
-	if err := s.Drain("herald drain", 0)(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Drain("herald drain", 0)(t.Context()))
 }
 
 func TestAnnouncesOnlyWhenEveryCheckPasses(t *testing.T) {
@@ -359,9 +358,7 @@ func TestStopIsImmediate(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		serve(s, n, vip())
 		start := time.Now()
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Stop())
 		expect(t, n, "withdraw 10.99.0.10", "unbind 10.99.0.10")
 		if time.Since(start) != 0 {
 			t.Error("stop waited")
@@ -410,9 +407,7 @@ func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
 		healthy(s)
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Stop())
 		n.takeSteps()
 		s.Undrain()
 		expect(t, n)

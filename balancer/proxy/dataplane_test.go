@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/testenv/dataplane"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,9 +30,7 @@ func newPlane(t *testing.T, o proxy.Options) *proxy.DataPlane {
 
 func apply(t *testing.T, p *proxy.DataPlane, services ...balancer.Service) {
 	t.Helper()
-	if err := p.Apply(services); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Apply(services))
 }
 
 // free returns a free address and port on this host.

@@ -9,34 +9,23 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/balancer"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestLastCall stops a listener with connections in its backlog: all are served.
 func TestLastCall(t *testing.T) {
-	backend, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	backend := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = backend.Close() }()
-	l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[*listener](t)(open(netip.MustParseAddrPort("127.0.0.1:0"), "api"))
 	p := New(Options{})
 	defer func() { _ = p.Close() }()
 	addr := backend.Addr().(*net.TCPAddr).AddrPort()
-	err = p.Apply([]balancer.Service{{Name: "api", Backends: []balancer.Backend{{Addr: addr, State: balancer.Serving}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Apply([]balancer.Service{{Name: "api", Backends: []balancer.Backend{{Addr: addr, State: balancer.Serving}}}}))
 	_ = backend.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
 	const clients = 10
 	var conns []net.Conn
 	for range clients {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get[net.Conn](t)(net.Dial("tcp", l.Addr().String()))
 		defer func() { _ = conn.Close() }()
 		conns = append(conns, conn)
 	}
@@ -50,10 +39,7 @@ func TestLastCall(t *testing.T) {
 	p.accept(l)
 	<-stopped
 	for range clients {
-		conn, err := backend.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get[net.Conn](t)(backend.Accept())
 		if _, err := conn.Write([]byte("x")); err != nil {
 			t.Error(err)
 		}
@@ -99,10 +85,7 @@ func (c *crowd) AcceptTCP() (*net.TCPConn, error) {
 // deadline.
 func TestLastCallIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := open(netip.MustParseAddrPort("127.0.0.1:0"), "api")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get[*listener](t)(open(netip.MustParseAddrPort("127.0.0.1:0"), "api"))
 		c := &crowd{TCPListener: l.acceptor.(*net.TCPListener)}
 		l.acceptor = c
 		p := New(Options{})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -31,10 +32,7 @@ func TestRefused(t *testing.T) {
 		_ = backend.Close()
 		receive(t, client, "here")
 	}
-	counts, err := p.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := must.Get[[]balancer.Count](t)(p.Counts())
 	for _, c := range counts {
 		if want := map[bool]uint64{true: 30}[c.Backend == s.addr]; c.Connections != want {
 			t.Errorf("%s got %d connections, want %d", c.Backend, c.Connections, want)
@@ -67,18 +65,10 @@ func TestDeathWhileDialling(t *testing.T) {
 // crowded returns the address of a listener with a full backlog: dials block.
 func crowded(t *testing.T) netip.AddrPort {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get[int](t)(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)))
+	name := must.Get[syscall.Sockaddr](t)(syscall.Getsockname(fd))
 	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*syscall.SockaddrInet4).Port))
 	dial(t, addr) // fills the backlog
 	return addr
@@ -98,10 +88,7 @@ func TestAddressInUse(t *testing.T) {
 	dial(t, addr)
 	s.next(t)
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	registry.Listen = []netip.AddrPort{l.Addr().(*net.TCPAddr).AddrPort()}
 	if err := p.Apply([]balancer.Service{registry}); err == nil {
 		t.Error("no error though another program listens")
@@ -232,10 +219,7 @@ func TestFlood(t *testing.T) {
 	dialling.Wait()
 	close(over)
 	serving.Wait()
-	counts, err := p.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := must.Get[[]balancer.Count](t)(p.Counts())
 	for _, n := range counts {
 		if fair := uint64(clients * each / 3); n.Connections < fair*95/100 || n.Connections > fair*105/100 {
 			t.Errorf("%s got %d connections, the fair share is %d", n.Backend, n.Connections, fair)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -30,9 +31,7 @@ func TestHalfClose(t *testing.T) {
 				first, second = second, first
 			}
 			say(t, first, "question")
-			if err := first.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, first.CloseWrite())
 			receive(t, second, "question")
 			say(t, second, "answer")
 			_ = second.Close()

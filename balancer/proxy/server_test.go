@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // patience is the time limit of each step.
@@ -25,10 +26,7 @@ type server struct {
 // newServer returns a running server.
 func newServer(t *testing.T) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	s := &server{addr: l.Addr().(*net.TCPAddr).AddrPort(), conns: make(chan *net.TCPConn, 10_000)}
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -77,10 +75,7 @@ func (s *server) next(t *testing.T) *net.TCPConn {
 
 func dial(t *testing.T, addr netip.AddrPort) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get[net.Conn](t)(net.Dial("tcp", addr.String()))
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn.(*net.TCPConn)

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -43,16 +44,12 @@ func TestSet(t *testing.T) {
 		}
 		return out
 	}
-	if err := set.Apply([]balancer.Config{config}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, set.Apply([]balancer.Config{config}))
 	wait.Until(t, "both serve", func() bool { return states() == "serving serving " })
 	client := dial(t, addr)
 	for i := range 100 { // reloads keep connections
 		config.Method = []balancer.Method{balancer.SourceHash, balancer.RoundRobin}[i%2]
-		if err := set.Apply([]balancer.Config{config}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, set.Apply([]balancer.Config{config}))
 	}
 
 	healthy.close()
@@ -82,10 +79,7 @@ func newHealthPort(t *testing.T) *healthPort {
 
 func (h *healthPort) open(t *testing.T) {
 	t.Helper()
-	l, err := net.Listen("tcp", h.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[net.Listener](t)(net.Listen("tcp", h.addr.String()))
 	h.listener = l
 	h.serving.Go(func() {
 		for {

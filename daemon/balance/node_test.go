@@ -17,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const balancing = `apiVersion: herald.dev/v1alpha1
@@ -53,10 +54,7 @@ var ports = cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})
 
 func parseBalancing(t *testing.T, change ...string) *config.Config {
 	t.Helper()
-	c, err := config.Parse("herald.yaml", []byte(strings.NewReplacer(change...).Replace(balancing)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get[*config.Config](t)(config.Parse("herald.yaml", []byte(strings.NewReplacer(change...).Replace(balancing))))
 	return c
 }
 
@@ -177,9 +175,7 @@ func membersReachTheDataPlane(t *testing.T) {
 	}
 	c := parseBalancing(t)
 	c.Balancers = c.Balancers[:1]
-	if err := n.SetBalancers(c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.SetBalancers(c))
 	state := func(member, address string, healthy bool) election.MemberState {
 		return election.MemberState{Member: member, Address: netip.MustParseAddrPort(address), Advertisement: election.Advertisement{Checks: map[string]bool{"apiserver": true, "ready": healthy}}}
 	}
@@ -208,9 +204,7 @@ func membersReachTheDataPlane(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	c.LoadBalancer.Type = config.External
-	if err := n.SetBalancers(c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.SetBalancers(c))
 	if s := carried(); len(s) != 1 || len(s[0].Listen) != 0 || len(s[0].Backends) != 2 {
 		t.Errorf("services with an external load balancer %+v", s)
 	}

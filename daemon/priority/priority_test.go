@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/daemon/priority"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The tests change the process for good, so a child does it and reports.
@@ -107,9 +108,7 @@ func TestPermitted(t *testing.T) {
 func mayProtect(t *testing.T) bool {
 	t.Helper()
 	var capabilities [2]unix.CapUserData
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &capabilities[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &capabilities[0]))
 	return capabilities[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 

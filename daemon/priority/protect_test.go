@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The score that the kubelet gives node-critical pods protects enough, and they lack the capability to lower it.
 func TestProtect(t *testing.T) {
 	for score, want := range map[string]string{"0": "-999", "-899": "-999", "-900": "-900", "-997": "-997", "-1000": "-1000"} {
 		file := filepath.Join(t.TempDir(), "oom_score_adj")
-		if err := os.WriteFile(file, []byte(score+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(score+"\n"), 0o600))
 		if err := protect(file); err != nil {
 			t.Error(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var (
@@ -78,9 +79,7 @@ func ours4(k *fakeKernel) bool {
 func TestRefreshKeepsAddress(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, stop func()) {
-		if err := a.Bind("lo", vip4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip4))
 		time.Sleep(10 * time.Minute)
 		if s := only(t, a); !s.Bound || s.Restored != 0 || !ours4(k) {
 			t.Errorf("after ten minutes: %+v", s)
@@ -106,9 +105,7 @@ func TestRefreshKeepsAddress(t *testing.T) {
 func TestLifetimes(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, stop func()) {
-		if err := errors.Join(a.Bind("lo", vip4), a.BindFor("lo", vip6, 2*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(a.Bind("lo", vip4), a.BindFor("lo", vip6, 2*time.Second)))
 		time.Sleep(5 * time.Minute)
 		before := k.count("refresh")
 		const least = 60 * 3 / 2
@@ -146,9 +143,7 @@ func TestLifetimes(t *testing.T) {
 func TestRefreshRefused(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
-		if err := a.BindFor("lo", vip4, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.BindFor("lo", vip4, time.Minute))
 		k.failWith(func(op string) error {
 			if op == "refresh" || op == "add" {
 				return unix.ENOBUFS
@@ -177,9 +172,7 @@ func TestRefreshRefused(t *testing.T) {
 func TestRemovalInALoop(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
-		if err := a.Bind("lo", vip4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip4))
 		time.Sleep(calm)
 		begin := time.Now()
 		for time.Since(begin) < time.Minute {
@@ -234,9 +227,7 @@ func TestKernelWithoutMarks(t *testing.T) {
 		k.adminSet(foreign)
 		bindings := []Binding{{"lo", vip4}, {"lo", vip6}, {"eth0", vip4.Next()}, {"eth0", vip6.Next()}}
 		for _, b := range bindings {
-			if err := a.Bind(b.Interface, b.Addr); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, a.Bind(b.Interface, b.Addr))
 		}
 		k.loseAll() // makes Run read everything
 		time.Sleep(time.Minute)
@@ -286,9 +277,7 @@ func TestAfterRun(t *testing.T) {
 	k := newFakeKernel(lo, eth0)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, stop func()) {
 		foreign4, permanent6 := permanent(eth0, "10.99.0.10/24"), permanent(lo, "fd00:99::10/128")
-		if err := a.Bind("lo", vip6); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip6))
 		stop()
 		k.adminSet(foreign4)
 		k.adminSet(permanent6)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/rtnetlink"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // Run reads everything after lost changes.
@@ -20,9 +21,7 @@ func TestLostChanges(t *testing.T) {
 	k := newFakeKernel(lo, eth0)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
 		for _, b := range []Binding{{"lo", vip4}, {"lo", vip6}, {"eth0", vip4.Next()}} {
-			if err := a.Bind(b.Interface, b.Addr); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, a.Bind(b.Interface, b.Addr))
 		}
 		k.loseAll()
 		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
@@ -57,9 +56,7 @@ func TestFloodOfForeignChanges(t *testing.T) {
 	k := newFakeKernel(lo, eth0)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
 		for i := range 100 {
-			if err := a.Bind("lo", netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, a.Bind("lo", netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})))
 		}
 		before := k.total()
 		for i := range 1000 {
@@ -106,9 +103,7 @@ func TestStarved(t *testing.T) {
 			var log bytes.Buffer
 			a := fakeAddresses(k, &log)
 			for _, addr := range []netip.Addr{vip4, vip6} {
-				if err := a.Bind("lo", addr); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.Bind("lo", addr))
 			}
 			a.live = true // as before a loss is noticed
 			time.Sleep(still)
@@ -123,9 +118,7 @@ func TestStarved(t *testing.T) {
 		k := newFakeKernel(lo)
 		virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
 			for _, addr := range []netip.Addr{vip4, vip6} {
-				if err := a.Bind("lo", addr); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.Bind("lo", addr))
 			}
 			k.failWith(func(op string) error {
 				if op == "watch" {
@@ -149,9 +142,7 @@ func TestGraceIsForTheCaller(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
 		for _, addr := range []netip.Addr{vip4, vip6} {
-			if err := a.Bind("lo", addr); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, a.Bind("lo", addr))
 		}
 		k.failWith(func(op string) error {
 			if op == "watch" {
@@ -182,9 +173,7 @@ func TestGraceIsForTheCaller(t *testing.T) {
 func TestRefusedRefresh(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
-		if err := a.Bind("lo", vip4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip4))
 		refused := errors.New("refused")
 		k.failWith(func(op string) error {
 			if op == "refresh" || op == "add" {
@@ -235,9 +224,7 @@ func TestUnbindWithoutRight(t *testing.T) {
 			t.Errorf("Unbind of addresses that never were bound: %v", err)
 		}
 		k.failWith(nil)
-		if err := a.Bind("lo", vip6); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip6))
 		k.failWith(forbidden)
 		if err := a.Unbind("lo", vip4, vip6); !errors.Is(err, unix.EPERM) {
 			t.Errorf("Unbind of a bound address: error %v, want EPERM", err)
@@ -257,9 +244,7 @@ func TestNoSubscription(t *testing.T) {
 		return nil
 	}
 	virtual(t, k, func(a *Binder, log *bytes.Buffer, _ func()) {
-		if err := a.Bind("lo", vip4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip4))
 		_ = a.Bind("eth0", vip6)
 		k.adminUnset(vip(lo, vip4, defaultLifetime, DefaultMark))
 		k.adminLink(eth0)
@@ -306,9 +291,7 @@ func TestBindWithLateView(t *testing.T) {
 func TestRemovedWhileRefreshFails(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
-		if err := a.Bind("lo", vip4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Bind("lo", vip4))
 		k.failWith(func(op string) error {
 			if op == "refresh" {
 				return unix.ENOMEM

@@ -9,6 +9,7 @@ import (
 
 	"github.com/herald-vip/herald/netutil/link"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
@@ -25,20 +26,16 @@ func TestSetting(t *testing.T) {
 	}
 	h.In(func() {
 		const settings = "/proc/sys"
-		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS),
+		must.Do(t, errors.Join(unix.Unshare(unix.CLONE_NEWNS),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 			unix.Mount(settings, settings, "", unix.MS_BIND, ""),
-			unix.Mount("", settings, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
-			t.Fatal(err)
-		}
+			unix.Mount("", settings, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")))
 		if err := os.WriteFile(conf+"eth0/route_localnet", []byte("1"), 0); !errors.Is(err, unix.EROFS) {
 			t.Fatalf("/proc/sys can be written: %v", err)
 		}
 		for _, value := range []uint32{1, 0} {
 			text := string('0' + rune(value))
-			if err := errors.Join(link.RouteLocalnet.Set("eth0", value), link.Forwarding.Set("eth1", value)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(link.RouteLocalnet.Set("eth0", value), link.Forwarding.Set("eth1", value)))
 			expect("eth0/route_localnet", text)
 			expect("eth1/forwarding", text)
 			expect("eth1/route_localnet", "0")

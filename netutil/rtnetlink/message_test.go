@@ -11,6 +11,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/mdlayher/netlink/nltest"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var exact = cmp.Options{cmp.AllowUnexported(Address{}, Link{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
@@ -75,10 +77,7 @@ func TestOtherMessage(t *testing.T) {
 }
 
 func TestBrokenMessage(t *testing.T) {
-	good, err := EncodeAddress(own4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get[[]byte](t)(EncodeAddress(own4))
 	for name, b := range map[string][]byte{
 		"empty":          nil,
 		"short":          good[:7],

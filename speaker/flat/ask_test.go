@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
@@ -22,7 +23,7 @@ func TestAsksAsNode(t *testing.T) {
 		{addr: netip.MustParseAddr("10.4.0.10"), link: "lo"}, {addr: netip.MustParseAddr("10.4.0.11"), link: "lo"},
 		{addr: netip.MustParseAddr("10.5.0.10"), link: "nolink0"}, {addr: netip.MustParseAddr("fd00:4::10"), link: "lo"},
 	}}
-	err := netns.In(ns, func() error {
+	must.Do(t, netns.In(ns, func() error {
 		const settings = "/proc/sys"
 		err := errors.Join(
 			unix.Unshare(unix.CLONE_NEWNS),
@@ -44,24 +45,17 @@ func TestAsksAsNode(t *testing.T) {
 			t.Errorf("arp_announce is %q, %v; asksAsVIP is %t", value, err, f.asksAsVIP)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // capabilities returns the capabilities of the thread.
 func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	t.Helper()
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]))
 	return data
 }
 
 func setCapabilities(t *testing.T, data [2]unix.CapUserData) {
 	t.Helper()
-	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 type daemon struct {
@@ -62,10 +63,7 @@ func (d *daemon) RemoveMember(_ context.Context, member string) error {
 // serve opens a socket for d and closes it with the test.
 func serve(t *testing.T, path string, d admin.Daemon) {
 	t.Helper()
-	s, err := admin.Listen(path, slog.New(slog.DiscardHandler), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get[*admin.Server](t)(admin.Listen(path, slog.New(slog.DiscardHandler), d))
 	done := make(chan error)
 	go func() { done <- s.Serve() }()
 	t.Cleanup(func() {
@@ -98,10 +96,7 @@ func status() admin.Status {
 func TestStatusTravelsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "herald.sock")
 	serve(t, path, &daemon{status: status()})
-	got, err := admin.NewClient(path).Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get[admin.Status](t)(admin.NewClient(path).Status(t.Context()))
 	compare := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	comparePrefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if diff := cmp.Diff(status(), got, compare, comparePrefix); diff != "" {
@@ -117,15 +112,9 @@ func TestDrainAndUndrain(t *testing.T) {
 	d := &daemon{}
 	serve(t, path, d)
 	c := admin.NewClient(path)
-	if err := c.Drain(t.Context(), "kernel upgrade", true, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Drain(t.Context(), "", false, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Undrain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Drain(t.Context(), "kernel upgrade", true, 0, 0))
+	must.Do(t, c.Drain(t.Context(), "", false, 0, 0))
+	must.Do(t, c.Undrain(t.Context()))
 	if err := c.RemoveMember(t.Context(), "m3"); err != nil || !slices.Equal(d.removed, []string{"m3"}) {
 		t.Errorf("%v lost their votes: %v", d.removed, err)
 	}
@@ -156,10 +145,7 @@ func TestNobodyThere(t *testing.T) {
 // A predecessor that was killed leaves its socket; that never blocks a start.
 func TestStaleSocketIsTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "herald.sock")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[*net.UnixListener](t)(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	serve(t, path, &daemon{})
@@ -209,9 +195,7 @@ func flat() admin.Status {
 func TestWriteTextOfElection(t *testing.T) {
 	var out strings.Builder
 	s := flat()
-	if err := s.WriteText(&out, s.Started.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.WriteText(&out, s.Started.Add(time.Minute)))
 	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
 
 VIP             ADDRESS      LINK   STATE       FOR    WHY
@@ -319,9 +303,7 @@ func TestWriteDrain(t *testing.T) {
 			after.Draining, after.DrainingSince = "upgrade", after.Started
 			tt.change(&before, &after)
 			var out strings.Builder
-			if err := after.WriteDrain(&out, before); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, after.WriteDrain(&out, before))
 			if diff := cmp.Diff(tt.want, out.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -341,9 +323,7 @@ func TestWriteText(t *testing.T) {
 	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "no packet yet"}},
 		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nreceived"})
 	var out strings.Builder
-	if err := s.WriteText(&out, s.Started.Add(2*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.WriteText(&out, s.Started.Add(2*time.Minute)))
 	want := `herald v1.2.3 on m1, up 2m0s, configuration /etc/herald/herald.yaml generation 2
 NOT IN REAL TIME: real-time scheduling: operation not permitted lock memory: operation not permitted
 DRAINING: kernel upgrade (until undrain or a restart, since 2026-01-02T03:04:05Z)
@@ -369,9 +349,7 @@ eth1         64501   waiting       -      -      -               no router adver
 // A path given by mistake may be that of something precious.
 func TestNothingButASocketIsTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.conf")
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("precious"), 0o600))
 	if _, err := admin.Listen(path, slog.New(slog.DiscardHandler), &daemon{}); err == nil || !strings.Contains(err.Error(), path+" is not a socket") {
 		t.Errorf("got error %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // worker balances two backends, one of them serving, and has no VIP.
@@ -63,9 +64,7 @@ m2           silent     1m0s ago    apiserver
 w1           draining   this node   -
 `
 	var text strings.Builder
-	if err := s.WriteText(&text, s.Started.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.WriteText(&text, s.Started.Add(time.Minute)))
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -95,9 +94,7 @@ func TestBridgeInText(t *testing.T) {
 	s := status()
 	s.VIPs[0].Bridge = "forwards new connections to m2, m3"
 	var text strings.Builder
-	if err := s.WriteText(&text, s.Started); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.WriteText(&text, s.Started))
 	if want := "apiserver healthy (put back 1×); forwards new connections to m2, m3"; !strings.Contains(text.String(), want) {
 		t.Errorf("no %q in:\n%s", want, text.String())
 	}

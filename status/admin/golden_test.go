@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // Users script against `herald status -o json` and `herald status --services -o json`: the files in testdata have every
@@ -18,19 +19,11 @@ import (
 func TestJSON(t *testing.T) {
 	for file, value := range map[string]any{"status.json": new(admin.Status), "services.json": new([]admin.Service)} {
 		t.Run(file, func(t *testing.T) {
-			want, err := os.ReadFile("testdata/" + file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get[[]byte](t)(os.ReadFile("testdata/" + file))
 			d := json.NewDecoder(bytes.NewReader(want))
 			d.DisallowUnknownFields()
-			if err := d.Decode(value); err != nil {
-				t.Fatal(err)
-			}
-			got, err := json.Marshal(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, d.Decode(value))
+			got := must.Get[[]byte](t)(json.Marshal(value))
 			if diff := cmp.Diff(members(t, want), members(t, got)); diff != "" {
 				t.Errorf("(-file +printed):\n%s", diff)
 			}
@@ -41,9 +34,7 @@ func TestJSON(t *testing.T) {
 
 func members(t *testing.T, text []byte) (out any) {
 	t.Helper()
-	if err := json.Unmarshal(text, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &out))
 	return out
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // services returns a Service with an announced and a withdrawn address, one without addresses, and two of a tenant.
@@ -65,9 +66,7 @@ public       3/254, 0/1.1529215e+18   2           1          0           0      
 typo         -                        0           0          0           0      no range
 `
 	var out strings.Builder
-	if err := s.WriteText(&out, at.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.WriteText(&out, at.Add(time.Minute)))
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -86,9 +85,7 @@ typo         -                        0           0          0           0      
 
 func TestWriteServices(t *testing.T) {
 	var out strings.Builder
-	if err := admin.WriteServices(&out, services(), time.Date(2026, 11, 20, 12, 1, 0, 0, time.UTC)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, admin.WriteServices(&out, services(), time.Date(2026, 11, 20, 12, 1, 0, 0, time.UTC)))
 	want := `SERVICE                                                     ADDRESS      POOL     BGP         FLAT       FOR    WHY
 shop/one                                                    10.1.0.1     public   announced   -          1m0s   -
 shop/one                                                    10.3.0.100   flat     -           not held   -      no holder: being elected
@@ -119,10 +116,7 @@ tenant-acme/blog-default-09c1 (tenant acme: default/blog)   -            -      
 func TestServicesTravelWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "herald.sock")
 	serve(t, path, &daemon{services: services()})
-	got, err := admin.NewClient(path).Services(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get[[]admin.Service](t)(admin.NewClient(path).Services(t.Context()))
 	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	prefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if diff := cmp.Diff(services(), got, addr, prefix); diff != "" {

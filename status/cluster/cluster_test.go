@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/status/cluster"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const why = "no ready IPv4 endpoint on this node"
@@ -178,9 +179,7 @@ func TestWhy(t *testing.T) {
 			}
 			var out strings.Builder
 			c.Services = []corev1.Service{*tt.service}
-			if err := c.WriteWhy(&out, kube.Key(tt.service)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.WriteWhy(&out, kube.Key(tt.service)))
 			sum := map[cluster.State]string{cluster.OK: "is", cluster.Fails: "is not", cluster.Unknown: "may be"}[last.State]
 			if !strings.Contains(out.String(), kube.Key(tt.service)+" "+sum+" announced: ") {
 				t.Errorf("the node is %s, and that comes to:\n%s", last.State, &out)

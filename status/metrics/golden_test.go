@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -18,14 +19,9 @@ var update = flag.Bool("update", false, "write the golden file anew")
 // Users' dashboards and alerts rely on the metrics' names, labels and values. The status has every member that there is;
 // a test in manifests/monitoring compares types and help with docs/monitoring.md.
 func TestGolden(t *testing.T) {
-	text, err := os.ReadFile("../admin/testdata/status.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile("../admin/testdata/status.json"))
 	var s admin.Status
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &s))
 	_, body := get(t, metrics.NewHandler(func() admin.Status { return s }, nil, nil), "/metrics")
 	var lines []string
 	for line := range strings.Lines(body) {
@@ -36,14 +32,9 @@ func TestGolden(t *testing.T) {
 	got := strings.Join(lines, "")
 	const file = "testdata/metrics.txt"
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get[[]byte](t)(os.ReadFile(file))
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("(-want +got), -update writes it anew:\n%s", diff)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
 	"github.com/herald-vip/herald/status/page"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func status() admin.Status {
@@ -44,10 +45,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	body, err := io.ReadAll(w.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get[[]byte](t)(io.ReadAll(w.Body))
 	return w.Code, string(body)
 }
 

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // Clients that do not finish keep no probe out, or the kubelet would end Herald.
 func TestServesBesideClientsThatNeverFinish(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	s := newServer(l, slog.New(slog.DiscardHandler), func() admin.Status { return admin.Status{} }, nil, nil)
 	served := make(chan error)
 	go func() { served <- s.Serve() }()
@@ -31,10 +29,7 @@ func TestServesBesideClientsThatNeverFinish(t *testing.T) {
 	address := l.Addr().String()
 	var stuck []net.Conn
 	for range 5 * maxClients { // who waits for their time-outs waits for 50 s
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get[net.Conn](t)(net.Dial("tcp", address))
 		defer conn.Close()
 		if _, err := fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: "); err != nil {
 			t.Fatal(err)
@@ -42,10 +37,7 @@ func TestServesBesideClientsThatNeverFinish(t *testing.T) {
 		stuck = append(stuck, conn)
 	}
 	get := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := get.Get("http://" + address + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get[*http.Response](t)(get.Get("http://" + address + "/healthz"))
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		t.Error(answer.Status)

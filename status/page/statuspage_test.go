@@ -32,6 +32,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/eventlog"
 	"github.com/herald-vip/herald/status/page"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -39,17 +40,12 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // load reads a status that a speaker in the lab told of itself.
 func load(t *testing.T, name string) admin.Status {
 	t.Helper()
-	f, err := os.Open("testdata/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get[*os.File](t)(os.Open("testdata/" + name + ".json"))
 	defer f.Close()
 	var s admin.Status
 	d := json.NewDecoder(f)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.Decode(&s))
 	return s
 }
 
@@ -61,9 +57,7 @@ func render(t *testing.T, s admin.Status, now time.Time) string {
 func renderAll(t *testing.T, s admin.Status, nodes *page.Nodes, now time.Time) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := page.New().Write(&out, s, nodes, now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, page.New().Write(&out, s, nodes, now))
 	return out.String()
 }
 
@@ -104,14 +98,9 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := "testdata/" + name
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get[[]byte](t)(os.ReadFile(path))
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s is not what the page is now; if that is as it should be, run go test ./statuspage -update:\n%s", path, diff)
 	}
@@ -137,10 +126,7 @@ func TestEscapesEverything(t *testing.T) {
 	nodes := &page.Nodes{List: make([]v1alpha1.NodeStatus, 1)}
 	texts += fill(reflect.ValueOf(&nodes.List[0].Status).Elem(), hostile)
 	shows := renderAll(t, s, nodes, time.Now()) + renderAll(t, s, &page.Nodes{Unknown: hostile}, time.Now())
-	root, err := html.Parse(strings.NewReader(shows))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get[*html.Node](t)(html.Parse(strings.NewReader(shows)))
 	shown := 0
 	for n := range root.Descendants() {
 		switch {
