@@ -24,13 +24,10 @@ var variants = []struct {
 // bothWays runs a test with each kind of check, against a server that answers 200.
 func bothWays(t *testing.T, test func(t *testing.T, b *rig, c health.Check)) {
 	for _, v := range variants {
-		t.Run(v.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.serve(ok)
-				test(t, b, check(v.adjust, fall(10)))
-			})
-		})
+		t.Run(v.name, onRig(func(t *testing.T, b *rig) {
+			b.serve(ok)
+			test(t, b, check(v.adjust, fall(10)))
+		}))
 	}
 }
 
@@ -62,34 +59,31 @@ func TestConnectionMonitor(t *testing.T) {
 func TestListenerDiesLast(t *testing.T) {
 	for _, v := range variants {
 		for _, late := range []time.Duration{time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
-			t.Run(v.name+" "+late.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := newRig(t)
-					var dying atomic.Bool
-					b.script(func(c net.Conn) {
-						if dying.Load() {
-							_ = c.Close()
-							return
-						}
-						answers(empty200)(c)
-					})
-					b.healthy(check(v.adjust, fall(10)))
-					pass(70 * time.Millisecond)
-					dying.Store(true)
-					b.hangUp()
-					began := time.Now()
-					pass(late)
-					b.become(refusing)
-					pass(32 * time.Millisecond)
-					b.want(health.Unhealthy, "connection refused")
-					// Each connection a TCP check gets is a pass; its end is new evidence.
-					if cause := b.verdict().Cause; cause != began && v.name == "http" {
-						t.Errorf("caused %v after the first close", cause.Sub(began))
+			t.Run(v.name+" "+late.String(), onRig(func(t *testing.T, b *rig) {
+				var dying atomic.Bool
+				b.script(func(c net.Conn) {
+					if dying.Load() {
+						_ = c.Close()
+						return
 					}
-					pass(time.Minute)
-					b.wantHistory("healthy unhealthy")
+					answers(empty200)(c)
 				})
-			})
+				b.healthy(check(v.adjust, fall(10)))
+				pass(70 * time.Millisecond)
+				dying.Store(true)
+				b.hangUp()
+				began := time.Now()
+				pass(late)
+				b.become(refusing)
+				pass(32 * time.Millisecond)
+				b.want(health.Unhealthy, "connection refused")
+				// Each connection a TCP check gets is a pass; its end is new evidence.
+				if cause := b.verdict().Cause; cause != began && v.name == "http" {
+					t.Errorf("caused %v after the first close", cause.Sub(began))
+				}
+				pass(time.Minute)
+				b.wantHistory("healthy unhealthy")
+			}))
 		}
 	}
 }
@@ -98,34 +92,30 @@ func TestListenerDiesLast(t *testing.T) {
 func TestIdleConnectionsEnd(t *testing.T) {
 	for _, v := range variants {
 		for _, idle := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 150 * time.Millisecond} {
-			t.Run(v.name+" "+idle.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					b := newRig(t)
-					b.script(func(c net.Conn) {
-						defer c.Close()
-						go answers(empty200)(c)
-						time.Sleep(idle + time.Microsecond) // in a synctest bubble
-					})
-					b.healthy(check(v.adjust, fall(1)))
-					b.dials()
-					pass(time.Minute)
-					b.wantHistory("healthy")
-					if v := b.verdict(); v.Since.Sub(v.Cause) != 200*time.Millisecond {
-						t.Errorf("it took %v to rise: two passes must be an interval apart", v.Since.Sub(v.Cause))
-					}
-					if n := b.dials(); n < 300 || n > 310 {
-						t.Errorf("%d connections in a minute, want about one per interval (300)", n)
-					}
+			t.Run(v.name+" "+idle.String(), onRig(func(t *testing.T, b *rig) {
+				b.script(func(c net.Conn) {
+					defer c.Close()
+					go answers(empty200)(c)
+					time.Sleep(idle + time.Microsecond) // in a synctest bubble
 				})
-			})
+				b.healthy(check(v.adjust, fall(1)))
+				b.dials()
+				pass(time.Minute)
+				b.wantHistory("healthy")
+				if v := b.verdict(); v.Since.Sub(v.Cause) != 200*time.Millisecond {
+					t.Errorf("it took %v to rise: two passes must be an interval apart", v.Since.Sub(v.Cause))
+				}
+				if n := b.dials(); n < 300 || n > 310 {
+					t.Errorf("%d connections in a minute, want about one per interval (300)", n)
+				}
+			}))
 		}
 	}
 }
 
 // A close is evidence even if the server has hung up too often to trigger a probe by it.
 func TestCauseIsTheClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.script(func(c net.Conn) {
 			defer c.Close()
 			go answers(empty200)(c)
@@ -138,13 +128,12 @@ func TestCauseIsTheClose(t *testing.T) {
 		if v := b.verdict(); v.State != health.Unhealthy || v.Since.Sub(v.Cause) != 50*time.Millisecond {
 			t.Errorf("%v, %v after its cause, want unhealthy 50ms after the close", v.State, v.Since.Sub(v.Cause))
 		}
-	})
+	})(t)
 }
 
 // A listener closes all connections, like a proxy without its server: that is no refusal, so fall decides.
 func TestCutOffEachTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check(fall(3)))
 		pass(70 * time.Millisecond)
@@ -162,13 +151,12 @@ func TestCutOffEachTime(t *testing.T) {
 		if n := b.dials(); n > 310 {
 			t.Errorf("%d connections in a minute, want one per interval", n)
 		}
-	})
+	})(t)
 }
 
 // A frozen server keeps its connections: only the deadline detects it, within an interval and fall timeouts.
 func TestFreeze(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
 		pass(time.Millisecond) // just after a probe
@@ -184,7 +172,7 @@ func TestFreeze(t *testing.T) {
 		b.serve(ok)
 		pass(time.Second)
 		b.wantHistory("healthy unhealthy healthy")
-	})
+	})(t)
 }
 
 // A TCP server may send a banner; a flood is bounded and causes no busy loop.
@@ -197,22 +185,19 @@ func TestTCPServerTalks(t *testing.T) {
 		{"greeting", says("SSH-2.0-OpenSSH_9.2\r\n"), 0},
 		{"flood", func(c net.Conn) { endless(c, "", strings.Repeat("chargen ", 1<<10)) }, 200 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.script(tt.talk)
-				b.healthy(check(overTCP, fall(10)))
-				b.dials()
-				pass(time.Minute)
-				b.wantHistory("healthy")
-				if n := b.dials(); n > 310 {
-					t.Errorf("%d connections in a minute", n)
-				}
-				pass(70 * time.Millisecond)
-				b.kill(false)
-				pass(tt.notice)
-				b.wantHistory("healthy unhealthy")
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.script(tt.talk)
+			b.healthy(check(overTCP, fall(10)))
+			b.dials()
+			pass(time.Minute)
+			b.wantHistory("healthy")
+			if n := b.dials(); n > 310 {
+				t.Errorf("%d connections in a minute", n)
+			}
+			pass(70 * time.Millisecond)
+			b.kill(false)
+			pass(tt.notice)
+			b.wantHistory("healthy unhealthy")
+		}))
 	}
 }

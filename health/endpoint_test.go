@@ -277,7 +277,11 @@ type rig struct {
 	log     bytes.Buffer
 }
 
-// newRig must be called in a synctest bubble. No goroutine may be left at the end of the bubble.
+// onRig returns a test that runs in a synctest bubble with a new rig. It may leave no goroutine.
+func onRig(test func(t *testing.T, b *rig)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, newRig(t)) }) }
+}
+
 func newRig(t *testing.T) *rig {
 	b := &rig{endpoint: newEndpoint(), t: t}
 	b.monitor = health.NewMonitorOver(b.dial, slog.New(slog.NewTextHandler(&b.log, nil)), func(v health.Verdict) {

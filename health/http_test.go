@@ -117,21 +117,18 @@ func TestAnswers(t *testing.T) {
 			state:  health.Unhealthy, reason: "connection closed without a whole answer",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				if tt.handler != nil {
-					b.serve(tt.handler)
-				} else {
-					b.script(tt.script)
-				}
-				c := check(once)
-				c.HTTP.Status = []int{200, 204, 401}
-				b.apply(c)
-				pass(time.Second)
-				b.want(tt.state, tt.reason)
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			if tt.handler != nil {
+				b.serve(tt.handler)
+			} else {
+				b.script(tt.script)
+			}
+			c := check(once)
+			c.HTTP.Status = []int{200, 204, 401}
+			b.apply(c)
+			pass(time.Second)
+			b.want(tt.state, tt.reason)
+		}))
 	}
 }
 
@@ -176,27 +173,23 @@ func TestDialFailures(t *testing.T) {
 		{"tcp refused", refusing, overTCP, "connect 127.0.0.1:5001: connection refused", 0},
 		{"tcp silent", silent, overTCP, "no connection within 500ms", time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.become(tt.state)
-				start := time.Now()
-				b.apply(check(tt.adjust))
-				pass(5 * time.Second)
-				b.want(health.Unhealthy, tt.reason)
-				b.wantHistory("unhealthy")
-				if v := b.verdict(); v.Since.Sub(start) != tt.decideIn || v.Cause != start {
-					t.Errorf("unhealthy after %v because of what was seen after %v, want %v and 0s", v.Since.Sub(start), v.Cause.Sub(start), tt.decideIn)
-				}
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.become(tt.state)
+			start := time.Now()
+			b.apply(check(tt.adjust))
+			pass(5 * time.Second)
+			b.want(health.Unhealthy, tt.reason)
+			b.wantHistory("unhealthy")
+			if v := b.verdict(); v.Since.Sub(start) != tt.decideIn || v.Cause != start {
+				t.Errorf("unhealthy after %v because of what was seen after %v, want %v and 0s", v.Since.Sub(start), v.Cause.Sub(start), tt.decideIn)
+			}
+		}))
 	}
 }
 
 // One connection serves the requests for a second, then a fresh one does.
 func TestConnectionReuse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		var asked atomic.Int64
 		b.serve(func(w http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
@@ -212,13 +205,12 @@ func TestConnectionReuse(t *testing.T) {
 		if dials := b.dials(); dials != 10 || asked.Load() != 50 {
 			t.Errorf("%d requests over %d connections in 10 s, want 50 over 10", asked.Load(), dials)
 		}
-	})
+	})(t)
 }
 
 // A long answer within the limit leaves the connection to the next probe, repeatedly.
 func TestLongAnswersReuse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(status(200, strings.Repeat("x", 600<<10)))
 		b.healthy(check())
 		b.dials()
@@ -226,7 +218,7 @@ func TestLongAnswersReuse(t *testing.T) {
 		if dials := b.dials(); dials != 10 {
 			t.Errorf("%d connections in 10 s, want 10", dials)
 		}
-	})
+	})(t)
 }
 
 // After these answers the connection is not reusable: the next probe, at its normal time, opens a fresh one.
@@ -239,26 +231,22 @@ func TestAnswersThatEndTheConnection(t *testing.T) {
 		{"HTTP/1.0", answers("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")},
 		{"more than was asked for", answers(empty200 + "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.script(tt.script)
-				b.healthy(check(once))
-				pass(9 * time.Second)
-				b.wantHistory("healthy")
-				if dials := b.dials(); dials != 51 {
-					t.Errorf("%d connections in 10 s, want one per probe", dials)
-				}
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.script(tt.script)
+			b.healthy(check(once))
+			pass(9 * time.Second)
+			b.wantHistory("healthy")
+			if dials := b.dials(); dials != 51 {
+				t.Errorf("%d connections in 10 s, want one per probe", dials)
+			}
+		}))
 	}
 }
 
 // A server that restarts between two probes costs no failure: only the kept
 // connection is dead. It does not use up the fast re-probes either.
 func TestRestartBetweenProbes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check(once))
 		for range 10 {
@@ -272,13 +260,12 @@ func TestRestartBetweenProbes(t *testing.T) {
 		b.kill(false)
 		synctest.Wait()
 		b.wantHistory("healthy unhealthy")
-	})
+	})(t)
 }
 
 // In any state, a server that ends a kept connection just as the next request arrives costs no failure.
 func TestReusedConnectionIsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.script(func(c net.Conn) {
 			defer c.Close()
 			r := bufio.NewReader(c)
@@ -293,13 +280,12 @@ func TestReusedConnectionIsCut(t *testing.T) {
 		if v := b.verdict(); v.Failures != 0 {
 			t.Errorf("%d failures", v.Failures)
 		}
-	})
+	})(t)
 }
 
 // A server serves its existing connections but accepts no new ones.
 func TestAcceptsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
 		b.become(frozen)
@@ -309,7 +295,7 @@ func TestAcceptsNobody(t *testing.T) {
 		if took := b.verdict().Since.Sub(wedged); took > 2200*time.Millisecond {
 			t.Errorf("noticed after %v, want at most 1s of reuse, an interval and two timeouts", took)
 		}
-	})
+	})(t)
 }
 
 // Probes start at the interval and never overlap; a slow one delays the next.
@@ -319,31 +305,28 @@ func TestPace(t *testing.T) {
 		{150 * time.Millisecond, 200 * time.Millisecond},
 		{350 * time.Millisecond, 350 * time.Millisecond},
 	} {
-		t.Run(tt.answer.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				var (
-					mu    sync.Mutex
-					began []time.Time
-				)
-				b.serve(func(w http.ResponseWriter, r *http.Request) {
-					mu.Lock()
-					began = append(began, time.Now())
-					mu.Unlock()
-					pause(r, tt.answer)
-					ok(w, r)
-				})
-				b.healthy(check())
-				pass(10 * time.Second)
+		t.Run(tt.answer.String(), onRig(func(t *testing.T, b *rig) {
+			var (
+				mu    sync.Mutex
+				began []time.Time
+			)
+			b.serve(func(w http.ResponseWriter, r *http.Request) {
 				mu.Lock()
-				defer mu.Unlock()
-				for i := range began[1:] {
-					if gap := began[i+1].Sub(began[i]); gap != tt.gap {
-						t.Fatalf("probe %d began %v after the one before, want %v", i+1, gap, tt.gap)
-					}
-				}
+				began = append(began, time.Now())
+				mu.Unlock()
+				pause(r, tt.answer)
+				ok(w, r)
 			})
-		})
+			b.healthy(check())
+			pass(10 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range began[1:] {
+				if gap := began[i+1].Sub(began[i]); gap != tt.gap {
+					t.Fatalf("probe %d began %v after the one before, want %v", i+1, gap, tt.gap)
+				}
+			}
+		}))
 	}
 }
 
@@ -364,43 +347,40 @@ func TestSlow(t *testing.T) {
 			_, _ = io.WriteString(w, "k")
 		}, "headers in 100ms, then 1 B of the body and no end within 500ms"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.serve(ok)
-				b.healthy(check())
-				var left atomic.Int64 // late answers
-				b.serve(func(w http.ResponseWriter, r *http.Request) {
-					if left.Add(-1) >= 0 {
-						tt.late(w, r)
-						return
-					}
-					ok(w, r)
-				})
-				for range 3 {
-					left.Store(1)
-					pass(2 * time.Second)
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.serve(ok)
+			b.healthy(check())
+			var left atomic.Int64 // late answers
+			b.serve(func(w http.ResponseWriter, r *http.Request) {
+				if left.Add(-1) >= 0 {
+					tt.late(w, r)
+					return
 				}
-				if v := b.verdict(); v.Failures != 3 {
-					t.Errorf("%d failures, want the three late answers", v.Failures)
-				}
-				b.wantHistory("healthy")
-
-				left.Store(1 << 40)
-				slow := time.Now()
-				pass(5 * time.Second)
-				b.want(health.Unhealthy, tt.reason)
-				b.wantHistory("healthy unhealthy")
-				// The documented limit is Interval + Fall × Timeout.
-				if took := b.verdict().Since.Sub(slow); took > 1200*time.Millisecond {
-					t.Errorf("found after %v", took)
-				}
-
-				left.Store(0)
-				pass(2 * time.Second)
-				b.want(health.Healthy, "200 in")
+				ok(w, r)
 			})
-		})
+			for range 3 {
+				left.Store(1)
+				pass(2 * time.Second)
+			}
+			if v := b.verdict(); v.Failures != 3 {
+				t.Errorf("%d failures, want the three late answers", v.Failures)
+			}
+			b.wantHistory("healthy")
+
+			left.Store(1 << 40)
+			slow := time.Now()
+			pass(5 * time.Second)
+			b.want(health.Unhealthy, tt.reason)
+			b.wantHistory("healthy unhealthy")
+			// The documented limit is Interval + Fall × Timeout.
+			if took := b.verdict().Since.Sub(slow); took > 1200*time.Millisecond {
+				t.Errorf("found after %v", took)
+			}
+
+			left.Store(0)
+			pass(2 * time.Second)
+			b.want(health.Healthy, "200 in")
+		}))
 	}
 }
 
@@ -414,29 +394,25 @@ func TestFlapping(t *testing.T) {
 		{"twice, but the way back is too short", "ffp", "unhealthy"},
 		{"as long down as up", "ppff", "healthy unhealthy healthy unhealthy healthy unhealthy healthy unhealthy"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				var n atomic.Int64
-				b.serve(func(w http.ResponseWriter, r *http.Request) {
-					if tt.answers[int(n.Add(1)-1)%len(tt.answers)] == 'f' {
-						w.WriteHeader(http.StatusInternalServerError)
-					}
-				})
-				b.apply(check())
-				for n.Load() < int64(4*len(tt.answers)) {
-					pass(100 * time.Millisecond)
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			var n atomic.Int64
+			b.serve(func(w http.ResponseWriter, r *http.Request) {
+				if tt.answers[int(n.Add(1)-1)%len(tt.answers)] == 'f' {
+					w.WriteHeader(http.StatusInternalServerError)
 				}
-				b.wantHistory(tt.history)
 			})
-		})
+			b.apply(check())
+			for n.Load() < int64(4*len(tt.answers)) {
+				pass(100 * time.Millisecond)
+			}
+			b.wantHistory(tt.history)
+		}))
 	}
 }
 
 // 429 is overload, not death: fault 6.
 func TestOverload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		var code, n atomic.Int64
 		code.Store(200)
 		b.serve(func(w http.ResponseWriter, r *http.Request) {
@@ -466,5 +442,5 @@ func TestOverload(t *testing.T) {
 		code.Store(429)
 		pass(time.Minute)
 		b.want(health.Unhealthy, "429")
-	})
+	})(t)
 }

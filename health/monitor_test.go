@@ -33,8 +33,7 @@ func (b *rig) wantStates(want string) {
 }
 
 func TestApplyStartsAndStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.apply(check(named("b")), check(named("a"), overTCP))
 		b.wantStates("b:unknown a:unknown")
@@ -55,12 +54,11 @@ func TestApplyStartsAndStops(t *testing.T) {
 		}
 		b.apply(check(named("b")))
 		b.wantStates("b:unknown") // a removed check keeps no state
-	})
+	})(t)
 }
 
 func TestFirstVerdict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.become(silent)
 		b.apply(check())
 		want := health.Verdict{Name: "apiserver", Reason: "not probed yet", Since: time.Now()}
@@ -68,12 +66,11 @@ func TestFirstVerdict(t *testing.T) {
 		if diff := cmp.Diff(want, b.verdict()); diff != "" {
 			t.Errorf("during the first probe (-want +got):\n%s", diff)
 		}
-	})
+	})(t)
 }
 
 func TestApplyLeavesTheUnchangedAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		c := check()
 		b.healthy(c)
@@ -93,7 +90,7 @@ func TestApplyLeavesTheUnchangedAlone(t *testing.T) {
 		pass(time.Second)
 		b.want(health.Healthy, "GET http://127.0.0.1:8080/readyz: 200")
 		b.wantHistory("healthy")
-	})
+	})(t)
 }
 
 // A reload alone neither withdraws nor announces.
@@ -108,38 +105,35 @@ func TestApplyKeepsTheVerdictOfTheChanged(t *testing.T) {
 		{"stays unhealthy, for another reason", 500, 500, "unhealthy unhealthy"},
 		{"the new check finds it healthy", 500, 200, "unhealthy healthy"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				looked := make(chan struct{})
-				b.serve(func(w http.ResponseWriter, r *http.Request) {
-					code := tt.before
-					if r.URL.Path == "/livez" {
-						<-looked
-						code = tt.after
-					}
-					status(code, "")(w, r)
-				})
-				b.apply(check())
-				pass(time.Second)
-				before := b.verdict()
-				b.apply(check(func(c *health.Check) { c.HTTP.URL = "http://127.0.0.1:8080/livez" }))
-				after := b.verdict()
-				if diff := cmp.Diff(before, after); diff != "" {
-					t.Errorf("verdict changed at once (-before +after):\n%s", diff)
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			looked := make(chan struct{})
+			b.serve(func(w http.ResponseWriter, r *http.Request) {
+				code := tt.before
+				if r.URL.Path == "/livez" {
+					<-looked
+					code = tt.after
 				}
-				close(looked)
-				synctest.Wait() // one probe, too few for rise or fall
-				if s := b.verdict().State; s != before.State {
-					t.Errorf("%v after the first probe", s)
-				}
-				pass(5 * time.Second)
-				b.wantHistory(tt.history)
-				if v := b.verdict(); !strings.Contains(v.Reason, "/livez") || v.Passes+v.Failures <= before.Passes+before.Failures {
-					t.Errorf("not probed again: %+v", v)
-				}
+				status(code, "")(w, r)
 			})
-		})
+			b.apply(check())
+			pass(time.Second)
+			before := b.verdict()
+			b.apply(check(func(c *health.Check) { c.HTTP.URL = "http://127.0.0.1:8080/livez" }))
+			after := b.verdict()
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("verdict changed at once (-before +after):\n%s", diff)
+			}
+			close(looked)
+			synctest.Wait() // one probe, too few for rise or fall
+			if s := b.verdict().State; s != before.State {
+				t.Errorf("%v after the first probe", s)
+			}
+			pass(5 * time.Second)
+			b.wantHistory(tt.history)
+			if v := b.verdict(); !strings.Contains(v.Reason, "/livez") || v.Passes+v.Failures <= before.Passes+before.Failures {
+				t.Errorf("not probed again: %+v", v)
+			}
+		}))
 	}
 }
 
@@ -152,26 +146,22 @@ func TestApplyRefuses(t *testing.T) {
 		{"bad url", check(func(c *health.Check) { c.HTTP.URL = "http://[::1" }), `check "apiserver": http url: parse`},
 		{"duplicate name", check(named("fine")), `check "fine": two checks have this name: rename one`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.serve(ok)
-				b.healthy(check(named("running")))
-				err := b.monitor.Apply([]health.Check{check(named("fine")), tt.check})
-				if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-					t.Errorf("error %q, want %q…", err, tt.want)
-				}
-				b.wantStates("running:healthy")
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.serve(ok)
+			b.healthy(check(named("running")))
+			err := b.monitor.Apply([]health.Check{check(named("fine")), tt.check})
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("error %q, want %q…", err, tt.want)
+			}
+			b.wantStates("running:healthy")
+		}))
 	}
 }
 
 // Close, and Apply when it removes a check, end probes that hang.
 func TestCloseDoesNotHang(t *testing.T) {
 	for _, s := range []portState{silent, frozen} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newRig(t)
+		onRig(func(t *testing.T, b *rig) {
 			b.become(s)
 			slow := func(c *health.Check) { c.Timeout, c.Rise = time.Hour, 1000 }
 			b.apply(check(slow, named("a")), check(slow, named("b"), overTCP), check(slow, named("c"), overTLS(t, newAuthority(t, "ca", year))))
@@ -190,14 +180,13 @@ func TestCloseDoesNotHang(t *testing.T) {
 				t.Errorf("Apply after Close: %v", err)
 			}
 			b.wantHistory("") // an aborted probe is not judged
-		})
+		})(t)
 	}
 }
 
 // A caller that waits for a check sees its latest reason, not the first.
 func TestTellsOfAnotherReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.become(refusing)
 		b.apply(check())
 		pass(time.Minute)
@@ -209,7 +198,7 @@ func TestTellsOfAnotherReason(t *testing.T) {
 		if reason := b.told[len(b.told)-1].Reason; !strings.Contains(reason, "500") {
 			t.Errorf("last reason: %q", reason)
 		}
-	})
+	})(t)
 }
 
 // notify may call Verdicts, and sees the new verdict there.
@@ -237,8 +226,7 @@ func TestNotifyMayAsk(t *testing.T) {
 
 // A state change is logged once; a steady state is not logged.
 func TestLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
 		pass(time.Minute)
@@ -251,55 +239,50 @@ func TestLog(t *testing.T) {
 			!strings.Contains(lines[1], `level=WARN msg="check is unhealthy" check=apiserver reason="GET http://127.0.0.1:8080/readyz: connection refused" after=0s`) {
 			t.Errorf("logged:\n%s", b.log.String())
 		}
-	})
+	})(t)
 }
 
 // A pause makes healthy verdicts stale: fault 28.
 func TestPause(t *testing.T) {
 	for _, v := range variants {
-		t.Run(v.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.serve(ok)
-				b.healthy(check(v.adjust, func(c *health.Check) { c.Rise, c.Fall = 20, 1000 }, quick))
-				b.pauseFor(12 * time.Second)
-				for range 1400 { // the next dial comes within a second
-					if pass(10 * time.Millisecond); b.verdict().State == health.Unhealthy {
-						break
-					}
+		t.Run(v.name, onRig(func(t *testing.T, b *rig) {
+			b.serve(ok)
+			b.healthy(check(v.adjust, func(c *health.Check) { c.Rise, c.Fall = 20, 1000 }, quick))
+			b.pauseFor(12 * time.Second)
+			for range 1400 { // the next dial comes within a second
+				if pass(10 * time.Millisecond); b.verdict().State == health.Unhealthy {
+					break
 				}
-				b.want(health.Unhealthy, "this process did not run for 11.5s: checking again") // 12 s less a timeout
-				if v := b.verdict(); !v.Paused || v.Since != v.Cause {
-					t.Errorf("verdict %+v", v)
-				}
-				pass(time.Second)
-				b.want(health.Healthy, "")
-				if b.verdict().Paused {
-					t.Error("still paused")
-				}
-				b.wantHistory("healthy unhealthy healthy")
-			})
-		})
+			}
+			b.want(health.Unhealthy, "this process did not run for 11.5s: checking again") // 12 s less a timeout
+			if v := b.verdict(); !v.Paused || v.Since != v.Cause {
+				t.Errorf("verdict %+v", v)
+			}
+			pass(time.Second)
+			b.want(health.Healthy, "")
+			if b.verdict().Paused {
+				t.Error("still paused")
+			}
+			b.wantHistory("healthy unhealthy healthy")
+		}))
 	}
 }
 
 // A delay that load may cause costs one probe at most.
 func TestShortPauseIsForgiven(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
 		b.pauseFor(2 * time.Second)
 		pass(time.Minute)
 		b.want(health.Healthy, "")
 		b.wantHistory("healthy")
-	})
+	})(t)
 }
 
 // An endpoint that was not healthy before a pause keeps its reason, and counts its passes anew.
 func TestPauseOfTheUnhealthy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(status(500, "broken"))
 		b.apply(check(overTCP, named("tcp"), func(c *health.Check) { c.Rise = 3 }), check())
 		pass(210 * time.Millisecond) // tcp has passed twice
@@ -309,13 +292,12 @@ func TestPauseOfTheUnhealthy(t *testing.T) {
 		if v := b.monitor.Verdicts()[1]; v.Paused || !strings.Contains(v.Reason, "broken") {
 			t.Errorf("verdict %+v", v)
 		}
-	})
+	})(t)
 }
 
 // A server that fails after a pause is no longer marked as paused.
 func TestFailureAfterAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
 		b.pauseFor(12 * time.Second)
@@ -325,7 +307,7 @@ func TestFailureAfterAPause(t *testing.T) {
 		if b.verdict().Paused {
 			t.Error("still marked as paused")
 		}
-	})
+	})(t)
 }
 
 func quick(c *health.Check) { c.Interval = 10 * time.Millisecond }

@@ -35,24 +35,20 @@ func TestNot(t *testing.T) {
 		{"overload", listening, status(429, "busy"), health.Unknown, "429: busy"},
 		{"cut", listening, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, health.Unhealthy, "connection"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.become(tt.state)
-				b.serve(tt.serve)
-				b.apply(check(not))
-				pass(5 * time.Second)
-				b.want(tt.want, tt.why)
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.become(tt.state)
+			b.serve(tt.serve)
+			b.apply(check(not))
+			pass(5 * time.Second)
+			b.want(tt.want, tt.why)
+		}))
 	}
 }
 
 // With not: true, fall probes in a row detect that the server starts, and rise probes that it stops; its
 // closing connection triggers no probe.
 func TestNotComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.become(refusing)
 		b.serve(ok)
 		b.healthy(check(overTCP, not, fall(3)))
@@ -70,7 +66,7 @@ func TestNotComesAndGoes(t *testing.T) {
 		b.become(refusing)
 		pass(time.Second)
 		b.wantHistory("healthy unhealthy healthy")
-	})
+	})(t)
 }
 
 func TestFile(t *testing.T) {

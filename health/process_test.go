@@ -25,6 +25,7 @@ import (
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // victim is the environment variable that makes the test binary a server that waits to be killed.
@@ -135,6 +136,15 @@ func nothingMore(t *testing.T, told <-chan health.Verdict) {
 	}
 }
 
+// target makes c check a server at address.
+func target(c *health.Check, address string) {
+	if c.TCP != nil {
+		c.TCP.Address = address
+	} else {
+		c.HTTP.URL = "http://" + address + "/readyz"
+	}
+}
+
 // A real process is killed. The interval is so long that only the connection
 // monitor can detect it, and fall so high that only the refusal can decide.
 func TestKilledProcess(t *testing.T) {
@@ -143,11 +153,7 @@ func TestKilledProcess(t *testing.T) {
 			cmd, address := startVictim(t)
 			c := check(v.adjust, once)
 			c.Interval, c.Timeout, c.Fall = time.Hour, time.Hour, 1000
-			if c.TCP != nil {
-				c.TCP.Address = address
-			} else {
-				c.HTTP.URL = "http://" + address + "/readyz"
-			}
+			target(&c, address)
 			told := realMonitor(t, c)
 			next(t, told, health.Healthy, "")
 			killed := time.Now()
@@ -220,9 +226,9 @@ func TestFrozenWatcher(t *testing.T) {
 	reach(t, told, health.Healthy, "")
 	// Freeze it while it waits, as it nearly always does, and not while it prints.
 	before := asked.Load()
-	eventually(t, func() bool { return asked.Load() != before })
+	wait.Until(t, "it asks", func() bool { return asked.Load() != before })
 	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
-	eventually(t, func() bool { return time.Since(time.Unix(0, asked.Load())) > 4*time.Second })
+	wait.Until(t, "it is frozen for long", func() bool { return time.Since(time.Unix(0, asked.Load())) > 4*time.Second })
 	must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
 	if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
 		t.Errorf("verdict %+v", v)
@@ -261,21 +267,13 @@ func TestRealEnds(t *testing.T) {
 				defer l.Close()
 				c := check(v.adjust, once)
 				c.Interval, c.Timeout, c.Fall = time.Hour, time.Hour, 1000
-				if c.TCP != nil {
-					c.TCP.Address = l.Addr().String()
-				} else {
-					c.HTTP.URL = "http://" + l.Addr().String() + "/"
-				}
+				target(&c, l.Addr().String())
 				told := realMonitor(t, c)
 				conn := must.Get[net.Conn](t)(l.Accept())
 				defer conn.Close()
 				if c.HTTP != nil {
-					if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := io.WriteString(conn, empty200); err != nil {
-						t.Fatal(err)
-					}
+					must.Get[*http.Request](t)(http.ReadRequest(bufio.NewReader(conn)))
+					must.Get[int](t)(io.WriteString(conn, empty200))
 				}
 				next(t, told, health.Healthy, "")
 				_ = l.Close()
@@ -342,7 +340,7 @@ func TestNothingLeaks(t *testing.T) {
 
 	m := health.NewMonitor(nil, nil)
 	must.Do(t, m.Apply(checks))
-	eventually(t, func() bool {
+	wait.Until(t, "200 results of each check", func() bool {
 		for _, v := range m.Verdicts() {
 			if v.Passes+v.Failures < 200 {
 				return false
@@ -357,25 +355,11 @@ func TestNothingLeaks(t *testing.T) {
 	for _, srv := range servers {
 		srv.Close()
 	}
-	eventually(t, func() bool { return descriptors(t) <= before })
+	wait.Until(t, "all descriptors are closed", func() bool { return descriptors(t) <= before })
 }
 
 func descriptors(t *testing.T) int {
-	entries := must.Get[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd"))
-	return len(entries)
-}
-
-// eventually polls until the condition holds.
-func eventually(t *testing.T, condition func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatal("condition still false after a minute")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	return len(must.Get[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd")))
 }
 
 // BenchmarkProbe measures one probe over the real network; the figures include the server, in this process.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
@@ -17,8 +16,8 @@ import (
 
 // The server moves to a new authority, and so does the check's file.
 func TestAuthorityRotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, old, next := newRig(t), newAuthority(t, "old", year), newAuthority(t, "next", year)
+	onRig(func(t *testing.T, b *rig) {
+		old, next := newAuthority(t, "old", year), newAuthority(t, "next", year)
 		var cert atomic.Pointer[tls.Certificate]
 		use := func(i *identity) { c := i.issue(t).tls(); cert.Store(&c) }
 		use(old)
@@ -59,13 +58,13 @@ func TestAuthorityRotation(t *testing.T) {
 		use(old)
 		pass(5 * time.Second)
 		b.want(health.Unhealthy, "unknown authority")
-	})
+	})(t)
 }
 
 // Certificate and key are two files, which do not match between their writes.
 func TestClientCertificateRotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, ca := newRig(t), newAuthority(t, "ca", year)
+	onRig(func(t *testing.T, b *rig) {
+		ca := newAuthority(t, "ca", year)
 		first, second := ca.issue(t), ca.issue(t)
 		var presented atomic.Pointer[x509.Certificate]
 		b.serveTLS(func(w http.ResponseWriter, r *http.Request) {
@@ -87,12 +86,11 @@ func TestClientCertificateRotation(t *testing.T) {
 		if w := b.verdict().Warning; w != "" || !presented.Load().Equal(second.cert) {
 			t.Errorf("rotated: warning %q", w)
 		}
-	})
+	})(t)
 }
 
 func TestTokenRotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		var seen atomic.Value
 		b.serve(func(w http.ResponseWriter, r *http.Request) {
 			seen.Store(r.Header.Get("Authorization"))
@@ -115,13 +113,13 @@ func TestTokenRotation(t *testing.T) {
 		if w := b.verdict().Warning; !strings.Contains(w, "no such file") {
 			t.Errorf("warning %q", w)
 		}
-	})
+	})(t)
 }
 
 // A certificate expires while the check runs: first a warning for a week, then a failure at the next fresh connection.
 func TestCertificateExpiresMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, ca := newRig(t), newAuthority(t, "ca", year)
+	onRig(func(t *testing.T, b *rig) {
+		ca := newAuthority(t, "ca", year)
 		b.serveTLS(ok, &tls.Config{Certificates: []tls.Certificate{ca.issue(t, lives(-year, 9*day)).tls()}})
 		c := check(overTLS(t, ca))
 		c.Interval = time.Hour
@@ -134,5 +132,5 @@ func TestCertificateExpiresMeanwhile(t *testing.T) {
 		}
 		pass(7 * day)
 		b.want(health.Unhealthy, "certificate expired on 2000-01-10")
-	})
+	})(t)
 }

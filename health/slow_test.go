@@ -3,7 +3,6 @@ package health_test
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/herald-vip/herald/health"
@@ -32,31 +31,27 @@ func TestSlowFailures(t *testing.T) {
 		{name: "wanted answer, and not: true", serve: ok, adjust: not},
 		{name: "well", serve: ok},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newRig(t)
-				b.become(tt.state)
-				if tt.serve == nil {
-					tt.serve = ok
-				}
-				b.serve(tt.serve)
-				if tt.adjust == nil {
-					tt.adjust = func(*health.Check) {}
-				}
-				b.apply(check(tt.adjust))
-				pass(5 * time.Second)
-				if v := b.verdict(); v.Slow != tt.want || v.State == health.Unknown {
-					t.Errorf("%v, slow %t, want %t: %s", v.State, v.Slow, tt.want, v.Reason)
-				}
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			b.become(tt.state)
+			if tt.serve == nil {
+				tt.serve = ok
+			}
+			b.serve(tt.serve)
+			if tt.adjust == nil {
+				tt.adjust = func(*health.Check) {}
+			}
+			b.apply(check(tt.adjust))
+			pass(5 * time.Second)
+			if v := b.verdict(); v.Slow != tt.want || v.State == health.Unknown {
+				t.Errorf("%v, slow %t, want %t: %s", v.State, v.Slow, tt.want, v.Reason)
+			}
+		}))
 	}
 }
 
 // A change from slow to refused is notified at once; a single pass changes nothing.
 func TestSlowTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newRig(t)
+	onRig(func(t *testing.T, b *rig) {
 		b.serve(status(500, "busy"))
 		b.apply(check())
 		pass(5 * time.Second)
@@ -79,5 +74,5 @@ func TestSlowTurns(t *testing.T) {
 		b.become(frozen)
 		pass(time.Second)
 		slow(true)
-	})
+	})(t)
 }

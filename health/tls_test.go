@@ -63,11 +63,9 @@ func TestTLS(t *testing.T) {
 			state: health.Healthy,
 		},
 		{
-			name: "expired",
-			arrange: func(t *testing.T, w *world) {
-				serve(w, w.ca.issue(t, lives(-year, -10*day)))
-			},
-			reason: "GET https://127.0.0.1:6443/readyz: certificate expired on 1999-12-22",
+			name:    "expired",
+			arrange: func(t *testing.T, w *world) { serve(w, w.ca.issue(t, lives(-year, -10*day))) },
+			reason:  "GET https://127.0.0.1:6443/readyz: certificate expired on 1999-12-22",
 		}, {
 			name:    "not valid yet",
 			arrange: func(t *testing.T, w *world) { serve(w, w.ca.issue(t, lives(day, year))) },
@@ -117,17 +115,13 @@ func TestTLS(t *testing.T) {
 			},
 			state: health.Healthy,
 		}, {
-			name: "server certificate expires soon",
-			arrange: func(t *testing.T, w *world) {
-				serve(w, w.ca.issue(t, lives(-year, 5*day+time.Hour)))
-			},
-			state: health.Healthy, warning: "server certificate expires in 5 days (2000-01-06)",
+			name:    "server certificate expires soon",
+			arrange: func(t *testing.T, w *world) { serve(w, w.ca.issue(t, lives(-year, 5*day+time.Hour))) },
+			state:   health.Healthy, warning: "server certificate expires in 5 days (2000-01-06)",
 		}, {
-			name: "client certificate missing",
-			arrange: func(_ *testing.T, w *world) {
-				demand(w)
-			},
-			reason: "the server wants a client certificate, set clientCertFile: tls: certificate required",
+			name:    "client certificate missing",
+			arrange: func(_ *testing.T, w *world) { demand(w) },
+			reason:  "the server wants a client certificate, set clientCertFile: tls: certificate required",
 		}, {
 			name: "client certificate missing, TLS 1.2",
 			arrange: func(_ *testing.T, w *world) {
@@ -164,11 +158,9 @@ func TestTLS(t *testing.T) {
 			},
 			reason: "check's own: client certificate expired on 1999-12-31 (401)", warning: "client certificate expired on 1999-12-31",
 		}, {
-			name: "client certificate expired but not needed",
-			arrange: func(t *testing.T, w *world) {
-				as(t, w.ca.issue(t, lives(-year, -day)))(w.check)
-			},
-			state: health.Healthy, warning: "client certificate expired on 1999-12-31",
+			name:    "client certificate expired but not needed",
+			arrange: func(t *testing.T, w *world) { as(t, w.ca.issue(t, lives(-year, -day)))(w.check) },
+			state:   health.Healthy, warning: "client certificate expired on 1999-12-31",
 		}, {
 			name:    "401 for everyone",
 			arrange: func(_ *testing.T, w *world) { w.handler = status(401, "") },
@@ -188,11 +180,9 @@ func TestTLS(t *testing.T) {
 			},
 			reason: "check's own: 403: the client certificate or token does not permit GET /readyz",
 		}, {
-			name: "no caFile there",
-			arrange: func(_ *testing.T, w *world) {
-				w.check.HTTP.CAFile = "/nowhere/ca.crt"
-			},
-			reason: "check's own: caFile /nowhere/ca.crt: no such file or directory",
+			name:    "no caFile there",
+			arrange: func(_ *testing.T, w *world) { w.check.HTTP.CAFile = "/nowhere/ca.crt" },
+			reason:  "check's own: caFile /nowhere/ca.crt: no such file or directory",
 		}, {
 			name:    "caFile without a certificate",
 			arrange: func(t *testing.T, w *world) { w.check.HTTP.CAFile = file(t, []byte("hello")) },
@@ -216,11 +206,9 @@ func TestTLS(t *testing.T) {
 			arrange: func(t *testing.T, w *world) { w.check.HTTP.TokenFile = file(t, []byte("\n")) },
 			reason:  "check's own: tokenFile /",
 		}, {
-			name: "token that would forge a header",
-			arrange: func(t *testing.T, w *world) {
-				w.check.HTTP.TokenFile = file(t, []byte("a\r\nX: y"))
-			},
-			reason: ": it is not one word of printable ASCII",
+			name:    "token that would forge a header",
+			arrange: func(t *testing.T, w *world) { w.check.HTTP.TokenFile = file(t, []byte("a\r\nX: y")) },
+			reason:  ": it is not one word of printable ASCII",
 		}, {
 			name:    "http to https",
 			arrange: func(_ *testing.T, w *world) { w.check.HTTP.URL = "http://127.0.0.1:6443/readyz" },
@@ -231,42 +219,39 @@ func TestTLS(t *testing.T) {
 			reason:  "the server does not speak TLS",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := &world{ca: newAuthority(t, "ca", 10*year), other: newAuthority(t, "other", 10*year), handler: ok}
-				c := check(once, overTLS(t, w.ca))
-				w.server, w.check = &tls.Config{Certificates: []tls.Certificate{w.ca.issue(t).tls()}}, &c
-				tt.arrange(t, w)
-				b := newRig(t)
-				if w.server != nil {
-					b.serveTLS(w.handler, w.server)
-				} else {
-					b.serve(w.handler)
-				}
-				b.apply(c)
-				pass(time.Second)
-				want := tt.state
-				if want == health.Unknown {
-					want = health.Unhealthy
-				}
-				b.want(want, tt.reason)
-				if got := b.verdict().Warning; got != tt.warning {
-					t.Errorf("warning %q, want %q", got, tt.warning)
-				}
-			})
-		})
+		t.Run(tt.name, onRig(func(t *testing.T, b *rig) {
+			w := &world{ca: newAuthority(t, "ca", 10*year), other: newAuthority(t, "other", 10*year), handler: ok}
+			c := check(once, overTLS(t, w.ca))
+			w.server, w.check = &tls.Config{Certificates: []tls.Certificate{w.ca.issue(t).tls()}}, &c
+			tt.arrange(t, w)
+			if w.server != nil {
+				b.serveTLS(w.handler, w.server)
+			} else {
+				b.serve(w.handler)
+			}
+			b.apply(c)
+			pass(time.Second)
+			want := tt.state
+			if want == health.Unknown {
+				want = health.Unhealthy
+			}
+			b.want(want, tt.reason)
+			if got := b.verdict().Warning; got != tt.warning {
+				t.Errorf("warning %q, want %q", got, tt.warning)
+			}
+		}))
 	}
 }
 
 // Over TLS, the monitor watches the TLS connection.
 func TestTLSConnectionMonitor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, ca := newRig(t), newAuthority(t, "ca", year)
+	onRig(func(t *testing.T, b *rig) {
+		ca := newAuthority(t, "ca", year)
 		b.serveTLS(ok, &tls.Config{Certificates: []tls.Certificate{ca.issue(t).tls()}})
 		b.healthy(check(overTLS(t, ca), fall(10)))
 		pass(70 * time.Millisecond)
 		b.kill(false)
 		synctest.Wait()
 		b.wantHistory("healthy unhealthy")
-	})
+	})(t)
 }
