@@ -69,8 +69,7 @@ func (open) Close(...netip.Addr) error                       { return nil }
 func (open) Announce(time.Time, string, ...netip.Addr) error { return nil }
 func (open) Withdraw(string, ...netip.Addr)                  {}
 func (open) Try() error                                      { return nil }
-func (open) Limit(time.Time, string, ...netip.Addr) {
-}
+func (open) Limit(time.Time, string, ...netip.Addr)          {}
 
 // The cost of decisions with a thousand addresses on a flat layer 2: a renewal of all leases, which
 // happens several times a second, and adding and removing one address.

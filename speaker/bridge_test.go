@@ -119,8 +119,7 @@ func TestBridgeOfAnAddressThatMoves(t *testing.T) {
 func TestBridgeIsSwitchedOff(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		failed := []health.Verdict{verdict("apiserver", health.Unhealthy), verdict("registry", health.Healthy)}
-		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, bridged())
 		s.Observe(verdict("apiserver", health.Unhealthy))
 		n.takeSteps()
 		v := bridged()

@@ -58,8 +58,7 @@ func TestDrainWaitsForConnections(t *testing.T) {
 			run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 				v := bridged()
 				v.Bridge, v.Linger = !tt.unbridged, tt.linger
-				s.Apply([]speaker.VIP{v}, peers(), unknown())
-				healthy(s)
+				serve(s, n, v)
 				n.set(func() { n.countErr = tt.countErr })
 				if tt.ends > 0 {
 					n.set(func() { n.held = 1 })
@@ -81,11 +80,9 @@ func TestDrainWaitsForConnections(t *testing.T) {
 // The kernel may list its sockets slowly. A withdrawal does not wait for the list.
 func TestWithdrawalDoesNotWaitForTheCount(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{bridged()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, bridged())
 		n.set(func() { n.held = 1 })
 		n.listing = 5 * time.Second
-		n.takeSteps()
 		s.Drain("herald drain", time.Minute)
 		synctest.Wait()
 		start := time.Now()
@@ -105,8 +102,7 @@ func TestDrainCountsConnectionsOnceASecond(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := bridged()
 		v.Addresses = []netip.Addr{v4, v6}
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		serve(s, n, v)
 		n.set(func() { n.held = 1 })
 		drained := s.Drain("herald drain", 10*time.Second)
 		for range 99 {
@@ -176,8 +172,7 @@ func TestDrainOfNothingReturnsAtOnce(t *testing.T) {
 // Undrain ends the wait for a drain with an error.
 func TestUndrainEndsTheWaitForADrain(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, vip())
 		drained := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -38,8 +38,7 @@ func TestFailureDuringTheHold(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Second
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		serve(s, n, v)
 		for range 2 {
 			s.Observe(verdict("apiserver", health.Unhealthy))
 			s.Observe(verdict("apiserver", health.Healthy))
@@ -58,8 +57,7 @@ func TestPlannedChangesAreNoFlaps(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.HoldDown = time.Minute
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		serve(s, n, v)
 		verdicts := passing()
 		for range 3 {
 			drain(t, s)

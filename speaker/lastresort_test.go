@@ -376,14 +376,6 @@ func (s *site) grant() {
 	}
 }
 
-// quiet is an announcer that does nothing.
-type quiet struct{}
-
-func (quiet) Announce(time.Time, string, ...netip.Addr) error { return nil }
-func (quiet) Try() error                                      { return nil }
-func (quiet) Withdraw(string, ...netip.Addr)                  {}
-func (quiet) Limit(time.Time, string, ...netip.Addr)          {}
-
 // set sets the verdict of a member's check.
 func (s *site) set(number int, v health.Verdict) {
 	v.Since, v.Cause = time.Now(), time.Now()
@@ -406,7 +398,7 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 		for i := range 3 {
 			m := &member{site: s, number: i, received: make(map[int]advertisement)}
 			s.members = append(s.members, m)
-			parts := speaker.FlatParts{Leases: leases{m}, Announcer: quiet{}}
+			parts := speaker.FlatParts{Leases: leases{m}, Announcer: open{}}
 			m.speaker = speaker.New(slog.New(slog.NewTextHandler(io.Discard, nil)), m, route.New(), m, parts, nil, m)
 		}
 		work.Go(func() {
@@ -591,8 +583,7 @@ func TestReloadEndsDemotion(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
 		v := vip()
 		v.OnFailure = speaker.Demote
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		serve(s, n, v)
 		failed := verdict("apiserver", health.Unhealthy)
 		s.Observe(failed)
 		n.takeSteps()

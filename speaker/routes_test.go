@@ -284,8 +284,7 @@ func TestMoveBetweenPeers(t *testing.T) {
 // A change of peers while the VIP is withdrawn leaves no stale paths.
 func TestPeersChangeWhileWithdrawn(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, vip())
 		failed := verdict("apiserver", health.Unhealthy)
 		s.Observe(failed)
 		n.takeSteps()

@@ -292,8 +292,7 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 // A check that returns after its removal starts without a verdict.
 func TestRemovedCheckIsForgotten(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, vip())
 		s.Apply(nil, peers(), nil)
 		pass(time.Minute)
 		n.takeSteps()
@@ -309,8 +308,7 @@ func TestLogsAnnouncingOnceBound(t *testing.T) {
 		var log bytes.Buffer
 		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 		n.set(func() { n.bindErr = errors.New("no right") })
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, vip())
 		s.LeasesChanged()
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=ERROR msg="vip not announced yet"`) {
 			t.Errorf("log while binding fails:\n%s", got)
@@ -334,8 +332,7 @@ func TestLogOfAServicesAddress(t *testing.T) {
 		s := speaker.New(slog.New(slog.NewTextHandler(&log, nil)), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 		v := vip()
 		v.Service = true
-		s.Apply([]speaker.VIP{v}, peers(), unknown())
-		healthy(s)
+		serve(s, n, v)
 		s.Apply(nil, peers(), nil)
 		if got := log.String(); !strings.Contains(got, `msg="service address announcing"`) || strings.Contains(got, "msg=\"vip ") ||
 			!strings.Contains(got, `reason="this node may no longer hold the address"`) {
@@ -405,8 +402,7 @@ func TestMoveToABrokenLinkWithdrawsTheRoute(t *testing.T) {
 
 func TestNothingIsAnnouncedAfterStop(t *testing.T) {
 	run(t, func(t *testing.T, s *speaker.Speaker, n *node) {
-		s.Apply([]speaker.VIP{vip()}, peers(), unknown())
-		healthy(s)
+		serve(s, n, vip())
 		must.Do(t, s.Stop())
 		n.takeSteps()
 		s.Undrain()
@@ -437,8 +433,7 @@ func TestWithdrawsBeforeItLogs(t *testing.T) {
 	s := speaker.New(slog.New(log), n, route.New(), n, speaker.FlatParts{}, bridge{n}, nil)
 	dual := vip()
 	dual.Addresses = []netip.Addr{v4, v6}
-	s.Apply([]speaker.VIP{dual}, peers(), unknown())
-	healthy(s)
+	serve(s, n, dual)
 	s.Observe(verdict("apiserver", health.Unhealthy))
 	if diff := cmp.Diff([]string{"0 routes, 0 addresses", "0 routes, 0 addresses"}, log.found); diff != "" {
 		t.Errorf("state when the withdrawal was logged (-want +got):\n%s", diff)
