@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -263,25 +262,8 @@ func both() []string { return []string{"10.99.0.10", "fd00:99::10"} }
 // herald is a running speaker.
 type herald struct {
 	cmd  *exec.Cmd
-	log  *buffer
+	log  *recorder.Log
 	done chan error
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func (n *node) start() *herald { return n.startWith(n.file()) }
@@ -297,7 +279,7 @@ func (n *node) startAs(name string, args ...string) *herald {
 // launch starts herald, and reads its log unless that goes elsewhere.
 func (n *node) launch(cmd *exec.Cmd) *herald {
 	n.t.Helper()
-	h := &herald{cmd: cmd, log: &buffer{}, done: make(chan error, 1)}
+	h := &herald{cmd: cmd, log: &recorder.Log{}, done: make(chan error, 1)}
 	if cmd.Stderr == nil {
 		cmd.Stderr = h.log
 	}

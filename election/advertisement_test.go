@@ -339,7 +339,7 @@ func TestInvalidAdvertisementsAreCounted(t *testing.T) {
 		if after.Malformed != before.Malformed+1 || after.Ignored < before.Ignored+2 || second.rotation() != "m1" {
 			t.Errorf("%+v became %+v; %q serves", before, after, second.rotation())
 		}
-		if n := second.log.count("an advertisement is truncated"); n != 1 {
+		if n := second.log.Count("an advertisement is truncated"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -36,7 +37,7 @@ type member struct {
 	name   string
 	home   netip.AddrPort // its address, independent of its configuration
 	config *Config
-	log    *book
+	log    *recorder.Log
 
 	mu       sync.Mutex
 	held     map[string]lease.Granted
@@ -66,8 +67,8 @@ func newCluster(t testing.TB, listen Listener, at []netip.AddrPort, change func(
 
 // add adds a member that does not run yet.
 func (c *cluster) add(config *Config) *member {
-	m := &member{t: c.t, name: config.Self, home: config.home(), config: config, log: &book{}, held: make(map[string]lease.Granted)}
-	m.Election = New(m.log.logger(), m)
+	m := &member{t: c.t, name: config.Self, home: config.home(), config: config, log: &recorder.Log{}, held: make(map[string]lease.Granted)}
+	m.Election = New(m.log.Logger(), m)
 	m.listen = c.listen
 	c.members = append(c.members, m)
 	c.t.Cleanup(func() {

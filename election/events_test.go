@@ -10,18 +10,18 @@ import (
 	"github.com/herald-vip/herald/testenv/fabric"
 )
 
-// recorder is a handler that records its calls.
-type recorder struct {
+// handlerCalls is a handler that records its calls.
+type handlerCalls struct {
 	Handler
 	calls []string
 }
 
-func (r *recorder) Granted() { r.calls = append(r.calls, "granted") }
-func (r *recorder) Transfer(e lease.Transfer) {
+func (r *handlerCalls) Granted() { r.calls = append(r.calls, "granted") }
+func (r *handlerCalls) Transfer(e lease.Transfer) {
 	r.calls = append(r.calls, "transfer "+e.Lease+" to "+e.To)
 }
 
-func (r *recorder) Lost(all []lease.Lost) {
+func (r *handlerCalls) Lost(all []lease.Lost) {
 	for _, e := range all {
 		r.calls = append(r.calls, "lost "+e.Lease)
 	}
@@ -43,7 +43,7 @@ func TestEventQueueMergesEvents(t *testing.T) {
 		"stepped down":       {events: []lease.Event{lease.Transfer{Lease: "a", To: "m2"}}, drop: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, r := newEventQueue(), new(recorder)
+			q, r := newEventQueue(), new(handlerCalls)
 			q.add(test.events)
 			q.drop(test.drop)
 			q.deliver(r, func() {})

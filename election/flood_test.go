@@ -94,7 +94,7 @@ func TestFlood(t *testing.T) {
 	if after := heap(); after > before+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, after)
 	}
-	if a, b := holder.log.count("source="+at[3].Addr().String()), holder.log.count("cannot be decrypted"); a != 1 || b != 1 {
+	if a, b := holder.log.Count("source="+at[3].Addr().String()), holder.log.Count("cannot be decrypted"); a != 1 || b != 1 {
 		t.Errorf("logged the unknown source %d times and the wrong key %d times", a, b)
 	}
 }

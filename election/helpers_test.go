@@ -1,45 +1,8 @@
 package election
 
 import (
-	"bytes"
-	"log/slog"
 	"net/netip"
-	"strings"
-	"sync"
 )
-
-// book is a log that tests can read.
-type book struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *book) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(line)
-}
-
-// count returns the number of lines that contain what.
-func (b *book) count(what string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(b.b.String()) {
-		if strings.Contains(line, what) {
-			n++
-		}
-	}
-	return n
-}
-
-func (b *book) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
 func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 

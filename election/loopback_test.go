@@ -49,7 +49,7 @@ func TestOneHoldsOverSockets(t *testing.T) {
 			first.Campaign(lease.Candidacy{Lease: "vip"})
 			c.holder("vip", c.others(second)...)
 			for _, m := range c.members {
-				if m.log.count("level=WARN") > 1 || m.log.count("level=ERROR") > 0 { // of the member that closed
+				if m.log.Count("level=WARN") > 1 || m.log.Count("level=ERROR") > 0 { // of the member that closed
 					t.Errorf("%s complains:\n%v", m.name, m.log)
 				}
 			}
@@ -137,7 +137,7 @@ func TestWrongKeyIsLoggedAndRejected(t *testing.T) {
 	c.met(good...)
 	for _, m := range good {
 		wait.Until(t, m.name+" has received many unreadable messages", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.count("cannot be decrypted"); n != 1 || m.log.count("member=m3") != 1 {
+		if n := m.log.Count("cannot be decrypted"); n != 1 || m.log.Count("member=m3") != 1 {
 			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		if m.alive("m3") {
@@ -162,11 +162,11 @@ func TestMissingKeyIsLoggedAndRejected(t *testing.T) {
 	c.met(good...)
 	for i, m := range c.members {
 		wait.Until(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.count("cannot be decrypted"); n != []int{1, 1, 2}[i] || m.log.count("level=WARN") > 8 {
+		if n := m.log.Count("cannot be decrypted"); n != []int{1, 1, 2}[i] || m.log.Count("level=WARN") > 8 {
 			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 	}
-	if n := open.log.count("NOT ENCRYPTED"); n != 1 {
+	if n := open.log.Count("NOT ENCRYPTED"); n != 1 {
 		t.Errorf("the open one warned %d times", n)
 	}
 }
@@ -184,7 +184,7 @@ func TestUnknownSourcesAreLoggedAndRejected(t *testing.T) {
 	c.met(members...)
 	for _, m := range members {
 		wait.Until(t, m.name+" has counted the unknown source", func() bool { return m.Status().Dropped.Unknown > 20 })
-		if n := m.log.count("source=" + at[3].Addr().String()); n != 1 {
+		if n := m.log.Count("source=" + at[3].Addr().String()); n != 1 {
 			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		if len(m.Status().Members) != 3 {
@@ -212,7 +212,7 @@ func TestImpostorIsLoggedAndRejected(t *testing.T) {
 	c.holder("vip", good...)
 	for _, m := range good {
 		wait.Until(t, m.name+" has counted the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
-		if n := m.log.count("node=m9"); n != 1 {
+		if n := m.log.Count("node=m9"); n != 1 {
 			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
 		}
 		for _, node := range m.node.network.list.Members() {
@@ -237,8 +237,8 @@ func TestAnotherNodesFileIsReported(t *testing.T) {
 	c.holder("vip", good...)
 	const reason = `no link of this node has 192.0.2.1, the address of \"m1\": ` +
 		`set nodeName if the file is another node's, else correct the address in election`
-	wait.Until(t, "the log says it", func() bool { return wrong.log.count("takes no part") > 0 })
-	if n := wrong.log.count(reason); n != 1 {
+	wait.Until(t, "the log says it", func() bool { return wrong.log.Count("takes no part") > 0 })
+	if n := wrong.log.Count(reason); n != 1 {
 		t.Errorf("logged %d times:\n%v", n, wrong.log)
 	}
 	if got := wrong.Status().Lease.Problem; got != strings.ReplaceAll(reason, `\"`, `"`) {

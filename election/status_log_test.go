@@ -6,11 +6,12 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/recorder"
 )
 
 func TestStatusLogReportsChangesOnce(t *testing.T) {
-	var log book
-	b := newStatusLog(log.logger())
+	var log recorder.Log
+	b := newStatusLog(log.Logger())
 	three := &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
 	longer := &electorate.Electorate{Members: three.Members, Duration: 2 * time.Second}
 	with := func(m Member) Status {
@@ -49,7 +50,7 @@ func TestStatusLogReportsChangesOnce(t *testing.T) {
 		{observer, ""},
 		{observerGone, "cannot be reached"},
 	} {
-		before, lines := log.count("level="), log.count(step.line)
+		before, lines := log.Count("level="), log.Count(step.line)
 		for range 3 {
 			b.log(step.say)
 		}
@@ -57,7 +58,7 @@ func TestStatusLogReportsChangesOnce(t *testing.T) {
 		if step.line != "" {
 			want = 1
 		}
-		if n := log.count("level=") - before; n != want || want == 1 && log.count(step.line) != lines+1 {
+		if n := log.Count("level=") - before; n != want || want == 1 && log.Count(step.line) != lines+1 {
 			t.Errorf("step %d: %d lines, want %d with %q:\n%v", i, n, want, step.line, &log)
 		}
 	}

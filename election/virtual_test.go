@@ -190,7 +190,7 @@ func TestPartitionAndHealing(t *testing.T) {
 		if told := second.told(); len(told) != 1 {
 			t.Fatalf("the holder received %v when the partition healed", told)
 		}
-		if n := second.log.count("member has left"); n != 1 {
+		if n := second.log.Count("member has left"); n != 1 {
 			t.Fatalf("logged %d times that the first is gone", n)
 		}
 	})
@@ -213,10 +213,10 @@ func TestBlockedUDPIsReportedOnce(t *testing.T) {
 				m := about(first, second.name)
 				return m.TCPOnly && strings.Contains(m.Problem, said+" between this node and m2 at 10.0.0.2:7946") && !m.Alive
 			})
-			wait.Until(t, "the log does", func() bool { return first.log.count(said) == broken && second.log.count(said) == broken })
-			lines := first.log.count("level=") + second.log.count("level=")
+			wait.Until(t, "the log does", func() bool { return first.log.Count(said) == broken && second.log.Count(said) == broken })
+			lines := first.log.Count("level=") + second.log.Count("level=")
 			time.Sleep(5 * time.Minute) // shorter than the interval of memberlist's repeated complaints
-			if n := first.log.count("level=") + second.log.count("level=") - lines; n > 1 {
+			if n := first.log.Count("level=") + second.log.Count("level=") - lines; n > 1 {
 				t.Fatalf("%d lines more:\n%v\n%v", n, first.log, second.log)
 			}
 			f.Filter(first.home, second.home, false)
@@ -247,7 +247,7 @@ func TestPartitionIsNoFirewall(t *testing.T) {
 			c.met()
 		}
 		for _, m := range c.members {
-			if m.log.count("UDP") > 0 {
+			if m.log.Count("UDP") > 0 {
 				t.Fatalf("%s:\n%v", m.name, m.log)
 			}
 		}
@@ -292,7 +292,7 @@ func TestQuorumNoneFollowsTheLiving(t *testing.T) {
 				t.Fatalf("after the partition, the two received %v, want one loss", told)
 			}
 		}
-		if n := first.log.count("quorum is none"); n != 1 {
+		if n := first.log.Count("quorum is none"); n != 1 {
 			t.Fatalf("warned %d times", n)
 		}
 	})

@@ -80,7 +80,7 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 			if s := w.Status(); s.Lease.Lag != "" || s.Lease.Problem != "" {
 				t.Errorf("%s complains: %q, %q", w.name, s.Lease.Lag, s.Lease.Problem)
 			}
-			if n := w.log.count("level=WARN") - w.log.count("a member has left"); n > 0 || w.log.count("a member has left") > 2 {
+			if n := w.log.Count("level=WARN") - w.log.Count("a member has left"); n > 0 || w.log.Count("a member has left") > 2 {
 				t.Errorf("%s complains:\n%v", w.name, w.log)
 			}
 		}

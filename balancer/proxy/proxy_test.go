@@ -1,11 +1,9 @@
 package proxy_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/balancer/proxy"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -131,9 +130,9 @@ func TestForeignAddress(t *testing.T) {
 
 // TestTooMany opens connections beyond the limit: they wait, and one log line says so.
 func TestTooMany(t *testing.T) {
-	var log lines
+	var log recorder.Log
 	s, addr := newServer(t), free(t)
-	p := newPlane(t, proxy.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), MaxConnections: 3})
+	p := newPlane(t, proxy.Options{Log: log.Logger(), MaxConnections: 3})
 	apply(t, p, service(addr, s.addr))
 	var clients []*net.TCPConn
 	for range 6 {
@@ -142,7 +141,7 @@ func TestTooMany(t *testing.T) {
 	for range 3 {
 		s.next(t)
 	}
-	wait.Until(t, "the log says that connections wait", func() bool { return log.contain("is at its limit of connections") })
+	wait.Until(t, "the log says that connections wait", func() bool { return log.Count("is at its limit of connections") > 0 })
 	if n := len(s.conns); n > 0 {
 		t.Errorf("%d connections above the limit", n)
 	}
@@ -153,30 +152,10 @@ func TestTooMany(t *testing.T) {
 	for range 3 {
 		s.next(t)
 	}
-	if n := strings.Count(log.String(), "\n"); n != 1 {
+	if n := log.Count(""); n != 1 {
 		t.Errorf("the log has %d lines, want 1:\n%s", n, &log)
 	}
 }
-
-// lines is a log.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *lines) contain(text string) bool { return strings.Contains(l.String(), text) }
 
 // TestFlood opens many connections at once: each is answered.
 func TestFlood(t *testing.T) {

@@ -1,23 +1,14 @@
 package transport
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/recorder"
 )
-
-// book is a log that tests can read.
-type book struct{ bytes.Buffer }
-
-// count returns how often the text occurs.
-func (b *book) count(what string) int { return strings.Count(b.String(), what) }
-
-func (b *book) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
 func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
@@ -26,8 +17,8 @@ func trio() map[string]netip.AddrPort {
 }
 
 func TestAdmitsOtherMembers(t *testing.T) {
-	var log book
-	a := NewAdmission(log.logger(), false)
+	var log recorder.Log
+	a := NewAdmission(log.Logger(), false)
 	a.Replace(trio(), "m1")
 	for from, want := range map[string]bool{
 		"10.0.0.2:7946": true, "10.0.0.3:7946": true,
@@ -52,15 +43,15 @@ func TestAdmitsOtherMembers(t *testing.T) {
 }
 
 func TestLogsSourcesOnce(t *testing.T) {
-	var log book
-	a := NewAdmission(log.logger(), false)
+	var log recorder.Log
+	a := NewAdmission(log.Logger(), false)
 	a.Replace(trio(), "m1")
 	for range 100 {
 		a.AdmitPacket(ap("10.9.9.9:1"))
 		a.countUnreadable(ap("10.0.0.2:1").Addr())
 		a.CountRefused("m9", ap("10.0.0.2:7946"), fmt.Errorf("no member"))
 	}
-	if log.count("source=10.9.9.9") != 1 || log.count("member=m2") != 1 || log.count("node=m9") != 1 {
+	if log.Count("source=10.9.9.9") != 1 || log.Count("member=m2") != 1 || log.Count("node=m9") != 1 {
 		t.Fatalf("not named once each:\n%v", &log)
 	}
 	from := ap("10.0.0.2:1").Addr()
@@ -68,16 +59,16 @@ func TestLogsSourcesOnce(t *testing.T) {
 		t.Error("an unreadable source is not recorded")
 	}
 	a.NoteReadable(from)
-	if a.countUnreadable(from); log.count("member=m2") != 2 {
+	if a.countUnreadable(from); log.Count("member=m2") != 2 {
 		t.Error("not logged again after a readable message")
 	}
 	for i := range 1000 {
 		a.AdmitPacket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i >> 8), byte(i)}), 7946))
 	}
-	if n := log.count("from an unknown address"); n != maxNamed {
+	if n := log.Count("from an unknown address"); n != maxNamed {
 		t.Fatalf("logged %d unknown sources", n)
 	}
-	if n := log.count("further unknown sources"); n != 1 {
+	if n := log.Count("further unknown sources"); n != 1 {
 		t.Fatalf("logged %d times that there are more", n)
 	}
 	if a.Unknown.Load() != 1100 || a.Unreadable.Load() != 101 || a.Refused.Load() != 100 {
@@ -85,15 +76,15 @@ func TestLogsSourcesOnce(t *testing.T) {
 	}
 	a.ForgetNamed()
 	a.AdmitPacket(ap("10.9.9.9:1"))
-	if log.count("source=10.9.9.9") != 2 {
+	if log.Count("source=10.9.9.9") != 2 {
 		t.Fatal("not logged again after a change")
 	}
 }
 
 func TestLimitsUnknownConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log book
-		a := NewAdmission(log.logger(), true)
+		var log recorder.Log
+		a := NewAdmission(log.Logger(), true)
 		a.Replace(trio(), "m1")
 		from := ap("10.9.9.9:1").Addr()
 		looked := func(times int) (n int) {
@@ -121,7 +112,7 @@ func TestLimitsUnknownConnections(t *testing.T) {
 		if !a.AdmitPacket(ap("10.9.9.9:1")) || a.AdmitPacket(ap("10.9.9.9:2")) || looked(1000) != 0 {
 			t.Error("a joined member is still unknown")
 		}
-		if log.count("level=WARN") > 0 || log.count("source=10.9.9.9") != 1 {
+		if log.Count("level=WARN") > 0 || log.Count("source=10.9.9.9") != 1 {
 			t.Errorf("log:\n%v", &log)
 		}
 	})

@@ -1,7 +1,6 @@
 package address_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -211,8 +211,8 @@ func TestRemovedAddressIsPutBack(t *testing.T) {
 // With a minimal receive buffer the kernel loses changes; Run recovers.
 func TestLostChangesOfTheKernel(t *testing.T) {
 	h := nettest.NewHost(t)
-	var log lockedBuffer
-	a, err := address.New(slog.New(slog.NewTextHandler(&log, nil)), address.Options{NetNS: int(h.NS), Watcher: &rtnetlink.Watcher{NetNS: int(h.NS), Buffer: 1, Mark: address.DefaultMark}})
+	var log recorder.Log
+	a, err := address.New(log.Logger(), address.Options{NetNS: int(h.NS), Watcher: &rtnetlink.Watcher{NetNS: int(h.NS), Buffer: 1, Mark: address.DefaultMark}})
 	h.Must(err)
 	run(t, a)
 	h.Must(a.Bind("lo", vip4))
@@ -228,10 +228,10 @@ func TestLostChangesOfTheKernel(t *testing.T) {
 	wait.Until(t, "the address is put back", func() bool {
 		return h.Find("lo", vip4) != nil && status(t, a, "lo", vip4).Restored == 1
 	})
-	if !strings.Contains(log.String(), "recvmsg: "+unix.ENOBUFS.Error()) {
+	if log.Count("recvmsg: "+unix.ENOBUFS.Error()) == 0 {
 		t.Errorf("the kernel lost no changes: the test is void\n%s", log.String())
 	}
-	if n := strings.Count(log.String(), "changes of links and addresses were lost"); n != 1 {
+	if n := log.Count("changes of links and addresses were lost"); n != 1 {
 		t.Errorf("%d log lines about lost changes, want 1:\n%s", n, log.String())
 	}
 }
@@ -372,22 +372,4 @@ func TestUnbindAfterRename(t *testing.T) {
 	if h.Find("lan0", vip4) == nil || !status(t, a, "lan0", vip4).Bound {
 		t.Error("Unbind with the old name removed an address bound under the new name")
 	}
-}
-
-// lockedBuffer is a buffer for several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

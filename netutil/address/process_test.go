@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/netutil/address"
 
 	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -76,7 +77,7 @@ func keep(addrs []string) error {
 type speaker struct {
 	t        *testing.T
 	cmd      *exec.Cmd
-	log      lockedBuffer
+	log      recorder.Log
 	statuses chan []address.Status
 }
 
@@ -155,7 +156,7 @@ func TestFrozenProcess(t *testing.T) {
 	if h.Find("lo", vip4) == nil || h.Find("lo", vip6) == nil {
 		t.Error("status says bound, but an address is missing")
 	}
-	wait.Until(t, "both expiries are logged", func() bool { return strings.Count(s.log.String(), "it expired") == 2 })
+	wait.Until(t, "both expiries are logged", func() bool { return s.log.Count("it expired") == 2 })
 }
 
 // The addresses of a killed process expire unless another process adopts them in time.
