@@ -65,7 +65,7 @@ func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Se
 		return nil, err
 	}
 	spec := &v1alpha1.TCPLoadBalancerSpec{
-		Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name},
+		Origin: v1alpha1.ObjectReference{Namespace: s.Namespace, Name: s.Name},
 		Pool:   claim.Pool, Share: claim.Share, Partial: claim.Partial, SourceRanges: slices.Clone(s.Spec.LoadBalancerSourceRanges),
 	}
 	for _, a := range claim.Addresses {
@@ -126,7 +126,7 @@ func endpointsMissing(s *corev1.Service) error {
 
 // askInternal returns the specification of the TCPLoadBalancer of a backend of routes.
 func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints]) (*v1alpha1.TCPLoadBalancerSpec, error) {
-	spec := &v1alpha1.TCPLoadBalancerSpec{Origin: v1alpha1.Origin{Namespace: s.Namespace, Name: s.Name}, Internal: true, Partial: true}
+	spec := &v1alpha1.TCPLoadBalancerSpec{Origin: v1alpha1.ObjectReference{Namespace: s.Namespace, Name: s.Name}, Internal: true, Partial: true}
 	reached := s
 	if NeedsCopy(s) {
 		reached = copied

@@ -74,7 +74,7 @@ func TestAsk(t *testing.T) {
 		{Family: pool.IPv4, Ready: []string{"", "n2", "n1"}}, {Family: pool.IPv6, Ready: []string{"n3"}}, {Family: pool.IPv4, Ready: []string{"n1"}},
 	}
 	plain := v1alpha1.TCPLoadBalancerSpec{
-		Origin:     v1alpha1.Origin{Namespace: "default", Name: "web"},
+		Origin:     v1alpha1.ObjectReference{Namespace: "default", Name: "web"},
 		Ports:      []v1alpha1.LoadBalancerPort{{Name: "http", Protocol: "TCP", Port: 80, TargetPort: 30080}},
 		IPFamilies: []string{"IPv4"},
 	}

@@ -33,7 +33,7 @@ func acme(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 func asked(change ...func(*v1alpha1.TCPLoadBalancer)) *v1alpha1.TCPLoadBalancer {
 	lb := &v1alpha1.TCPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: "default.web", UID: "lb", Generation: 1}}
 	lb.Spec = v1alpha1.TCPLoadBalancerSpec{
-		Origin:     v1alpha1.Origin{Namespace: "default", Name: "web"},
+		Origin:     v1alpha1.ObjectReference{Namespace: "default", Name: "web"},
 		Ports:      []v1alpha1.LoadBalancerPort{{Name: "http", Protocol: "TCP", Port: 80, TargetPort: 30080}},
 		IPFamilies: []string{"IPv4"},
 	}

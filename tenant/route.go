@@ -190,7 +190,7 @@ func MissingBackend(asked string) string {
 // renamed to a Service that cannot exist.
 func AskRoute(o *unstructured.Unstructured, parents []Parent, secrets []*corev1.Secret) (*v1alpha1.HTTPLoadBalancerSpec, error) {
 	spec := object(o.DeepCopy().Object["spec"])
-	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.Origin{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	out := &v1alpha1.HTTPLoadBalancerSpec{Kind: o.GetKind(), Origin: v1alpha1.ObjectReference{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	fields := make(map[string]any)
 	switch out.Kind {
 	case KindGateway:

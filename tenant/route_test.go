@@ -76,7 +76,7 @@ spec:
 func allowing(change ...func(*v1alpha1.Tenant)) *v1alpha1.Tenant {
 	return acme(append([]func(*v1alpha1.Tenant){func(t *v1alpha1.Tenant) {
 		t.Spec.Ingress = v1alpha1.TenantIngress{ClassName: "traefik", Annotations: []string{"example.com/timeout", "traefik.ingress.kubernetes.io/router.middlewares"}}
-		t.Spec.Gateway = v1alpha1.TenantGateway{Namespace: "gateways", Name: "shared"}
+		t.Spec.Gateway = v1alpha1.ObjectReference{Namespace: "gateways", Name: "shared"}
 		t.Spec.Domains = []v1alpha1.Domain{"acme.example.com"}
 	}}, change...)...)
 }
@@ -280,7 +280,7 @@ func TestNames(t *testing.T) {
 	names := make(Names)
 	lb := func(kind, namespace, name string, hostnames ...string) *v1alpha1.HTTPLoadBalancer {
 		out := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, namespace, name)}}
-		out.Spec.Kind, out.Spec.Origin, out.Status.Hostnames = kind, v1alpha1.Origin{Namespace: namespace, Name: name}, hostnames
+		out.Spec.Kind, out.Spec.Origin, out.Status.Hostnames = kind, v1alpha1.ObjectReference{Namespace: namespace, Name: name}, hostnames
 		return out
 	}
 	for _, tt := range []struct {
@@ -359,7 +359,7 @@ func FuzzDeriveRoute(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind, raw string) {
 		lb := &v1alpha1.HTTPLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(kind, "default", "web")}}
-		lb.Spec = v1alpha1.HTTPLoadBalancerSpec{Kind: kind, Origin: v1alpha1.Origin{Namespace: "default", Name: "web"}, Object: &runtime.RawExtension{Raw: []byte(raw)}}
+		lb.Spec = v1alpha1.HTTPLoadBalancerSpec{Kind: kind, Origin: v1alpha1.ObjectReference{Namespace: "default", Name: "web"}, Object: &runtime.RawExtension{Raw: []byte(raw)}}
 		if !slices.Contains([]string{"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"}, kind) {
 			return // the API server refuses other kinds
 		}

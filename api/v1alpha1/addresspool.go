@@ -49,17 +49,13 @@ type AddressPoolSpec struct {
 	// AvoidBuggyIPs leaves out the IPv4 addresses that end in .0 and .255, which some old equipment mistakes for network or broadcast addresses. Default: false.
 	AvoidBuggyIPs bool `json:"avoidBuggyIPs,omitempty"`
 	// ServiceSelectors select the Services that may use the pool, by their labels; one matching selector is enough. Default: all.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	ServiceSelectors []LabelSelector `json:"serviceSelectors,omitempty"`
+	ServiceSelectors LabelSelectors `json:"serviceSelectors,omitempty"`
 	// Namespaces name the namespaces with Services that may use the pool, in addition to `namespaceSelectors`. Default: all, if there are no `namespaceSelectors` either.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	Namespaces []Namespace `json:"namespaces,omitempty"`
 	// NamespaceSelectors select namespaces by their labels, in addition to `namespaces`.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	NamespaceSelectors []LabelSelector `json:"namespaceSelectors,omitempty"`
+	NamespaceSelectors LabelSelectors `json:"namespaceSelectors,omitempty"`
 	// BGP announces the addresses to routers, from every eligible node. Default: not by BGP.
 	BGP *PoolBGP `json:"bgp,omitempty"`
 	// ARP announces the addresses on a flat layer 2, by ARP and neighbour discovery, each from one node. Default: not by ARP.
@@ -99,16 +95,9 @@ type PoolBGP struct {
 	// +kubebuilder:validation:Maximum=128
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
 	// Peers name the peers that the addresses are advertised to: a BGPPeer by its name, a peer of a node's own file by its address or interface, or as `default-ipv4` and `default-ipv6`. Default: all.
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	Peers []string `json:"peers,omitempty"`
+	Peers PeerNames `json:"peers,omitempty"`
 	// NodeSelectors select the nodes that announce, by their labels; one matching selector is enough. Default: all.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	NodeSelectors LabelSelectors `json:"nodeSelectors,omitempty"`
 	// Attributes are added to the pool's routes.
 	Attributes `json:",inline"`
 	// Exceptions announce some Services differently. The first exception that selects the Service of an address replaces the nodes, peers and attributes above, and the address gets a route of its own.
@@ -116,6 +105,15 @@ type PoolBGP struct {
 	// +kubebuilder:validation:MaxItems=16
 	Exceptions []PoolBGPException `json:"exceptions,omitempty"`
 }
+
+// PeerNames name peers of nodes.
+//
+// +listType=set
+// +kubebuilder:validation:MinItems=1
+// +kubebuilder:validation:MaxItems=64
+// +kubebuilder:validation:items:MinLength=1
+// +kubebuilder:validation:items:MaxLength=253
+type PeerNames []string
 
 // PoolBGPException is how the addresses of some Services are announced by BGP. If several Services share an address, the oldest one counts.
 type PoolBGPException struct {
@@ -125,16 +123,9 @@ type PoolBGPException struct {
 	// +kubebuilder:validation:MaxItems=16
 	ServiceSelectors []LabelSelector `json:"serviceSelectors"`
 	// Peers are as in `bgp`.
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	Peers []string `json:"peers,omitempty"`
+	Peers PeerNames `json:"peers,omitempty"`
 	// NodeSelectors are as in `bgp`.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	NodeSelectors LabelSelectors `json:"nodeSelectors,omitempty"`
 	// Attributes are added to the routes.
 	Attributes `json:",inline"`
 }
@@ -147,9 +138,7 @@ type PoolARP struct {
 	// +kubebuilder:validation:MaxItems=16
 	Interfaces []Link `json:"interfaces,omitempty"`
 	// NodeSelectors select the nodes that may hold an address, by their labels; one matching selector is enough. Default: all.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty"`
+	NodeSelectors LabelSelectors `json:"nodeSelectors,omitempty"`
 	// Preferences rank the nodes that may hold an address: the eligible node with the highest total weight gets a free address. Default: a hash spreads the addresses evenly.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -133,9 +133,7 @@ type Peer struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast())",message="want an IPv6 address of the node"
 	NextHop6 netip.Addr `json:"nextHop6,omitzero" yaml:"nextHop6"`
 	// NodeSelectors select the nodes that have a session with the peer, by their labels; one matching selector is enough. Default: all nodes.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	NodeSelectors []LabelSelector `json:"nodeSelectors,omitempty" yaml:"-"`
+	NodeSelectors LabelSelectors `json:"nodeSelectors,omitempty" yaml:"-"`
 	// Attributes are added to the routes sent to this peer.
 	Attributes `json:",inline" yaml:",inline"`
 }
@@ -171,10 +169,7 @@ func (p *Peer) DeepCopyInto(out *Peer) {
 	out.PasswordSecretRef = p.PasswordSecretRef.DeepCopy()
 	out.BFD = p.BFD.DeepCopy()
 	out.Families = slices.Clone(p.Families)
-	out.NodeSelectors = slices.Clone(p.NodeSelectors)
-	for i := range out.NodeSelectors {
-		p.NodeSelectors[i].DeepCopyInto(&out.NodeSelectors[i])
-	}
+	out.NodeSelectors = p.NodeSelectors.DeepCopy()
 	p.Attributes.DeepCopyInto(&out.Attributes)
 }
 

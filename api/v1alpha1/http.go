@@ -33,7 +33,7 @@ type HTTPLoadBalancerSpec struct {
 	// +kubebuilder:validation:Enum=Ingress;Gateway;HTTPRoute;GRPCRoute;TLSRoute
 	Kind string `json:"kind"`
 	// Origin is the object in the tenant's cluster.
-	Origin Origin `json:"origin"`
+	Origin ObjectReference `json:"origin"`
 	// Annotations are the annotations of an Ingress for its controller. A Tenant allows none by default.
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`

@@ -106,16 +106,10 @@ type NodeVIP struct {
 type NodeServices struct {
 	// Announced are the addresses with a route that a peer was sent.
 	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=4000
-	// +kubebuilder:validation:items:MaxLength=79
-	Announced []string `json:"announced"`
+	Announced ReportedRanges `json:"announced"`
 	// Held are the addresses that the node holds on a flat layer 2.
 	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=4000
-	// +kubebuilder:validation:items:MaxLength=79
-	Held []string `json:"held"`
+	Held ReportedRanges `json:"held"`
 	// Withdrawn are the addresses that are neither announced nor held, by reason; at most 64 reasons.
 	// +optional
 	// +listType=atomic
@@ -126,16 +120,20 @@ type NodeServices struct {
 	More int32 `json:"more"`
 }
 
+// ReportedRanges are ranges of addresses, or single ones, as text.
+//
+// +listType=atomic
+// +kubebuilder:validation:MaxItems=4000
+// +kubebuilder:validation:items:MaxLength=79
+type ReportedRanges []string
+
 // NodeWithdrawn are addresses that a node does not announce.
 type NodeWithdrawn struct {
 	// Reason explains the state.
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`
 	// Addresses are ranges of addresses.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=4000
-	// +kubebuilder:validation:items:MaxLength=79
-	Addresses []string `json:"addresses"`
+	Addresses ReportedRanges `json:"addresses"`
 }
 
 // NodeStatusList is a list of NodeStatuses.

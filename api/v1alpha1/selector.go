@@ -5,6 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// LabelSelectors select the objects that one of them selects.
+//
+// +listType=atomic
+// +kubebuilder:validation:MaxItems=16
+type LabelSelectors []LabelSelector
+
 // LabelSelector selects objects that have all of these labels and meet all of
 // these requirements; an empty one selects all.
 // ---

@@ -44,9 +44,9 @@ type TenantSpec struct {
 	// Ingress configures how the tenant's Ingresses are served. Default: not at all.
 	// +optional
 	Ingress TenantIngress `json:"ingress,omitzero"`
-	// Gateway serves the Gateways and routes of the tenant. Default: none.
+	// Gateway serves the Gateways and routes of the tenant. Listeners of the Gateway must allow routes from the tenant's namespace. Default: none.
 	// +optional
-	Gateway TenantGateway `json:"gateway,omitzero"`
+	Gateway ObjectReference `json:"gateway,omitzero"`
 	// Certificates configure the source of the certificates of the tenant's Ingresses. Default: the controller.
 	// +optional
 	Certificates TenantCertificates `json:"certificates,omitzero"`
@@ -123,18 +123,6 @@ type TenantIngress struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=317
 	Annotations []string `json:"annotations,omitempty"`
-}
-
-// TenantGateway is a Gateway of this cluster. Its listeners must allow routes from the tenant's namespace.
-type TenantGateway struct {
-	// Namespace is its namespace.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	Namespace string `json:"namespace"`
-	// Name is its name.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
 }
 
 // TenantCertificates configure the issuer of certificates.
@@ -255,7 +243,7 @@ type TCPLoadBalancer struct {
 // TCPLoadBalancerSpec is the request of a tenant's Service.
 type TCPLoadBalancerSpec struct {
 	// Origin is the Service.
-	Origin Origin `json:"origin"`
+	Origin ObjectReference `json:"origin"`
 	// Ports are the ports of the VIP.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -308,8 +296,8 @@ type TCPLoadBalancerSpec struct {
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 }
 
-// Origin identifies an object of a tenant's cluster.
-type Origin struct {
+// ObjectReference identifies an object of a known kind.
+type ObjectReference struct {
 	// Namespace is its namespace.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
