@@ -29,7 +29,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/kube"
 )
@@ -148,6 +147,6 @@ func (a *Assigner) Status() Status {
 // API is the writer's interface to the server. [kube.Cluster] implements it.
 type API interface {
 	WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error)
-	WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error
+	WriteStatus(ctx context.Context, read kube.Object, status any) error
 	WriteEvent(ctx context.Context, e kube.Event) error
 }

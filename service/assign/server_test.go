@@ -301,14 +301,14 @@ func (s *server) WriteServiceStatus(ctx context.Context, read *corev1.Service, s
 	return written, err
 }
 
-func (s *server) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, status v1alpha1.AddressPoolStatus) error {
-	return s.request(ctx, "pool "+read.Name, func() error {
-		o := s.pools[read.Name]
-		if o == nil || o.ResourceVersion != read.ResourceVersion {
+func (s *server) WriteStatus(ctx context.Context, read kube.Object, status any) error {
+	return s.request(ctx, "pool "+read.GetName(), func() error {
+		o := s.pools[read.GetName()]
+		if o == nil || o.ResourceVersion != read.GetResourceVersion() {
 			return errConflict
 		}
 		o = o.DeepCopy()
-		o.Status = status
+		o.Status = status.(v1alpha1.AddressPoolStatus)
 		s.putPool(o)
 		return nil
 	})

@@ -125,7 +125,7 @@ func (d *writer) report(ctx context.Context, w *write) {
 
 func (d *writer) writePool(ctx context.Context, w poolWrite) {
 	d.counts.poolWrites.Add(1)
-	err := d.api.WritePoolStatus(ctx, w.read, w.status)
+	err := d.api.WriteStatus(ctx, w.read, w.status)
 	if err != nil && ctx.Err() == nil {
 		d.fail(err)
 	}

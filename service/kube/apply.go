@@ -75,18 +75,30 @@ func (c *Cluster) send(ctx context.Context, r *rest.Request) error {
 	return r.Do(ctx).Error()
 }
 
+// patch sends a patch, and stores the changed object in now unless that is nil.
+func patch(ctx context.Context, client rest.Interface, kind types.PatchType, path []string, body any, now runtime.Object) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer := client.Patch(kind).AbsPath(path...).Body(text).Do(ctx)
+	if now == nil {
+		return answer.Error()
+	}
+	return answer.Into(now)
+}
+
 // Annotate sets an annotation of a Service that still has the version read; an empty value removes the annotation.
 func (c *Cluster) Annotate(ctx context.Context, read *corev1.Service, name, value string) error {
 	set := any(value)
 	if value == "" {
 		set = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	err := patch(ctx, c.core, types.MergePatchType, c.path(read), map[string]any{"metadata": map[string]any{
 		"uid": read.UID, "resourceVersion": read.ResourceVersion, "annotations": map[string]any{name: set},
-	}})
-	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(c.path(read)...).Body(patch))
-	}
+	}}, nil)
 	if err != nil {
 		return fmt.Errorf("annotate Service %s: %w", Key(read), err)
 	}

@@ -3,7 +3,6 @@ package kube
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -58,11 +57,8 @@ func (c *Cluster) RequestToken(ctx context.Context, namespace, account string, w
 // WriteToken writes a token into a Secret.
 func (c *Cluster) WriteToken(ctx context.Context, namespace, name, token string) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{KeyToken: []byte(token)}})
-	if err == nil {
-		err = c.send(ctx, c.core.Patch(types.MergePatchType).AbsPath(c.path(s)...).Body(patch))
-	}
-	if err != nil {
+	data := map[string]any{"data": map[string][]byte{KeyToken: []byte(token)}}
+	if err := patch(ctx, c.core, types.MergePatchType, c.path(s), data, nil); err != nil {
 		return fmt.Errorf("write the token into Secret %s/%s: %w", namespace, name, err)
 	}
 	return nil

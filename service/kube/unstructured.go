@@ -70,12 +70,6 @@ func absent() watch.Interface {
 	return idle
 }
 
-// WriteStatus replaces fields of the status of an object. It fails with a conflict if the object no longer has the version read.
-func (c *Cluster) WriteStatus(ctx context.Context, read *unstructured.Unstructured, status map[string]any) error {
-	kind := read.GroupVersionKind()
-	return writeStatus(ctx, c.untyped(kind.GroupVersion()), pluralOf(kind.Kind), read, status, new(unstructured.Unstructured))
-}
-
 // Secret returns a Secret; nil if there is none.
 func (c *Cluster) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)

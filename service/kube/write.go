@@ -3,11 +3,13 @@ package kube
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -20,62 +22,35 @@ import (
 func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error) {
 	now := new(corev1.Service)
 	// Lists that a merge patch omits stay unchanged, so nil must be written.
-	status := map[string]any{
-		"loadBalancer": map[string]any{"ingress": s.LoadBalancer.Ingress},
-		"conditions":   s.Conditions,
-	}
-	if err := writeStatus(ctx, c.core, "services", read, status, now); err != nil {
+	err := c.writeStatus(ctx, c.core, read, map[string]any{
+		"loadBalancer": map[string]any{"ingress": s.LoadBalancer.Ingress}, "conditions": s.Conditions,
+	}, now)
+	if err != nil {
 		return nil, err
 	}
 	trimService(now)
 	return now, nil
 }
 
-// WritePoolStatus replaces the status of a pool. It fails with a conflict if the
-// pool no longer has the version read.
-func (c *Cluster) WritePoolStatus(ctx context.Context, read *v1alpha1.AddressPool, s v1alpha1.AddressPoolStatus) error {
-	// Fields that a merge patch omits stay unchanged, so all are written.
-	return writeStatus(ctx, c.herald, "addresspools", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "ipv4": s.IPv4, "ipv6": s.IPv6, "usage": s.Usage,
-		"conflicts": s.Conflicts, "conditions": s.Conditions,
-	}, new(v1alpha1.AddressPool))
-}
-
-// WriteTenantStatus replaces the status of a Tenant. It fails with a conflict if the Tenant no longer has the version read.
-func (c *Cluster) WriteTenantStatus(ctx context.Context, read *v1alpha1.Tenant, s v1alpha1.TenantStatus) error {
-	return writeStatus(ctx, c.herald, "tenants", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "nodes": s.Nodes, "services": s.Services, "routes": s.Routes, "addresses": s.Addresses,
-		"refused": s.Refused, "conditions": s.Conditions,
-	}, new(v1alpha1.Tenant))
-}
-
-// WriteLoadBalancerStatus replaces the status of a TCPLoadBalancer, under the same condition.
-func (c *Cluster) WriteLoadBalancerStatus(ctx context.Context, read *v1alpha1.TCPLoadBalancer, s v1alpha1.TCPLoadBalancerStatus) error {
-	return writeStatus(ctx, c.herald, "tcploadbalancers", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "addresses": s.Addresses, "conditions": s.Conditions,
-	}, new(v1alpha1.TCPLoadBalancer))
-}
-
-// WriteRouteStatus replaces the status of an HTTPLoadBalancer, under the same condition.
-func (c *Cluster) WriteRouteStatus(ctx context.Context, read *v1alpha1.HTTPLoadBalancer, s v1alpha1.HTTPLoadBalancerStatus) error {
-	return writeStatus(ctx, c.herald, "httploadbalancers", read, map[string]any{
-		"observedGeneration": s.ObservedGeneration, "hostnames": s.Hostnames, "conditions": s.Conditions,
-	}, new(v1alpha1.HTTPLoadBalancer))
-}
-
-// writeStatus merges status into the status of an object that still has the version read.
-func writeStatus(ctx context.Context, client rest.Interface, resource string, read metav1.Object, status any, now Object) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": read.GetUID(), "resourceVersion": read.GetResourceVersion()},
-		"status":   status,
-	})
-	if err != nil {
-		return fmt.Errorf("write the status of %s: %w", Key(read), err)
+// WriteStatus replaces the status of an object, or the fields of it that a map has. It fails with a conflict if the object
+// no longer has the version read.
+func (c *Cluster) WriteStatus(ctx context.Context, read Object, status any) error {
+	fields, partial := status.(map[string]any)
+	if !partial { // Fields that a merge patch omits stay unchanged, so all are written.
+		fields = make(map[string]any)
+		for f, value := range reflect.ValueOf(status).Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields[name] = value.Interface()
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err = client.Patch(types.MergePatchType).NamespaceIfScoped(read.GetNamespace(), read.GetNamespace() != "").
-		Resource(resource).Name(read.GetName()).SubResource("status").Body(patch).Do(ctx).Into(now)
+	return c.writeStatus(ctx, c.herald, read, fields, nil)
+}
+
+// writeStatus merges fields into the status of an object that still has the version read.
+func (c *Cluster) writeStatus(ctx context.Context, client rest.Interface, read Object, fields map[string]any, now runtime.Object) error {
+	err := patch(ctx, client, types.MergePatchType, append(c.path(read), "status"), map[string]any{
+		"metadata": map[string]any{"uid": read.GetUID(), "resourceVersion": read.GetResourceVersion()}, "status": fields,
+	}, now)
 	if err != nil {
 		return fmt.Errorf("write the status of %s: %w", Key(read), err)
 	}

@@ -120,7 +120,7 @@ func (m *manager) serveRoute(ctx context.Context, namespace, name string) error 
 	if equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
-	return errors.Join(err, m.cluster.WriteRouteStatus(ctx, lb, status))
+	return errors.Join(err, m.cluster.WriteStatus(ctx, lb, status))
 }
 
 // rejects reports whether an error is a permanent refusal by the API server.

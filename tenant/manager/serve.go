@@ -65,7 +65,7 @@ func (m *manager) serve(ctx context.Context, namespace, name string) error {
 	if !ok || equality.Semantic.DeepEqual(status, lb.Status) {
 		return err
 	}
-	return errors.Join(err, m.cluster.WriteLoadBalancerStatus(ctx, lb, status))
+	return errors.Join(err, m.cluster.WriteStatus(ctx, lb, status))
 }
 
 // tenant returns the Tenant of a name, or an error if it cannot be served.

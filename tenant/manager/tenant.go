@@ -47,7 +47,7 @@ func (m *manager) keepTenant(ctx context.Context, name string) error {
 	if equality.Semantic.DeepEqual(status, t.Status) {
 		return err
 	}
-	return errors.Join(err, m.cluster.WriteTenantStatus(ctx, t, status))
+	return errors.Join(err, m.cluster.WriteStatus(ctx, t, status))
 }
 
 // sweep deletes derived objects without an owner: deleting a TCPLoadBalancer with --cascade=orphan leaves them behind.

@@ -49,12 +49,12 @@ func TestKube(t *testing.T) {
 
 	pool, fresh := new(v1alpha1.AddressPool), new(v1alpha1.AddressPool)
 	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
-	site.Must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "1/256", IPv4: &v1alpha1.Usage{Capacity: "256", Used: 1}, Conflicts: []string{"x"}}))
-	if err := c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{}); !apierrors.IsConflict(err) {
+	site.Must(t, c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "1/256", IPv4: &v1alpha1.Usage{Capacity: "256", Used: 1}, Conflicts: []string{"x"}}))
+	if err := c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{}); !apierrors.IsConflict(err) {
 		t.Errorf("for an old version: %v, want a conflict", err)
 	}
 	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
-	site.Must(t, c.WritePoolStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "0/256"}))
+	site.Must(t, c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "0/256"}))
 	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, fresh)
 	if s := fresh.Status; s.Usage != "0/256" || s.IPv4 != nil || s.Conflicts != nil {
 		t.Errorf("the status is %+v", s)
