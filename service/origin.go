@@ -1,6 +1,8 @@
 package service
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,4 +31,9 @@ func (o Origin) Attrs() []any {
 		return nil
 	}
 	return []any{"tenant", o.Tenant, "origin", o.Service}
+}
+
+// Older compares two objects by age, then by name. The older one takes precedence.
+func Older[T metav1.Object](a, b T) int {
+	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
 }

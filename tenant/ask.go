@@ -104,13 +104,18 @@ func Ask(s *corev1.Service, mode Mode, copied *corev1.Service, endpoints iter.Se
 		}
 	case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal:
 		spec.Local = true
-		for _, family := range claim.Families {
-			spec.Nodes = append(spec.Nodes, service.Nodes(family, endpoints)...)
-		}
-		slices.Sort(spec.Nodes)
-		spec.Nodes = slices.DeleteFunc(slices.Compact(spec.Nodes), func(n string) bool { return n == "" })
+		spec.Nodes = nodesWith(endpoints, claim.Families)
 	}
 	return spec, nil
+}
+
+// nodesWith returns the nodes with endpoints of these families, sorted.
+func nodesWith(endpoints iter.Seq[service.Endpoints], families []pool.Family) (out []string) {
+	for _, family := range families {
+		out = append(out, service.Nodes(family, endpoints)...)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(n string) bool { return n == "" })
 }
 
 // endpointsMissing returns why the Service has no usable load balancer of its own; nil if it may get one soon.
@@ -154,12 +159,7 @@ func askInternal(s, copied *corev1.Service, endpoints iter.Seq[service.Endpoints
 	for _, f := range s.Spec.IPFamilies {
 		spec.IPFamilies = append(spec.IPFamilies, string(f))
 	}
-	all := slices.Collect(endpoints)
-	for _, family := range []pool.Family{pool.IPv4, pool.IPv6} {
-		spec.Nodes = append(spec.Nodes, service.Nodes(family, slices.Values(all))...)
-	}
-	slices.Sort(spec.Nodes)
-	spec.Nodes = slices.DeleteFunc(slices.Compact(spec.Nodes), func(n string) bool { return n == "" })
+	spec.Nodes = nodesWith(endpoints, []pool.Family{pool.IPv4, pool.IPv6})
 	// If any node has pods, all nodes forward to them; if none has, the gateway answers with an error at once.
 	spec.Local = len(spec.Nodes) == 0 || !NeedsCopy(s) && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if !spec.Local {

@@ -40,7 +40,7 @@ type Backends struct {
 func Derive(tenant string, lb *v1alpha1.TCPLoadBalancer, b Backends) Derived {
 	lb = servable(lb, b)
 	meta := metav1.ObjectMeta{
-		Namespace: lb.Namespace, Name: derivedName(lb.Name), Labels: map[string]string{v1alpha1.LabelTenant: tenant},
+		Namespace: lb.Namespace, Name: DerivedName(lb.Name), Labels: map[string]string{v1alpha1.LabelTenant: tenant},
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: v1alpha1.GroupVersion().String(), Kind: "TCPLoadBalancer", Name: lb.Name, UID: lb.UID, Controller: new(true),
 		}},

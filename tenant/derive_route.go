@@ -115,8 +115,8 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	}
 	err := eachBackend(lb.Spec.Kind, "", spec, func(ref map[string]any, refused error) error {
 		asked := v1alpha1.LoadBalancerName(origin.Namespace + "/" + text(ref["name"]))
-		ref["name"] = derivedName(asked)
-		d.Backends[derivedName(asked)] = asked
+		ref["name"] = DerivedName(asked)
+		d.Backends[DerivedName(asked)] = asked
 		return refused
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func DeriveRoute(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, domains, own
 	d.Object = &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	d.Object.SetGroupVersionKind(kinds[slices.IndexFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == lb.Spec.Kind })])
 	d.Object.SetNamespace(lb.Namespace)
-	d.Object.SetName(DerivedRouteName(lb.Name))
+	d.Object.SetName(DerivedName(lb.Name))
 	d.Object.SetAnnotations(annotations)
 	d.Object.SetLabels(map[string]string{v1alpha1.LabelTenant: t.Name})
 	d.Object.SetOwnerReferences([]metav1.OwnerReference{{
@@ -168,9 +168,6 @@ func AskedBackends(lb *v1alpha1.HTTPLoadBalancer) []string {
 	}
 	return backendsOf(lb.Spec.Kind, "", convert[map[string]any](lb.Spec.Object))
 }
-
-// DerivedRouteName returns the name of the object derived from an HTTPLoadBalancer of any kind.
-func DerivedRouteName(loadBalancer string) string { return derivedName(loadBalancer) }
 
 // permitted returns a refusal unless a hostname is in one of the domains. It refuses the empty hostname, which matches
 // the requests of all tenants.
@@ -231,7 +228,7 @@ func deriveIngress(t *v1alpha1.Tenant, lb *v1alpha1.HTTPLoadBalancer, spec map[s
 		case t.Spec.Certificates.Issuer == "" || t.Spec.Certificates.Own && len(lb.Spec.Secrets) > 0: // else cert-manager would overwrite the other Secrets, too
 			missing = append(missing, fmt.Sprintf("there is no Secret %s of the type kubernetes.io/tls", secret))
 		default:
-			derived["secretName"], annotations[annotationIssuer] = "cert-"+derivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
+			derived["secretName"], annotations[annotationIssuer] = "cert-"+DerivedName(lb.Name+"/"+secret), t.Spec.Certificates.Issuer
 		}
 		tls = append(tls, derived)
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
 )
 
@@ -90,7 +91,7 @@ func prefixes(texts []v1alpha1.CIDR) []netip.Prefix {
 // Conflict returns why a Tenant cannot be served: an earlier Tenant has some of its addresses. Empty if it can.
 func Conflict(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant]) string {
 	for o := range others {
-		if o.Name == t.Name || !earlier(o, t) {
+		if o.Name == t.Name || service.Older(o, t) > 0 {
 			continue
 		}
 		for _, pair := range [][2][]v1alpha1.CIDR{
@@ -117,7 +118,7 @@ func ConflictOfDomains(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], do
 		}
 		for o := range others {
 			for _, b := range o.Spec.Domains {
-				if o.Name != t.Name && earlier(o, t) && overlap(string(a), string(b)) {
+				if o.Name != t.Name && service.Older(o, t) < 0 && overlap(string(a), string(b)) {
 					return fmt.Sprintf("it has the domain %s, which overlaps %s of the tenant %s: give each tenant domains of its own", a, b, o.Name)
 				}
 			}
@@ -127,13 +128,6 @@ func ConflictOfDomains(t *v1alpha1.Tenant, others iter.Seq[*v1alpha1.Tenant], do
 }
 
 func overlap(a, b string) bool { return within(a, b) || within(b, a) }
-
-func earlier(a, b *v1alpha1.Tenant) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
-}
 
 // allowed parses an address and checks that one of the blocks contains it.
 func (l Limits) allowed(text string, blocks []netip.Prefix, field string) (netip.Addr, error) {

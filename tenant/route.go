@@ -161,7 +161,7 @@ func SecretsOf(ingress *unstructured.Unstructured) (out []string) {
 // SecretName returns the name of the copy of an Ingress's Secret in the load-balancing cluster. The policies there let
 // agents write only Secrets with this prefix.
 func SecretName(loadBalancer, secret string) string {
-	return "tls-" + derivedName(loadBalancer+"/"+secret)
+	return "tls-" + DerivedName(loadBalancer+"/"+secret)
 }
 
 // refusedBackend returns why the route is served without one of its backends; nil if it has all.

@@ -100,7 +100,7 @@ func TestDeriveIngress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web, rest := derivedName("default.web"), derivedName("default.rest")
+	web, rest := DerivedName("default.web"), DerivedName("default.rest")
 	paths := func(service, port string) string {
 		return fmt.Sprintf(`{"paths":[{"backend":{"service":{"name":%q,"port":%s}},"path":"/","pathType":"Prefix"}]}`, service, port)
 	}
@@ -179,7 +179,7 @@ func TestDeriveHTTPRoute(t *testing.T) {
 	}
 	want := fmt.Sprintf(`{"hostnames":["front.acme.lb.example.net","www.acme.example.com"],"parentRefs":[{"name":"shared","namespace":"gateways"}],"rules":[{`+
 		`"backendRefs":[{"name":%q,"port":80},{"name":%q,"port":80,"weight":3}],"filters":[{"requestMirror":{"backendRef":{"name":%q,"port":80}},"type":"RequestMirror"}],`+
-		`"matches":[{"path":{"value":"/a"}}]}]}`, derivedName("default.web"), derivedName("default.old"), derivedName("default.shadow"))
+		`"matches":[{"path":{"value":"/a"}}]}]}`, DerivedName("default.web"), DerivedName("default.old"), DerivedName("default.shadow"))
 	if got, _ := json.Marshal(d.Object.Object["spec"]); string(got) != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -327,7 +327,7 @@ func TestRouteStatus(t *testing.T) {
 		current.Object["status"] = map[string]any{"parents": []any{map[string]any{"conditions": convert[any](conditions)}}}
 		return current
 	}
-	absent := metav1.Condition{Type: condResolved, Status: metav1.ConditionFalse, Reason: "BackendNotFound", Message: "no service tenant-acme/" + derivedName("default.web")}
+	absent := metav1.Condition{Type: condResolved, Status: metav1.ConditionFalse, Reason: "BackendNotFound", Message: "no service tenant-acme/" + DerivedName("default.web")}
 	accepted := metav1.Condition{Type: condAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}
 	for name, tt := range map[string]struct {
 		refused error

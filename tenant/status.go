@@ -132,13 +132,9 @@ func TenantStatus(t *v1alpha1.Tenant, r Report, now time.Time) v1alpha1.TenantSt
 		s.Refused = append(slices.Clone(s.Refused[:mostRefusals]), fmt.Sprintf("and %d more", more))
 	}
 	set := func(kind string, holds bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if holds {
-			status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: t.Generation, LastTransitionTime: metav1.NewTime(now),
-		})
+		c := condition(kind, holds, reason, message)
+		c.ObservedGeneration, c.LastTransitionTime = t.Generation, metav1.NewTime(now)
+		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	switch {
 	case r.AgentLast.IsZero():

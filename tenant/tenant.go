@@ -74,15 +74,15 @@ func ValidName(name string) bool {
 
 // DerivedNames returns the names of the Service and of the EndpointSlices derived from a TCPLoadBalancer.
 func DerivedNames(loadBalancer string) (service string, slices []string) {
-	service = derivedName(loadBalancer)
+	service = DerivedName(loadBalancer)
 	return service, []string{sliceName(service, "IPv4"), sliceName(service, "IPv6")}
 }
 
 func sliceName(service, family string) string { return service + "-" + strings.ToLower(family) }
 
-// derivedName returns the name of the object derived from a TCPLoadBalancer or HTTPLoadBalancer. Names of Services have
+// DerivedName returns the name of the object derived from a TCPLoadBalancer or HTTPLoadBalancer. Names of Services have
 // no dots and at most 63 characters. So the name begins with a readable part and ends with a 128-bit hash that makes it unique.
-func derivedName(loadBalancer string) string {
+func DerivedName(loadBalancer string) string {
 	namespace, name, _ := strings.Cut(loadBalancer, ".")
 	readable := strings.NewReplacer(".", "-", "/", "-").Replace(fmt.Sprintf("%.35s", name+"-"+namespace))
 	return strings.TrimRight(readable, "-") + "-" + hashOf(loadBalancer)

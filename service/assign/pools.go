@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -71,10 +70,7 @@ func (p *pools) compile() bool {
 	}
 	p.changed = false
 	p.inForce, p.chosen, p.faults = nil, make(map[string]selection), make(map[string]fault)
-	byAge := slices.SortedFunc(maps.Values(p.objects), func(a, b *v1alpha1.AddressPool) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for _, o := range byAge {
+	for _, o := range slices.SortedFunc(maps.Values(p.objects), service.Older) {
 		spec, selected, err := read(o)
 		if err != nil {
 			p.faults[o.Name] = fault{reasonInvalid, err.Error()}

@@ -18,19 +18,13 @@ const (
 // Queue schedules work by key. It never works on the same key twice at once. It repeats the work on a key that was added
 // again meanwhile, or that failed.
 type Queue struct {
-	keys workqueue.TypedRateLimitingInterface[string]
+	workqueue.TypedRateLimitingInterface[string]
 }
 
 // NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	return &Queue{workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast))}
 }
-
-// Add enqueues a key.
-func (q *Queue) Add(key string) { q.keys.Add(key) }
-
-// AddAfter enqueues a key after a delay.
-func (q *Queue) AddAfter(key string, d time.Duration) { q.keys.AddAfter(key, d) }
 
 // Run calls f for the keys until ctx ends and all calls have returned. If f returns an error, the key is retried; f must
 // log the error itself.
@@ -39,20 +33,20 @@ func (q *Queue) Run(ctx context.Context, f func(ctx context.Context, key string)
 	for range workers {
 		wg.Go(func() {
 			for {
-				key, ended := q.keys.Get()
+				key, ended := q.Get()
 				if ended {
 					return
 				}
 				if err := f(ctx, key); err != nil && ctx.Err() == nil {
-					q.keys.AddRateLimited(key)
+					q.AddRateLimited(key)
 				} else {
-					q.keys.Forget(key)
+					q.Forget(key)
 				}
-				q.keys.Done(key)
+				q.Done(key)
 			}
 		})
 	}
 	<-ctx.Done()
-	q.keys.ShutDown()
+	q.ShutDown()
 	wg.Wait()
 }

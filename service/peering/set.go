@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -100,7 +99,7 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		err := fmt.Errorf(format, args...)
 		out.LeftOut = append(out.LeftOut, LeftOut{Peer: r.Name, Reason: err.Error(), unread: errors.Is(err, errUnread)})
 	}
-	for _, r := range oldestFirst(api.Peers) {
+	for _, r := range slices.SortedFunc(slices.Values(api.Peers), service.Older) {
 		if nodes, err := service.SelectorsOf(r.Spec.NodeSelectors); err != nil {
 			refuse(r, "nodeSelectors: %w", err)
 			continue
@@ -139,11 +138,4 @@ func newSet(c *config.Config, file bgp.Config, api Resources, running map[string
 		out.BGP.ASN = cmp.Or(out.BGP.ASN, uint32(peer.LocalASN))
 	}
 	return out
-}
-
-// oldestFirst sorts resources by age, then by name.
-func oldestFirst(peers []*v1alpha1.BGPPeer) []*v1alpha1.BGPPeer {
-	return slices.SortedFunc(slices.Values(peers), func(a, b *v1alpha1.BGPPeer) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
 }

@@ -118,6 +118,11 @@ func TestSet(t *testing.T) {
 			leftOut: []LeftOut{{Peer: "a-new", Reason: "the older BGPPeer z-old is for the same router"}},
 		},
 		{
+			name: "two equally old resources for one router", resources: []*v1alpha1.BGPPeer{router("b", 1, at("10.0.1.1")), router("a", 1, at("10.0.1.1"))},
+			want: []string{"10.0.1.1"}, names: map[string]string{"a": "10.0.1.1"},
+			leftOut: []LeftOut{{Peer: "b", Reason: "the older BGPPeer a is for the same router"}},
+		},
+		{
 			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
 			leftOut: []LeftOut{{Peer: "rack", Reason: "the Secret has not been read yet", unread: true}},
 		},
@@ -277,18 +282,11 @@ func TestResourceBecomesPeer(t *testing.T) {
 			},
 		}
 	})
+	want := *r.Spec.DeepCopy()
+	want.BFD.Multihop = new(true) // because of TTLSecurity
 	got, err := resourcePeer(&config.Config{}, 64512, r, Resources{})
 	if err != nil {
 		t.Fatal(err)
-	}
-	want := v1alpha1.Peer{
-		Address: netip.MustParseAddr("10.0.1.254"), ASN: 64512, Port: 1179, LocalAddress: netip.MustParseAddr("10.0.1.1"),
-		HoldTime: metav1.Duration{Duration: 9 * time.Second}, TTLSecurity: 2, BFD: &v1alpha1.BFD{Interval: metav1.Duration{Duration: 100 * time.Millisecond}, Multiplier: 5, Multihop: new(true)},
-		Families: []v1alpha1.Family{v1alpha1.IPv4, v1alpha1.IPv6}, NextHop4: netip.MustParseAddr("10.0.1.2"), NextHop6: netip.MustParseAddr("fd00::2"),
-		Attributes: v1alpha1.Attributes{
-			Communities: []v1alpha1.Community{0xffffff01}, LargeCommunities: []v1alpha1.LargeCommunity{{Global: 1, Local1: 2, Local2: 3}},
-			MED: new(uint32(4294967295)), LocalPref: new(uint32(7)), Prepend: 2,
-		},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -296,16 +294,5 @@ func TestResourceBecomesPeer(t *testing.T) {
 	least, err := resourcePeer(&config.Config{}, 64512, router("least", 0, at("10.0.1.254")), Resources{})
 	if err != nil || least.Port != 179 || least.HoldTime.Duration != 3*time.Second || !slices.Equal(least.Families, []v1alpha1.Family{v1alpha1.IPv4}) || least.LocalASN != 0 {
 		t.Errorf("a peer with required fields only: %+v, %v", least, err)
-	}
-}
-
-// The oldest resource wins in any order of the list.
-func TestOldestFirst(t *testing.T) {
-	a, b, c := router("a", 3, at("")), router("b", 1, at("")), router("c", 1, at(""))
-	want := []*v1alpha1.BGPPeer{b, c, a}
-	for _, order := range [][]*v1alpha1.BGPPeer{{a, b, c}, {c, b, a}} {
-		if got := oldestFirst(order); !slices.Equal(got, want) {
-			t.Errorf("got %s first", got[0].Name)
-		}
 	}
 }

@@ -176,7 +176,7 @@ func (m *manager) missing(owner string, lb *v1alpha1.HTTPLoadBalancer, d tenant.
 // applyRoute writes or deletes the object derived from an HTTPLoadBalancer. It returns the present object; nil if want is nil.
 func (m *manager) applyRoute(ctx context.Context, owner, namespace, name string, want *unstructured.Unstructured) (current *unstructured.Unstructured, err error) {
 	for kind, derived := range m.known.Derived {
-		known, exists := derived.Get(namespace + "/" + tenant.DerivedRouteName(name))
+		known, exists := derived.Get(namespace + "/" + tenant.DerivedName(name))
 		switch {
 		case want != nil && want.GetKind() == kind:
 			if current = known; !exists || !tenant.SameRoute(current, want) {

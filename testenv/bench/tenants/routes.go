@@ -78,7 +78,7 @@ func (s *stage) changes(ctx context.Context, trial, all int) error {
 				}
 			}
 		}
-		if err := s.Balancing.API.Get(ctx, "/apis/networking.k8s.io/v1/namespaces/"+namespace+"/ingresses/"+tenant.DerivedRouteName(name), &derived); err != nil {
+		if err := s.Balancing.API.Get(ctx, "/apis/networking.k8s.io/v1/namespaces/"+namespace+"/ingresses/"+tenant.DerivedName(name), &derived); err != nil {
 			return err
 		}
 		if len(derived.Spec.Rules) != 1 || derived.Spec.Rules[0].HTTP.Paths[0].Path != path {
