@@ -122,7 +122,7 @@ func Clear() error { return clearTable(0) }
 
 func clearTable(netns int) error {
 	k := &kernel{ruleset.Socket{NetNS: netns}}
-	_, found, err := k.read()
+	found, err := k.Exist(ours())
 	k.Close()
 	if err != nil || !found {
 		return err

@@ -17,37 +17,28 @@ import (
 // kernel calls nftables. Only one call may run at a time.
 type kernel struct{ ruleset.Socket }
 
-const (
-	// elementsPerMessage fit in a netlink attribute, which has a 16 bit length.
-	elementsPerMessage = 200
-
-	// openingTime is the conntrack timeout of half-open connections. It is longer than four SYN retries, and a sixth of
-	// the default, so that a SYN flood frees ports sooner.
-	openingTime = 10 * time.Second
-
-	// stopgap is the timeout of elements that their own batch removes again.
-	stopgap = time.Minute
-)
+// openingTime is the conntrack timeout of half-open connections. It is longer than four SYN retries, and a sixth of
+// the default, so that a SYN flood frees ports sooner.
+const openingTime = 10 * time.Second
 
 func ours() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 }
 
-// read reads the table; ok is false if it does not exist.
-func (k *kernel) read() (t table, ok bool, err error) {
+// read reads the table; it is empty if it does not exist.
+func (k *kernel) read() (t table, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
-		var inForce bool
-		if ok, inForce, err = ruleset.FindTable(c, ours()); err != nil || !ok {
+		exists, inForce, err := ruleset.FindTable(c, ours())
+		if err != nil || !exists {
 			return err
 		}
-		t, err = readTable(c)
+		if t, err = readTable(c); err != nil {
+			return err
+		}
 		t.dormant = !inForce
-		return err
+		return k.rules(t.chains)
 	})
-	if err == nil && ok {
-		err = k.rules(t.chains)
-	}
-	return t, ok, err
+	return t, err
 }
 
 func readTable(c *nftables.Conn) (table, error) {
@@ -165,7 +156,7 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	for _, name := range p.dropSets {
 		c.FlushSet(&nftables.Set{Table: ours(), Name: name}) // a chain cannot be deleted while elements refer to it
 	}
-	if err := queueElements(c, p.remove, want, true); err != nil {
+	if err := queueElements(c, p.remove, want, ruleset.DeleteElements); err != nil {
 		return err
 	}
 	for i, name := range p.addSets {
@@ -191,7 +182,7 @@ func queue(c *nftables.Conn, p plan, want table) error {
 		c.FlushChain(in)
 		ruleset.AddRules(c, in, want.chains[name].rules)
 	}
-	if err := queueElements(c, p.put, want, false); err != nil {
+	if err := queueElements(c, p.put, want, ruleset.AddElements); err != nil {
 		return err
 	}
 	for _, name := range p.dropChains {
@@ -205,43 +196,23 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	return nil
 }
 
-// queueElements adds or removes elements. Removing an element that has just expired fails. So elements with a timeout are
-// added before they are removed, which does not change existing ones. (Only Linux 6.12 and later can extend a timeout in place.)
-func queueElements(c *nftables.Conn, edits []edit, want table, remove bool) error {
-	for len(edits) > 0 {
-		name := edits[0].set
-		n := slices.IndexFunc(edits, func(e edit) bool { return e.set != name })
-		if n < 0 {
-			n = len(edits)
-		}
+// queueElements adds or removes elements.
+func queueElements(c *nftables.Conn, edits []edit, want table, change func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
+	elements := make(map[string][]nftables.SetElement)
+	for _, e := range edits {
+		elements[e.set] = append(elements[e.set], e.encode(want.sets[e.set].kind))
+	}
+	for name, some := range sorted(elements) {
 		k := want.sets[name].kind
-		in := &nftables.Set{Table: ours(), Name: name, HasTimeout: k.expires, IsMap: k.verdict}
-		for chunk := range slices.Chunk(edits[:n], elementsPerMessage) {
-			elements := make([]nftables.SetElement, 0, len(chunk))
-			for _, e := range chunk {
-				elements = append(elements, e.encode(k, remove))
-			}
-			if !remove || k.expires {
-				if err := c.SetAddElements(in, elements); err != nil {
-					return err
-				}
-			}
-			if remove {
-				if err := c.SetDeleteElements(in, elements); err != nil {
-					return err
-				}
-			}
+		if err := change(c, &nftables.Set{Table: ours(), Name: name, HasTimeout: k.expires, IsMap: k.verdict}, some); err != nil {
+			return err
 		}
-		edits = edits[n:]
 	}
 	return nil
 }
 
-func (e edit) encode(k kind, remove bool) nftables.SetElement {
+func (e edit) encode(k kind) nftables.SetElement {
 	out := nftables.SetElement{Key: []byte(e.key), Comment: e.element.comment, Timeout: e.element.lasts}
-	if remove && k.expires {
-		out.Timeout = stopgap
-	}
 	if k.verdict {
 		kind := expr.VerdictGoto
 		if k.expires {

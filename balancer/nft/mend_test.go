@@ -89,7 +89,7 @@ func TestVandals(t *testing.T) {
 	// mended reports whether the table is the desired one.
 	mended := func() bool {
 		p.owner.Lock()
-		found, _, err := p.owner.read()
+		found, err := p.owner.read()
 		ok := err == nil && change(found, p.owner.desired(found)).empty()
 		p.owner.Unlock()
 		return ok
@@ -99,7 +99,7 @@ func TestVandals(t *testing.T) {
 			p.owner.Lock() // prevents a repair before the check
 			defer p.owner.Unlock()
 			s.node.run(command, "nft", "-f", "-")
-			found, _, err := p.owner.read()
+			found, err := p.owner.read()
 			s.must(err)
 			if change(found, p.owner.desired(found)).empty() {
 				t.Errorf("%q changes nothing", command)

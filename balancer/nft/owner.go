@@ -73,7 +73,7 @@ func (r *requests) take() map[netip.Addr]time.Time {
 func (o *owner) adopt() error {
 	o.Lock()
 	defer o.Unlock()
-	found, _, err := o.read()
+	found, err := o.read()
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (o *owner) repair() error {
 	o.Lock()
 	defer o.Unlock()
 	for range 2 { // a read may be incomplete while other programs change their tables
-		found, _, err := o.read()
+		found, err := o.read()
 		if err != nil {
 			return err
 		}
@@ -362,15 +362,12 @@ func (o *owner) left(found table) map[netip.Addr]time.Duration {
 }
 
 // read reads the table. The mutex is held.
-func (o *owner) read() (table, bool, error) {
-	var (
-		found table
-		ok    bool
-	)
-	if err := o.Call(func() (err error) { found, ok, err = o.kernel.read(); return err }); err != nil {
-		return table{}, false, err // a stuck call may still write to the variables
+func (o *owner) read() (table, error) {
+	var found table
+	if err := o.Call(func() (err error) { found, err = o.kernel.read(); return err }); err != nil {
+		return table{}, err // a stuck call may still write to the variable
 	}
-	return found, ok, nil
+	return found, nil
 }
 
 // counted reads the counters of chains. The mutex is held.
@@ -411,7 +408,7 @@ func (o *owner) sync() error {
 		}
 	}
 	// Another program has changed it.
-	found, _, err := o.read()
+	found, err := o.read()
 	if err != nil {
 		return err
 	}
@@ -453,8 +450,6 @@ func (o *owner) write(todo plan, part table) error {
 	if todo.empty() {
 		return nil
 	}
-	slices.SortFunc(todo.remove, edit.compare) // groups the edits of each set
-	slices.SortFunc(todo.put, edit.compare)
 	if o.have != nil {
 		err := o.Call(func() error { return o.kernel.apply(todo, part) })
 		if err == nil {

@@ -208,7 +208,7 @@ func TestKernelFollows(t *testing.T) {
 			var todo plan
 			for range 3 { // Linux may omit elements of a set while it resizes the set
 				var err error
-				found, _, err = p.owner.read()
+				found, err = p.owner.read()
 				must(err)
 				if todo = change(found, p.owner.desired(found)); todo.empty() {
 					break

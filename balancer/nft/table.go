@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -47,10 +46,6 @@ type element struct {
 type edit struct {
 	set, key string
 	element  element
-}
-
-func (e edit) compare(other edit) int {
-	return cmp.Or(cmp.Compare(e.set, other.set), cmp.Compare(e.key, other.key))
 }
 
 // plan lists the steps from one table to another, in their order in a batch. It leaves common parts alone: rules keep their
@@ -120,8 +115,6 @@ func change(have, want table) plan {
 			p.dropSets = append(p.dropSets, name)
 		}
 	}
-	slices.SortFunc(p.remove, edit.compare) // groups the edits of each set
-	slices.SortFunc(p.put, edit.compare)
 	return p
 }
 

@@ -94,9 +94,11 @@ func rules(exprs ...[]expr.Any) (out []ruleset.Rule) {
 // serving and leaving are the chains for packets to a VIP.
 const serving, leaving = "serving", "leaving"
 
-// fixed returns all chains. Only the rules of the chain "on" change later, see [family.on].
-func (f family) fixed(self Member, tunnel uint32, l limits) []ruleset.Chain {
-	return slices.Concat(f.ends(tunnel, l), f.owned(), f.hooked(self, tunnel))
+// onward is the chain that passes packets on. Only its rules change later.
+const onward = "on"
+
+func (f family) chains(w Wanted, tunnel uint32, l limits) []ruleset.Chain {
+	return slices.Concat(f.ends(tunnel, l), []ruleset.Chain{{Name: onward, Rules: f.on(w, tunnel)}}, f.owned(), f.hooked(w.Self, tunnel))
 }
 
 // ends returns the last chains of each path.
@@ -112,14 +114,13 @@ func (f family) ends(tunnel uint32, l limits) []ruleset.Chain {
 			ruleset.Join(f.unbound(), ruleset.TCP(), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}),
 			jump("mine"),
 		)},
-		{Name: "on"},
 		{Name: "stray", Rules: rules(
-			ruleset.Join(byTunnel, jump("on")),
-			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump("on")),
+			ruleset.Join(byTunnel, jump(onward)),
+			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump(onward)),
 			ruleset.Join(f.from(), update(sources, openingLasts, l.source.over()), count(refused), jump("mine")),
 			ruleset.Join([]expr.Any{l.all.over()}, count(refused), jump("mine")),
-			ruleset.Join(ruleset.TCP(), f.connection(), add(moved, movedLasts), jump("on")),
-			jump("on"), // an ICMP error, or a connection that does not fit in moved
+			ruleset.Join(ruleset.TCP(), f.connection(), add(moved, movedLasts), jump(onward)),
+			jump(onward), // an ICMP error, or a connection that does not fit in moved
 		)},
 	}
 }
@@ -159,7 +160,7 @@ func (f family) owned() []ruleset.Chain {
 		)},
 		{Name: "segment", Rules: unlessOwned("listener", "stray")},
 		// The entry of an earlier connection from the same port would keep the packets after the SYN here.
-		{Name: "elsewhere", Rules: append(rules(ruleset.Join(f.connection(), remove(opening))), unlessOwned("on", "on")...)},
+		{Name: "elsewhere", Rules: append(rules(ruleset.Join(f.connection(), remove(opening))), unlessOwned(onward, onward)...)},
 		{Name: "syn", Rules: rules(
 			ruleset.Join(f.connection(), update(opening, openingLasts), jump("mine")),
 			ruleset.Join(f.to(), update(full, openingLasts), jump("mine")),
@@ -172,7 +173,7 @@ func (f family) owned() []ruleset.Chain {
 			gone, ruleset.Join(ruleset.TCP(), ruleset.SYN(), verdict(expr.VerdictDrop)),
 		), segments...)},
 		// The VIP is not bound: its sockets cannot receive.
-		{Name: "gone", Rules: rules(syn("on"), translated(), ruleset.Join(ruleset.TCP(), jump("stray")))},
+		{Name: "gone", Rules: rules(syn(onward), translated(), ruleset.Join(ruleset.TCP(), jump("stray")))},
 	}
 }
 

@@ -38,71 +38,69 @@ func (f family) in() *nftables.Table { return &nftables.Table{Name: tableName, F
 // write changes the tables in place, as they remember connections. It makes them anew if they are missing or made for another
 // member or link.
 func (k *tables) write(w Wanted, tunnel uint32) error {
+	var want []ruleset.Table
+	for _, f := range families() {
+		want = append(want, k.wanted(f, w, tunnel))
+	}
 	err := error(unix.ENOENT)
 	if k.built == (built{w.Self, tunnel}) {
-		err = k.Batch(func(c *nftables.Conn) error { return k.change(c, w, tunnel) })
+		err = k.Batch(func(c *nftables.Conn) error { return renew(c, want) })
 	}
 	if errors.Is(err, unix.ENOENT) {
-		if err = k.build(w, tunnel); err == nil {
+		if err = k.Make(want...); err == nil {
 			k.built = built{w.Self, tunnel}
 		}
 	}
 	return err
 }
 
-func (k *tables) build(w Wanted, tunnel uint32) error {
-	return k.Batch(func(c *nftables.Conn) error {
-		for _, f := range families() {
-			ruleset.Replace(c, f.in())
-			for i, s := range f.sets(k.limits.memory) {
-				s.ID = uint32(i + 1)
-				if err := c.AddSet(s, nil); err != nil {
-					return err
-				}
-			}
-			for _, name := range []string{passed, answered, refused} {
-				c.AddObj(&nftables.CounterObj{Table: f.in(), Name: name})
-			}
-			ruleset.AddChains(c, f.in(), f.fixed(w.Self, tunnel, k.limits))
-		}
-		return k.change(c, w, tunnel)
-	})
-}
-
-func (k *tables) change(c *nftables.Conn, w Wanted, tunnel uint32) error {
-	for _, f := range families() {
-		on := &nftables.Chain{Table: f.in(), Name: "on"}
-		c.FlushChain(on)
-		ruleset.AddRules(c, on, f.on(w, tunnel))
-		elements := make(map[string][]nftables.SetElement)
-		for vip, leaves := range w.VIPs {
-			target := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
-			if leaves {
-				target.Chain = leaving
-			}
-			if f.has(vip) {
-				elements[vips] = append(elements[vips], nftables.SetElement{Key: vip.AsSlice(), Timeout: k.lasts, VerdictData: target})
+// renew replaces the rules of the chain "on", and all elements but those of connections.
+func renew(c *nftables.Conn, want []ruleset.Table) error {
+	for _, t := range want {
+		for _, ch := range t.Chains {
+			if ch.Name == onward {
+				in := &nftables.Chain{Table: t.Table, Name: ch.Name}
+				c.FlushChain(in)
+				ruleset.AddRules(c, in, ch.Rules)
 			}
 		}
-		for _, m := range w.Others {
-			if f.has(m.Addr) {
-				elements[members] = append(elements[members], nftables.SetElement{Key: m.Addr.AsSlice()})
-			}
-		}
-		for _, name := range w.Links {
-			elements[links] = append(elements[links], nftables.SetElement{Key: ruleset.LinkName(name)})
-		}
-		for _, s := range f.sets(k.limits.memory) {
+		for _, s := range t.Sets {
 			if s.Dynamic {
 				continue
 			}
-			c.FlushSet(s)
-			if err := c.SetAddElements(s, elements[s.Name]); err != nil {
+			c.FlushSet(s.Set)
+			if err := ruleset.AddElements(c, s.Set, s.Elements); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (k *tables) wanted(f family, w Wanted, tunnel uint32) ruleset.Table {
+	elements := make(map[string][]nftables.SetElement)
+	for vip, leaves := range w.VIPs {
+		target := &expr.Verdict{Kind: expr.VerdictJump, Chain: serving}
+		if leaves {
+			target.Chain = leaving
+		}
+		if f.has(vip) {
+			elements[vips] = append(elements[vips], nftables.SetElement{Key: vip.AsSlice(), Timeout: k.lasts, VerdictData: target})
+		}
+	}
+	for _, m := range w.Others {
+		if f.has(m.Addr) {
+			elements[members] = append(elements[members], nftables.SetElement{Key: m.Addr.AsSlice()})
+		}
+	}
+	for _, name := range w.Links {
+		elements[links] = append(elements[links], nftables.SetElement{Key: ruleset.LinkName(name)})
+	}
+	t := ruleset.Table{Table: f.in(), Counters: []string{passed, answered, refused}, Chains: f.chains(w, tunnel, k.limits)}
+	for _, s := range f.sets(k.limits.memory) {
+		t.Sets = append(t.Sets, ruleset.Set{Set: s, Elements: elements[s.Name]})
+	}
+	return t
 }
 
 func (f family) sets(memory uint32) []*nftables.Set {

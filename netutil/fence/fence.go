@@ -123,7 +123,7 @@ func Clear() error { return clearTables(&nft{}) }
 
 func clearTables(k *nft) error {
 	defer k.Close()
-	left, err := k.hasTables()
+	left, err := k.Exist(bothTables()...)
 	if err == nil && left {
 		err = k.Remove()
 	}

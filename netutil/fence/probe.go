@@ -25,7 +25,7 @@ func Probe() error {
 func Left() (bool, error) {
 	k := &nft{}
 	defer k.Close()
-	left, err := k.hasTables()
+	left, err := k.Exist(bothTables()...)
 	if err != nil {
 		return false, fmt.Errorf("look for a left-over kernel fence: %w", err)
 	}

@@ -47,9 +47,6 @@ func (o Options) sets(family nftables.TableFamily) []*nftables.Set {
 			out = append(out, described(services, version, "of these, those of Services"))
 		}
 	}
-	for i, s := range out {
-		s.ID = uint32(i + 1)
-	}
 	return out
 }
 

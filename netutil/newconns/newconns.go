@@ -6,6 +6,7 @@ package newconns
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -98,21 +99,21 @@ func (c *Counter) look(now time.Time) error {
 		_ = c.remove() // without VIPs it does not matter
 		return nil
 	}
-	want := chains(addrs)
+	want := wanted(addrs)
 	if c.made {
-		have, err := c.read()
+		have, intact, err := c.socket.Intact(want)
 		if err != nil {
 			return err
 		}
-		if ruleset.Match(have, want) {
+		if intact {
 			c.note(have, now)
 			c.count(now)
 			return nil
 		}
 	}
 	c.count(time.Time{})
-	if err := c.replace(want); err != nil {
-		return err
+	if err := c.socket.Make(want); err != nil {
+		return fmt.Errorf("make nftables table %s: %w", table().Name, err)
 	}
 	c.made, c.seen = true, make(map[netip.Addr]uint64)
 	c.count(now)

@@ -20,8 +20,8 @@ func table() *nftables.Table {
 	return &nftables.Table{Name: "herald_arrivals", Family: nftables.TableFamilyINet}
 }
 
-// chains returns the table's chains that count for addrs. The comment of a counting rule is its address.
-func chains(addrs []netip.Addr) []ruleset.Chain {
+// wanted returns the table that counts for addrs. The comment of a counting rule is its address.
+func wanted(addrs []netip.Addr) ruleset.Table {
 	counting := ruleset.Chain{Name: arrivals}
 	for _, addr := range addrs {
 		counting.Rules = append(counting.Rules, ruleset.NewRule(addr.String(), ruleset.To(addr), []expr.Any{&expr.Counter{}}))
@@ -32,33 +32,7 @@ func chains(addrs []netip.Addr) []ruleset.Chain {
 			ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotEqual(ruleset.LinkName(link.TunnelName)...), ruleset.Local(),
 			[]expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: arrivals}}),
 	}}
-	return []ruleset.Chain{counting, hooked}
-}
-
-// read returns the table's rules; none if the table is missing or dormant.
-func (c *Counter) read() (rules []ruleset.Rule, err error) {
-	var inForce bool
-	err = c.socket.Do(func(conn *nftables.Conn) error {
-		_, inForce, err = ruleset.FindTable(conn, table())
-		return err
-	})
-	if err != nil || !inForce {
-		return nil, err
-	}
-	return c.socket.Rules(table())
-}
-
-// replace makes the table anew.
-func (c *Counter) replace(chains []ruleset.Chain) error {
-	err := c.socket.Batch(func(conn *nftables.Conn) error {
-		ruleset.Replace(conn, table())
-		ruleset.AddChains(conn, table(), chains)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("make nftables table %s: %w", table().Name, err)
-	}
-	return nil
+	return ruleset.Table{Table: table(), Chains: []ruleset.Chain{counting, hooked}}
 }
 
 // remove removes the table if it may exist.

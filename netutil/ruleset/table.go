@@ -1,0 +1,154 @@
+package ruleset
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+)
+
+// Table is what an owner wants a table to contain.
+type Table struct {
+	*nftables.Table
+	Sets     []Set
+	Counters []string
+	Chains   []Chain
+}
+
+// Set is a set or map with the wanted elements.
+type Set struct {
+	*nftables.Set
+	Elements []nftables.SetElement
+}
+
+// changes reports whether elements come and go without the owner.
+func (s Set) changes() bool { return s.HasTimeout || s.Dynamic }
+
+// Make makes tables anew, in one batch.
+func (s *Socket) Make(tables ...Table) error {
+	return s.Batch(func(c *nftables.Conn) error {
+		for _, t := range tables {
+			if err := t.queue(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// queue queues the table in place of any existing one.
+func (t Table) queue(c *nftables.Conn) error {
+	Replace(c, t.Table)
+	for i, s := range t.Sets {
+		s.ID = uint32(i + 1)
+		if err := c.AddSet(s.Set, nil); err != nil {
+			return err
+		}
+	}
+	for _, name := range t.Counters {
+		c.AddObj(&nftables.CounterObj{Table: t.Table, Name: name})
+	}
+	AddChains(c, t.Table, t.Chains)
+	for _, s := range t.Sets {
+		if err := AddElements(c, s.Set, s.Elements); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Intact reports whether a table is in force with exactly the wanted rules, as [Match] compares them, and with exactly the
+// wanted elements in sets that only the owner changes. It returns the table's rules if it is in force.
+func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
+	err = s.Do(func(c *nftables.Conn) error {
+		_, inForce, err := FindTable(c, want.Table)
+		if err != nil || !inForce {
+			return err
+		}
+		if rules, err = s.Rules(want.Table); err != nil || !Match(rules, want.Chains) {
+			return err
+		}
+		for _, set := range want.Sets {
+			if same, err := set.same(c); err != nil || !same {
+				return err
+			}
+		}
+		ok = true
+		return nil
+	})
+	return rules, ok, err
+}
+
+// same reports whether the kernel's set has the wanted elements; always for one that changes by itself.
+func (s Set) same(c *nftables.Conn) (bool, error) {
+	if s.changes() {
+		return true, nil
+	}
+	found, err := c.GetSetElements(s.Set)
+	if err != nil {
+		return false, fmt.Errorf("read set %s: %w", s.Name, err)
+	}
+	missing := make(map[string]bool, len(s.Elements))
+	for _, e := range s.Elements {
+		missing[string(e.Key)] = true
+	}
+	for _, e := range found {
+		if !missing[string(e.Key)] {
+			return false, nil
+		}
+		delete(missing, string(e.Key))
+	}
+	return len(missing) == 0, nil
+}
+
+const (
+	// elementsPerMessage fit in a netlink attribute, whose length has 16 bits.
+	elementsPerMessage = 200
+
+	// stopgap is the timeout of elements that their own batch removes again.
+	stopgap = time.Minute
+)
+
+// AddElements queues new elements of a set. It does not change existing ones.
+func AddElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
+	for some := range slices.Chunk(elements, elementsPerMessage) {
+		if err := c.SetAddElements(s, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteElements queues the end of elements of a set. Deleting one that is missing or has just expired fails, so they are added
+// before. Elements of a map without timeouts must exist.
+func DeleteElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
+	if s.HasTimeout || !s.IsMap {
+		elements = slices.Clone(elements)
+		for i := range elements {
+			elements[i].Timeout = stopgap
+		}
+		if err := AddElements(c, s, elements); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(elements, elementsPerMessage) {
+		if err := c.SetDeleteElements(s, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Exist reports whether any of the tables exists, in force or dormant.
+func (s *Socket) Exist(tables ...*nftables.Table) (yes bool, err error) {
+	err = s.Do(func(c *nftables.Conn) error {
+		for _, t := range tables {
+			if yes, _, err = FindTable(c, t); err != nil || yes {
+				return err
+			}
+		}
+		return nil
+	})
+	return yes, err
+}
