@@ -82,7 +82,7 @@ func (o *owner) adopt() error {
 		o.want.halfOpen = ruleset.Timeout(opening)
 	}
 	o.have = &found
-	return o.sync()
+	return o.sync(plan{})
 }
 
 // close closes the netlink socket.
@@ -109,7 +109,7 @@ func (o *owner) apply(services []balancer.Service) (dead, timedOut map[string][]
 		}
 	}
 	maps.DeleteFunc(o.want.counts, func(name string, _ uint64) bool { return !known[name] })
-	if err := o.sync(); err != nil {
+	if err := o.sync(plan{}); err != nil {
 		o.want, o.applied = before, applied
 		return nil, nil, err
 	}
@@ -199,7 +199,7 @@ func (o *owner) repair() error {
 		}
 		o.have = &found
 	}
-	if err := o.sync(); err != nil {
+	if err := o.sync(plan{}); err != nil {
 		return err
 	}
 	o.mended++
@@ -216,7 +216,7 @@ func (o *owner) renew() error {
 		f := familyOf(place.Addr())
 		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: o.want.outlive}})
 	}
-	return o.write(todo, base())
+	return o.sync(todo)
 }
 
 // remember notes in the table the links that are about to get route_localnet.
@@ -228,7 +228,7 @@ func (o *owner) remember(links []string) error {
 	for _, link := range links {
 		o.want.localnet[link] = true
 	}
-	err := o.sync()
+	err := o.sync(plan{})
 	if err != nil {
 		o.want.localnet = before
 	}
@@ -280,7 +280,7 @@ func (o *owner) forget(links []string) error {
 	for _, link := range links {
 		delete(o.want.localnet, link)
 	}
-	return o.sync()
+	return o.sync(plan{})
 }
 
 // prepare sets the masters of the bridge by VIP, and closes it for other VIPs.
@@ -289,7 +289,7 @@ func (o *owner) prepare(masters map[netip.Addr][]netip.Addr) error {
 	defer o.Unlock()
 	maps.DeleteFunc(o.until, func(vip netip.Addr, _ time.Time) bool { return len(masters[vip]) == 0 })
 	o.want.masters = masters
-	return o.sync()
+	return o.sync(plan{})
 }
 
 // openBridge carries out the requests.
@@ -314,13 +314,9 @@ func (o *owner) openBridge() error {
 		}
 		o.until[vip] = until
 		todo.renew(edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}})
-		place := netip.AddrPortFrom(vip, 0)
-		if _, ok := o.want.taken[place]; !ok {
-			o.want.taken[place] = ""
-			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
-		}
+		o.want.taken[netip.AddrPortFrom(vip, 0)] = ""
 	}
-	return o.write(todo, wanted{masters: o.want.masters, halfOpen: o.want.halfOpen}.table())
+	return o.sync(todo)
 }
 
 // closeBridge closes the bridge for VIPs.
@@ -330,7 +326,7 @@ func (o *owner) closeBridge(vips []netip.Addr) error {
 	for _, vip := range vips {
 		delete(o.until, vip)
 	}
-	return o.sync()
+	return o.sync(plan{})
 }
 
 // received returns the bridge's counter of a VIP.
@@ -400,10 +396,10 @@ func (o *owner) rebuilt(found table) table {
 	return w.table()
 }
 
-// sync makes the table match the desired one. The mutex is held.
-func (o *owner) sync() error {
+// sync makes the table match the desired one, and renews what the plan renews if the table was as expected. The mutex is held.
+func (o *owner) sync(renewed plan) error {
 	if o.have != nil {
-		if err := o.change(*o.have, o.desired(*o.have)); err == nil || errors.Is(err, ruleset.ErrStuck) {
+		if err := o.change(*o.have, o.desired(*o.have), renewed); err == nil || errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
@@ -412,7 +408,7 @@ func (o *owner) sync() error {
 	if err != nil {
 		return err
 	}
-	if err := o.change(found, o.desired(found)); err == nil || errors.Is(err, ruleset.ErrStuck) {
+	if err := o.change(found, o.desired(found), plan{}); err == nil || errors.Is(err, ruleset.ErrStuck) {
 		return err
 	}
 	// It cannot be changed in place, for instance because another version made it.
@@ -424,9 +420,9 @@ func (o *owner) sync() error {
 	return nil
 }
 
-// change turns the table have into want. The mutex is held.
-func (o *owner) change(have, want table) (err error) {
-	todo := change(have, want)
+// change turns the table have into want, with what the plan renews. The mutex is held.
+func (o *owner) change(have, want table, renewed plan) (err error) {
+	todo := change(have, want).and(renewed)
 	switch {
 	case todo.empty():
 	case len(want.chains) == 0:
@@ -442,27 +438,4 @@ func (o *owner) change(have, want table) (err error) {
 		o.wrote = time.Now()
 	}
 	return nil
-}
-
-// write carries out a plan that changes only timeouts and counters of the desired table. The table part
-// describes the sets and chains of the plan. The mutex is held.
-func (o *owner) write(todo plan, part table) error {
-	if todo.empty() {
-		return nil
-	}
-	if o.have != nil {
-		err := o.Call(func() error { return o.kernel.apply(todo, part) })
-		if err == nil {
-			o.wrote = time.Now()
-			for _, e := range todo.put {
-				o.have.sets[e.set].elements[e.key] = e.element
-			}
-			return nil
-		}
-		o.have = nil
-		if errors.Is(err, ruleset.ErrStuck) {
-			return err
-		}
-	}
-	return o.sync()
 }

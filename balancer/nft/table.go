@@ -70,6 +70,13 @@ func (p *plan) renew(e edit) {
 	p.remove, p.put = append(p.remove, e), append(p.put, e)
 }
 
+// and adds the edits and rules that another plan renews.
+func (p plan) and(renewed plan) plan {
+	p.remove, p.put = append(p.remove, renewed.remove...), append(p.put, renewed.put...)
+	p.fill = append(p.fill, renewed.fill...)
+	return p
+}
+
 // change plans the change from have to want.
 func change(have, want table) plan {
 	p := plan{awaken: have.dormant}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -22,40 +21,6 @@ type Rule struct {
 	Exprs   []expr.Any // nil when read
 	Size    int        // number of expressions
 	Packets uint64     // value of its first counter, when read
-}
-
-// Chain is a chain with its rules. With a hook it is a base chain of type filter, which accepts by default.
-type Chain struct {
-	Name     string
-	Hook     *nftables.ChainHook    // nil: packets come only by jumps
-	Priority nftables.ChainPriority // among the base chains of the hook
-	Rules    []Rule
-}
-
-// AddChains queues new chains of a table, then their rules, which may jump between them.
-func AddChains(c *nftables.Conn, in *nftables.Table, chains []Chain) {
-	for _, ch := range chains {
-		if ch.Hook != nil {
-			c.AddChain(BaseChain(in, ch.Name, nftables.ChainTypeFilter, ch.Hook, ch.Priority))
-		} else {
-			c.AddChain(&nftables.Chain{Table: in, Name: ch.Name})
-		}
-	}
-	for _, ch := range chains {
-		AddRules(c, &nftables.Chain{Table: in, Name: ch.Name}, ch.Rules)
-	}
-}
-
-// Match reports whether the rules read from a table equal the rules of the chains, as [Rule.Same] compares them.
-func Match(have []Rule, want []Chain) bool {
-	var rules []Rule
-	for _, ch := range want {
-		for _, r := range ch.Rules {
-			r.Chain = ch.Name
-			rules = append(rules, r)
-		}
-	}
-	return slices.EqualFunc(have, rules, func(a, b Rule) bool { return a.Chain == b.Chain && a.Same(b) })
 }
 
 // NewRule returns a rule with a comment that describes it.

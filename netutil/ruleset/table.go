@@ -22,8 +22,13 @@ type Set struct {
 	Elements []nftables.SetElement
 }
 
-// changes reports whether elements come and go without the owner.
-func (s Set) changes() bool { return s.HasTimeout || s.Dynamic }
+// Chain is a chain with its rules. With a hook it is a base chain of type filter, which accepts by default.
+type Chain struct {
+	Name     string
+	Hook     *nftables.ChainHook    // nil: packets come only by jumps
+	Priority nftables.ChainPriority // among the base chains of the hook
+	Rules    []Rule                 // may jump to any chain of the table
+}
 
 // Make makes tables anew, in one batch.
 func (s *Socket) Make(tables ...Table) error {
@@ -49,7 +54,16 @@ func (t Table) queue(c *nftables.Conn) error {
 	for _, name := range t.Counters {
 		c.AddObj(&nftables.CounterObj{Table: t.Table, Name: name})
 	}
-	AddChains(c, t.Table, t.Chains)
+	for _, ch := range t.Chains {
+		add := &nftables.Chain{Table: t.Table, Name: ch.Name}
+		if ch.Hook != nil {
+			add = BaseChain(t.Table, ch.Name, nftables.ChainTypeFilter, ch.Hook, ch.Priority)
+		}
+		c.AddChain(add)
+	}
+	for _, ch := range t.Chains {
+		AddRules(c, &nftables.Chain{Table: t.Table, Name: ch.Name}, ch.Rules)
+	}
 	for _, s := range t.Sets {
 		if err := AddElements(c, s.Set, s.Elements); err != nil {
 			return err
@@ -58,15 +72,15 @@ func (t Table) queue(c *nftables.Conn) error {
 	return nil
 }
 
-// Intact reports whether a table is in force with exactly the wanted rules, as [Match] compares them, and with exactly the
-// wanted elements in sets that only the owner changes. It returns the table's rules if it is in force.
+// Intact reports whether a table is in force with exactly the wanted rules, as [Rule.Same] compares them, and with exactly
+// the wanted elements in sets that only the owner changes. It returns the table's rules if it is in force.
 func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 	err = s.Do(func(c *nftables.Conn) error {
 		_, inForce, err := FindTable(c, want.Table)
 		if err != nil || !inForce {
 			return err
 		}
-		if rules, err = s.Rules(want.Table); err != nil || !Match(rules, want.Chains) {
+		if rules, err = s.Rules(want.Table); err != nil || !slices.EqualFunc(rules, want.rules(), func(a, b Rule) bool { return a.Chain == b.Chain && a.Same(b) }) {
 			return err
 		}
 		for _, set := range want.Sets {
@@ -80,9 +94,20 @@ func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 	return rules, ok, err
 }
 
-// same reports whether the kernel's set has the wanted elements; always for one that changes by itself.
+// rules returns the wanted rules in the order of [Socket.Rules].
+func (t Table) rules() (out []Rule) {
+	for _, ch := range t.Chains {
+		for _, r := range ch.Rules {
+			r.Chain = ch.Name
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// same reports whether the kernel's set has the wanted elements; always if packets or timeouts change them too.
 func (s Set) same(c *nftables.Conn) (bool, error) {
-	if s.changes() {
+	if s.HasTimeout || s.Dynamic {
 		return true, nil
 	}
 	found, err := c.GetSetElements(s.Set)
