@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/page"
 	"github.com/herald-vip/herald/testenv/bench/record"
 	"github.com/herald-vip/herald/testenv/bench/services"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/bench/tenants"
 )
 
@@ -59,6 +61,12 @@ func (l *lab) dir(name string) (dir string, remove func() error, err error) {
 	}
 	dir, err = os.MkdirTemp("", "bench-")
 	return dir, func() error { return os.RemoveAll(dir) }, err
+}
+
+// options returns the options that all labs need.
+func (l *lab) options(trials int, dir string) step.Options {
+	programs := map[string]string{"herald": l.Herald, "herald-testenv": l.Testenv}
+	return step.Options{Programs: programs, Topologies: l.Topologies, Trials: trials, Dir: dir}
 }
 
 type runCmd struct {
@@ -106,47 +114,25 @@ func (c *runCmd) measure(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	programs := map[string]string{"herald": c.Herald}
-	add := func(name, path string) { programs[name] = path }
-	var run func(*record.Recorder) error
-	options := failover.Options{Topologies: c.Topologies, Herald: c.Herald, Testenv: c.Testenv, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Dir: dir}
-	switch name {
-	case "failover":
-		add("frr", frr)
-		add("bird", "/usr/sbin/bird")
-		add("exabgp", "/usr/sbin/exabgp")
-		run = func(r *record.Recorder) error { return failover.RunBGP(ctx, r, options) }
-	case "flat":
-		add("keepalived", "/usr/sbin/keepalived")
-		run = func(r *record.Recorder) error { return failover.RunFlat(ctx, r, options) }
-	case "services":
-		add("frr", frr)
-		add("kubernetes", c.APIServer)
-		add("metallb", filepath.Join(c.MetalLB, "speaker"))
-		run = func(r *record.Recorder) error {
-			return services.Run(ctx, r, services.Options{Herald: c.Herald, Testenv: c.Testenv, APIServer: c.APIServer, Etcd: c.Etcd,
-				MetalLB: c.MetalLB, CRDs: c.CRDs, Only: c.Only, Quick: c.Quick, Dir: dir})
-		}
-	case "balancer":
-		add("haproxy", c.HAProxy)
-		run = func(r *record.Recorder) error {
-			return balancer.Run(ctx, r, balancer.Options{Herald: c.Herald, Bench: self, HAProxy: c.HAProxy, Only: c.Only,
-				Trials: c.Trials, Quick: c.Quick, Dir: dir})
-		}
-	case "tenants":
-		add("frr", frr)
-		add("kubernetes", c.APIServer)
-		add("haproxy", c.HAProxy)
-		parts := map[string]string{"herald": c.Herald, "herald-testenv": c.Testenv, "etcd": c.Etcd, "kube-apiserver": c.APIServer}
-		for _, name := range []string{"kube-controller-manager", "kube-proxy", "kubectl"} {
-			parts[name] = filepath.Join(filepath.Dir(c.APIServer), name)
-		}
-		run = func(r *record.Recorder) error {
-			return tenants.Run(ctx, r, tenants.Options{Programs: parts, Repository: ".", HAProxy: c.HAProxy, Only: c.Only, Trials: c.Trials, Quick: c.Quick, Dir: dir})
-		}
+	options := c.options(c.Trials, dir)
+	options.Only, options.Quick, options.CRDs, options.Repository = c.Only, c.Quick, c.CRDs, "."
+	maps.Copy(options.Programs, map[string]string{"herald-bench": self, "haproxy": c.HAProxy, "metallb": c.MetalLB, "etcd": c.Etcd, "kube-apiserver": c.APIServer})
+	for _, name := range []string{"kube-controller-manager", "kube-proxy", "kubectl"} {
+		options.Programs[name] = filepath.Join(filepath.Dir(c.APIServer), name)
 	}
-	r := record.New(io.MultiWriter(f, os.Stdout), record.Here(ctx, programs))
-	err = errors.Join(run(r), r.Err(), f.Close(), remove())
+	bench := map[string]struct {
+		run  func(context.Context, *record.Recorder, step.Options) error
+		with map[string]string // programs with a recorded version, beside Herald
+	}{
+		"failover": {failover.RunBGP, map[string]string{"frr": frr, "bird": "/usr/sbin/bird", "exabgp": "/usr/sbin/exabgp"}},
+		"flat":     {failover.RunFlat, map[string]string{"keepalived": "/usr/sbin/keepalived"}},
+		"services": {services.Run, map[string]string{"frr": frr, "kubernetes": c.APIServer, "metallb": filepath.Join(c.MetalLB, "speaker")}},
+		"balancer": {balancer.Run, map[string]string{"haproxy": c.HAProxy}},
+		"tenants":  {tenants.Run, map[string]string{"frr": frr, "kubernetes": c.APIServer, "haproxy": c.HAProxy}},
+	}[name]
+	bench.with["herald"] = c.Herald
+	r := record.New(io.MultiWriter(f, os.Stdout), record.Here(ctx, bench.with))
+	err = errors.Join(bench.run(ctx, r, options), r.Err(), f.Close(), remove())
 	fmt.Printf("%s: %d results, %d inconclusive\n", f.Name(), len(r.Results), count(r.Results))
 	return err
 }
@@ -171,8 +157,7 @@ func (c *guardCmd) Run(ctx context.Context) error {
 		return err
 	}
 	r := record.New(os.Stdout, record.Here(ctx, map[string]string{"herald": c.Herald, "frr": frr}))
-	options := failover.Options{Topologies: c.Topologies, Herald: c.Herald, Testenv: c.Testenv, Trials: c.Trials, Dir: dir}
-	verdict, err := failover.Guard(ctx, r, options)
+	verdict, err := failover.Guard(ctx, r, c.options(c.Trials, dir))
 	err = errors.Join(err, r.Err(), remove())
 	if err != nil {
 		return err

@@ -5,30 +5,14 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 )
-
-// Options select the measurements.
-type Options struct {
-	// Herald, Bench and HAProxy are the paths of the binaries.
-	Herald, Bench, HAProxy string
-	// Only names the parts to measure; empty means all.
-	Only []string
-	// Trials is the number of trials of a fault or change. Loads have twice as many rounds.
-	Trials int
-	// Quick takes few and short measurements.
-	Quick bool
-	// Dir is an existing folder for the labs' configurations and logs.
-	Dir string
-}
 
 // The paths.
 const (
@@ -71,7 +55,7 @@ type scale struct {
 	followed    time.Duration // how long to wait until all workers have followed
 }
 
-func (o Options) scale() scale {
+func scaleOf(o step.Options) scale {
 	s := scale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 800, streamTurns: 6,
 		trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
@@ -83,55 +67,38 @@ func (o Options) scale() scale {
 
 // bench is a run.
 type bench struct {
-	Options
+	step.Options
 	scale
 	*record.Recorder
 }
 
 // Run takes the measurements of both balancers.
-func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
-	b := &bench{Options: o, scale: o.scale(), Recorder: rec}
-	for _, part := range []struct {
-		name string
-		run  func(*stage, context.Context) error
-	}{
-		{local, (*stage).loadPart},
-		{remote, (*stage).loadPart},
-		{"faults", (*stage).faultPart},
-		{"masters", (*stage).mastersPart},
-		{"restarts", (*stage).restartPart},
-	} {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
-			continue
-		}
-		if e := b.stage(ctx, part.name, part.run); e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", part.name, e))
-		}
-		if ctx.Err() != nil {
-			break
-		}
+func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
+	b := &bench{Options: o, scale: scaleOf(o), Recorder: rec}
+	in := func(part string, run func(*stage, context.Context)) step.Part {
+		return step.Part{Name: part, Run: func(ctx context.Context) { b.stage(ctx, part, run) }}
 	}
-	return err
+	return o.Each(ctx,
+		in(local, (*stage).loadPart),
+		in(remote, (*stage).loadPart),
+		in("faults", (*stage).faultPart),
+		in("masters", (*stage).mastersPart),
+		in("restarts", (*stage).restartPart))
 }
 
-func (b *bench) stage(ctx context.Context, part string, run func(*stage, context.Context) error) (err error) {
-	s := &stage{bench: b, part: part}
+// stage lays out a lab, measures one part in it, and closes it.
+func (b *bench) stage(ctx context.Context, part string, run func(*stage, context.Context)) {
+	s := &stage{bench: b, part: part, dir: step.Get(filepath.Abs(filepath.Join(b.Dir, part)))}
 	if part == local || part == remote {
 		s.proxy = proxyWorker
 	}
-	if s.dir, err = filepath.Abs(filepath.Join(b.Dir, part)); err != nil {
-		return err
-	}
-	if err := s.lay(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	s.lay(ctx)
+	defer step.Close(s.Close)
 	for _, m := range voters() {
-		if err := errors.Join(s.server(m).Boot(ctx), s.speaker(m).Boot(ctx)); err != nil {
-			return err
-		}
+		step.Do(s.server(m).Boot(ctx))
+		step.Do(s.speaker(m).Boot(ctx))
 	}
-	return run(s, ctx)
+	run(s, ctx)
 }
 
 // leadsWithin bounds the time until a balancer uses all masters.
@@ -139,45 +106,38 @@ const leadsWithin = 30 * time.Second
 
 // awaitMasters waits until the balancer on a worker uses exactly these masters. It
 // makes enough connections to miss none: each master must answer, and no other.
-func (s *stage) awaitMasters(ctx context.Context, worker string, masters ...string) error {
-	err := observe.Eventually(ctx, leadsWithin, func() error {
-		seen := make(map[string]bool)
-		for range 8 * len(masters) {
-			name, err := s.ask(ctx, worker, target(worker, local, listenPort), "/", time.Second)
-			if err != nil {
-				return err
+func (s *stage) awaitMasters(ctx context.Context, worker string, masters ...string) {
+	step.Named(fmt.Sprintf("the balancer on %s does not lead to %v", worker, masters), func() {
+		step.Eventually(ctx, leadsWithin, func() error {
+			seen := make(map[string]bool)
+			for range 8 * len(masters) {
+				name, err := s.ask(ctx, worker, target(worker, local, listenPort), "/", time.Second)
+				if err != nil {
+					return err
+				}
+				seen[name] = true
 			}
-			seen[name] = true
-		}
-		for _, m := range masters {
-			if !seen[m] {
-				return fmt.Errorf("%s has no connection", m)
+			for _, m := range masters {
+				if !seen[m] {
+					return fmt.Errorf("%s has no connection", m)
+				}
 			}
-		}
-		if len(seen) > len(masters) {
-			return fmt.Errorf("connections go to %v", seen)
-		}
-		return nil
+			if len(seen) > len(masters) {
+				return fmt.Errorf("connections go to %v", seen)
+			}
+			return nil
+		})
 	})
-	if err != nil {
-		return fmt.Errorf("the balancer on %s does not lead to %v: %w", worker, masters, err)
-	}
-	return nil
 }
 
 // boot boots a program on these workers, and waits until it balances.
-func (s *stage) boot(ctx context.Context, program func(worker string) *lab.Node, workers ...string) error {
+func (s *stage) boot(ctx context.Context, program func(worker string) *lab.Node, workers ...string) {
 	for _, w := range workers {
-		if err := program(w).Boot(ctx); err != nil {
-			return err
-		}
+		step.Do(program(w).Boot(ctx))
 	}
 	for _, w := range workers {
-		if err := s.awaitMasters(ctx, w, voters()...); err != nil {
-			return err
-		}
+		s.awaitMasters(ctx, w, voters()...)
 	}
-	return nil
 }
 
 // note records a value of a measure, took a duration, and failed the number of failed
@@ -191,7 +151,7 @@ func (b *bench) took(balancer, measure, path string, d time.Duration) {
 }
 
 func (b *bench) failed(balancer, measure, path string, failed, all int) {
-	b.Add(resultName(balancer, measure, path), record.Value{Value: float64(failed), Unit: "failed"}, record.Value{Value: float64(all), Unit: "connections"})
+	b.Add(resultName(balancer, measure, path), record.Failed(failed, all)...)
 }
 
 func resultName(balancer, measure, path string) string {
@@ -199,9 +159,7 @@ func resultName(balancer, measure, path string) string {
 }
 
 // bootBoth boots Herald and HAProxy, each on its worker.
-func (s *stage) bootBoth(ctx context.Context) error {
-	if err := s.boot(ctx, s.speaker, heraldWorker); err != nil {
-		return err
-	}
-	return s.boot(ctx, s.haproxy, haproxyWorker)
+func (s *stage) bootBoth(ctx context.Context) {
+	s.boot(ctx, s.speaker, heraldWorker)
+	s.boot(ctx, s.haproxy, haproxyWorker)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // Bulk reads from servers as fast as they send.
@@ -116,7 +117,7 @@ func (b Bulk) inTurns(ctx context.Context) (*BulkResult, error) {
 	space := make([]byte, longest)
 	for round := range b.Rounds {
 		begin := b.Turns.begin(round)
-		if err := observe.Pause(ctx, time.Until(begin)); err != nil {
+		if err := step.Sleep(ctx, time.Until(begin)); err != nil {
 			return nil, err
 		}
 		began, end := time.Now(), begin.Add(b.Turns.Last)

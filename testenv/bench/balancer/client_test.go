@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // serve runs a server until the test ends, or until stop is called, which returns when
 // all its connections are closed.
 func serve(t *testing.T, name string) (s *Server, address string, stop func()) {
 	t.Helper()
-	l, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	s = &Server{Name: name}
@@ -36,6 +36,14 @@ func serve(t *testing.T, name string) (s *Server, address string, stop func()) {
 	}
 	t.Cleanup(stop)
 	return s, l.Addr().String(), stop
+}
+
+// listen opens a listener; the kernel accepts its connections.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l := must.Get[net.Listener](t)(Listen(t.Context(), "127.0.0.1:0"))
+	t.Cleanup(func() { l.Close() })
+	return l
 }
 
 // run does a task with a result of this type.
@@ -56,10 +64,7 @@ func TestLoad(t *testing.T) {
 			first, a, _ := serve(t, "one")
 			two, b, _ := serve(t, "two")
 			load.Targets, load.Timeout = []string{a, b}, time.Minute
-			r, err := run[*LoadResult](t.Context(), load)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get[*LoadResult](t)(run[*LoadResult](t.Context(), load))
 			served := map[string]int{"one": int(first.served.Load()), "two": int(two.served.Load())}
 			if diff := cmp.Diff(served, r.By); diff != "" || r.Good != 60 || r.Failed != 0 {
 				t.Errorf("%d good, %d failed %v (-served +got):\n%s", r.Good, r.Failed, r.Failures, diff)
@@ -121,10 +126,8 @@ func TestLoadEnds(t *testing.T) {
 // TestFailures checks that connections fail, with the reason, if no server listens,
 // answers, or completes its answer.
 func TestFailures(t *testing.T) {
-	l, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, silent, closed := listen(t), listen(t), listen(t)
+	closed.Close()
 	ended := make(chan struct{})
 	go func() { // it hangs up without an answer
 		defer close(ended)
@@ -138,25 +141,12 @@ func TestFailures(t *testing.T) {
 		}
 	}()
 	defer func() { l.Close(); <-ended }()
-	silent, err := Listen(t.Context(), "127.0.0.1:0") // only the kernel accepts its connections
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	closed, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	for want, l := range map[string]net.Listener{"refused": closed, "timeout": silent, "unexpected EOF": l} {
 		load := Load{Targets: []string{l.Addr().String()}, Workers: 1, Count: 1, Timeout: time.Minute}
 		if l == silent {
 			load.Timeout = 50 * time.Millisecond
 		}
-		r, err := run[*LoadResult](t.Context(), load)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get[*LoadResult](t)(run[*LoadResult](t.Context(), load))
 		if len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Failure, want) {
 			t.Errorf("%+v, want %s", r.Failures, want)
 		}
@@ -175,9 +165,7 @@ func TestGrip(t *testing.T) {
 	}}
 	defer g.close()
 	for range 2 {
-		if err := g.open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, step.Run(func() { g.open(t.Context()) }))
 		if lost := g.lost(); lost != 0 || turn.Load() != 10 {
 			t.Errorf("%d of %d connections lost without a change", lost, turn.Load())
 		}
@@ -186,7 +174,7 @@ func TestGrip(t *testing.T) {
 	if lost := g.lost(); lost != 5 {
 		t.Errorf("%d lost", lost)
 	}
-	if err := g.open(t.Context()); err == nil {
+	if step.Run(func() { g.open(t.Context()) }) == nil {
 		t.Error("connections to a stopped server are still open")
 	}
 }
@@ -195,15 +183,10 @@ func TestGrip(t *testing.T) {
 // these are not counted.
 func TestHealthCheckStays(t *testing.T) {
 	s, address, _ := serve(t, "one")
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get[net.Conn](t)(net.Dial("tcp", address))
 	defer c.Close()
 	for range 3 {
-		if _, err := io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get[int](t)(io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"))
 		const want = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
@@ -233,14 +216,9 @@ func TestBulk(t *testing.T) {
 	if _, err := turns.Run(ctx); err == nil {
 		t.Error("it does not end before its turn")
 	}
-	silent, err := Listen(t.Context(), "127.0.0.1:0") // only the kernel accepts its connections
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := (Bulk{Targets: []string{silent.Addr().String()}, Streams: 1, Time: time.Millisecond}).Run(ctx); err == nil {
+	if _, err := (Bulk{Targets: []string{listen(t).Addr().String()}, Streams: 1, Time: time.Millisecond}).Run(ctx); err == nil {
 		t.Error("no error although no byte came")
 	}
 	stop()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // Load opens connections, asks each for the server's name, and waits for its end.
@@ -114,7 +115,7 @@ func (l Load) open(ctx context.Context, began time.Time) (all []Connection, late
 	var mu sync.Mutex
 	for i := 0; l.Count == 0 || i < l.Count; i++ {
 		due := l.due(i, began)
-		if ctx.Err() != nil || time.Until(due) > 0 && observe.Pause(ctx, time.Until(due)) != nil {
+		if ctx.Err() != nil || time.Until(due) > 0 && step.Sleep(ctx, time.Until(due)) != nil {
 			break
 		}
 		if time.Since(due) > tooLate {

@@ -2,13 +2,13 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -54,133 +54,85 @@ func (s *stage) ways(path string) []way {
 
 // loadPart measures the cost of balancing for clients on the balancer's own machine or
 // on another one: the path is the part's name.
-func (s *stage) loadPart(ctx context.Context) error {
-	if err := errors.Join(s.bootBoth(ctx), s.boot(ctx, s.speaker, proxyWorker, trackingWorker)); err != nil {
-		return err
-	}
+func (s *stage) loadPart(ctx context.Context) {
+	s.bootBoth(ctx)
+	s.boot(ctx, s.speaker, proxyWorker, trackingWorker)
 	ways := s.ways(s.part)
 	for _, w := range ways {
-		if w.balancer == nil {
-			continue
-		}
-		if err := s.spread(ctx, w); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+		if w.balancer != nil {
+			step.Named(w.name, func() { s.spread(ctx, w) })
 		}
 	}
 	for round := range s.rounds {
-		if err := errors.Join(s.paced(ctx, ways), s.stream(ctx, ways)); err != nil {
-			return err
-		}
+		s.paced(ctx, ways)
+		s.stream(ctx, ways)
 		// Each round begins with another way, so that none always follows the same one.
 		for i := range ways {
 			w := ways[(round+i)%len(ways)]
-			err := s.bulk(ctx, w)
-			if !w.bulkOnly {
-				err = errors.Join(err, s.connections(ctx, w))
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
+			step.Named(w.name, func() {
+				s.bulk(ctx, w)
+				if !w.bulkOnly {
+					s.connections(ctx, w)
+				}
+			})
 		}
 	}
-	return nil
 }
 
 // spread counts at the servers how the connections were distributed.
-func (s *stage) spread(ctx context.Context, w way) error {
-	before, err := s.served(ctx, voters()...)
-	if err != nil {
-		return err
-	}
-	if _, err := s.load(ctx, w.machine, Load{Targets: w.targets, Workers: 8, Count: s.scale.spread}); err != nil {
-		return err
-	}
-	after, err := s.served(ctx, voters()...)
-	if err != nil {
-		return err
-	}
+func (s *stage) spread(ctx context.Context, w way) {
+	before := s.served(ctx, voters()...)
+	s.start(w.machine, Load{Targets: w.targets, Workers: 8, Count: s.scale.spread}).load(ctx).allGood()
+	after := s.served(ctx, voters()...)
 	for _, m := range voters() {
 		s.note(w.name, "connections at each master", w.path, "connections", float64(after[m]-before[m]))
 	}
-	return nil
 }
 
 // served returns the number of connections of each master's server.
-func (s *stage) served(ctx context.Context, masters ...string) (map[string]int, error) {
+func (s *stage) served(ctx context.Context, masters ...string) map[string]int {
 	all := make(map[string]int)
 	for _, m := range masters {
-		text, err := s.ask(ctx, m, backend(m), "/served", answerWithin)
-		if err == nil {
-			all[m], err = strconv.Atoi(text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("ask %s: %w", m, err)
-		}
+		step.Named("ask "+m, func() { all[m] = step.Get(strconv.Atoi(step.Get(s.ask(ctx, m, backend(m), "/served", answerWithin)))) })
 	}
-	return all, nil
+	return all
 }
 
-// load runs a load to its end. Any failed connection is an error.
-func (s *stage) load(ctx context.Context, machine string, l Load) (r LoadResult, err error) {
-	c, err := s.start(machine, l)
-	if err != nil {
-		return r, err
+// allGood fails if connections failed.
+func (r LoadResult) allGood() {
+	if r.Failed > 0 {
+		step.Do(fmt.Errorf("%d connections failed without a fault, the first: %s", r.Failed, r.Failures[0].Failure))
 	}
-	err = c.wait(ctx, &r)
-	return r, errors.Join(err, r.allGood())
-}
-
-// allGood returns an error if connections failed.
-func (r *LoadResult) allGood() error {
-	if r.Failed == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d connections failed without a fault, the first: %s", r.Failed, r.Failures[0].Failure)
 }
 
 // connections measures the rate and cost of new connections.
-func (s *stage) connections(ctx context.Context, w way) error {
+func (s *stage) connections(ctx context.Context, w way) {
 	var r LoadResult
 	const inAll = 16 // concurrent connections in the closed loop
-	used, machine, err := s.cost(w, func() error {
-		c, err := s.start(w.machine, Load{Targets: w.targets, Workers: inAll})
-		if err != nil {
-			return err
-		}
-		err = observe.Pause(ctx, s.last)
-		return errors.Join(err, c.stop(ctx, &r), r.allGood())
+	used, machine := s.cost(w, func() {
+		c := s.start(w.machine, Load{Targets: w.targets, Workers: inAll})
+		step.Pause(ctx, s.last)
+		c.stop(ctx)
+		r = c.load(ctx)
+		r.allGood()
 	})
-	if err != nil {
-		return err
-	}
 	n := float64(r.Good)
 	s.note(w.name, "new connections a second", w.path, "connections/s", n/r.Took.Seconds())
 	s.took(w.name, "latency of a new connection at that rate, median", w.path, r.Median)
 	s.took(w.name, "latency of a new connection at that rate, p99", w.path, r.P99)
 	s.note(w.name, "CPU of a new connection, all processes", w.path, "µs", 1e6*(used+r.CPU).Seconds()/n)
 	s.note(w.name, "CPU of a new connection, whole machine", w.path, "µs", 1e6*machine.Seconds()/n)
-	return nil
 }
 
 // bulk measures the cost of bytes, over one and over eight streams, and with eight
 // streams their throughput.
-func (s *stage) bulk(ctx context.Context, w way) error {
+func (s *stage) bulk(ctx context.Context, w way) {
 	for _, streams := range []int{1, 8} {
-		name := fmt.Sprintf("%d stream", streams)
-		if streams > 1 {
-			name += "s"
-		}
+		name := map[int]string{1: "1 stream", 8: "8 streams"}[streams]
 		var r BulkResult
-		used, machine, err := s.cost(w, func() error {
-			c, err := s.start(w.machine, Bulk{Targets: w.targets, Streams: streams, Time: s.last})
-			if err != nil {
-				return err
-			}
-			return c.wait(ctx, &r)
+		used, machine := s.cost(w, func() {
+			r = s.start(w.machine, Bulk{Targets: w.targets, Streams: streams, Time: s.last}).bulk(ctx)
 		})
-		if err != nil {
-			return err
-		}
 		gigabytes := float64(r.Bytes) / 1e9
 		if streams == 8 {
 			s.note(w.name, "throughput, "+name, w.path, "Gbit/s", gigabytes*8/r.Took.Seconds())
@@ -188,18 +140,14 @@ func (s *stage) bulk(ctx context.Context, w way) error {
 		s.note(w.name, "CPU of 10^9 bytes, "+name+", all processes", w.path, "ms", 1e3*(used+r.CPU).Seconds()/gigabytes)
 		s.note(w.name, "CPU of 10^9 bytes, "+name+", whole machine", w.path, "ms", 1e3*machine.Seconds()/gigabytes)
 	}
-	return nil
 }
 
 // cost returns the CPU time of the servers, the balancer and the kernel's softirq
 // threads while do runs, and the busy time of the whole machine. The client reports
 // its own CPU time. The kernel's work on a packet is accounted to the process that
 // sends or receives it, or to those threads.
-func (s *stage) cost(w way, do func() error) (used, machine time.Duration, err error) {
-	pids, err := observe.SoftIRQ()
-	if err != nil {
-		return 0, 0, err
-	}
+func (s *stage) cost(w way, do func()) (used, machine time.Duration) {
+	pids := step.Get(observe.SoftIRQ())
 	var nodes []*lab.Node
 	for _, name := range voters() {
 		nodes = append(nodes, s.server(name))
@@ -209,28 +157,10 @@ func (s *stage) cost(w way, do func() error) (used, machine time.Duration, err e
 	}
 	for _, n := range nodes {
 		for _, p := range n.Daemons() {
-			group, err := observe.Group(p.Pid())
-			if err != nil {
-				return 0, 0, fmt.Errorf("%s: %w", n.Name(), err)
-			}
-			pids = append(pids, group...)
+			pids = append(pids, step.Get(observe.Group(p.Pid()))...)
 		}
 	}
-	before, err := observe.CPUOf(pids...)
-	if err != nil {
-		return 0, 0, err
-	}
-	busyBefore, err := observe.Busy()
-	if err == nil {
-		err = do()
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	now, err := observe.CPUOf(pids...)
-	if err != nil {
-		return 0, 0, err
-	}
-	busy, err := observe.Busy()
-	return now - before, busy - busyBefore, err
+	cpu, busy := step.Get(observe.CPUOf(pids...)), step.Get(observe.Busy())
+	do()
+	return step.Get(observe.CPUOf(pids...)) - cpu, step.Get(observe.Busy()) - busy
 }

@@ -9,19 +9,18 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestRun measures everything once and checks that every result of the last recorded
 // run is present. It checks no values except counts that must be zero.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
-	err := Run(t.Context(), rec, Options{
-		Herald: "../../../bin/herald", Bench: "../../../bin/herald-bench", HAProxy: cmp.Or(os.Getenv("HAPROXY"), "/usr/sbin/haproxy"),
-		Trials: 1, Quick: true, Dir: t.TempDir(),
-	})
-	if err != nil {
-		t.Fatal(err)
+	programs := map[string]string{
+		"herald": "../../../bin/herald", "herald-bench": "../../../bin/herald-bench", "haproxy": cmp.Or(os.Getenv("HAPROXY"), "/usr/sbin/haproxy"),
 	}
+	must.Do(t, Run(t.Context(), rec, step.Options{Programs: programs, Trials: 1, Quick: true, Dir: t.TempDir()}))
 	for _, r := range rec.Results {
 		for _, v := range r.Values {
 			if v.Value < 0 {
@@ -40,11 +39,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", r.Name, r.Values)
 		}
 	}
-	kept, err := record.Kept("../../../docs", "balancer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if missing := rec.Missing(kept, func(r record.Result) string { return r.Name }); len(missing) > 0 {
+	if missing := rec.Missing(must.Get[*record.Run](t)(record.Kept("../../../docs", "balancer")), func(r record.Result) string { return r.Name }); len(missing) > 0 {
 		t.Errorf("nothing of %q", missing)
 	}
 }

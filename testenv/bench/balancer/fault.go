@@ -2,35 +2,31 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // faultRate is the number of connections that a client begins per second during a change.
 const faultRate = 1000
 
 // faultPart measures what clients on a worker see of server faults and changes.
-func (s *stage) faultPart(ctx context.Context) error {
-	if err := s.bootBoth(ctx); err != nil {
-		return err
-	}
+func (s *stage) faultPart(ctx context.Context) {
+	s.bootBoth(ctx)
 	for trial := range s.trials {
 		m := voters()[trial%len(voters())]
 		for _, w := range []string{heraldWorker, haproxyWorker} {
-			for _, f := range []func(context.Context, string, string) error{s.killed, s.vanished, s.drained} {
-				if err := f(ctx, w, m); err != nil {
-					return fmt.Errorf("trial %d, %s: %w", trial+1, balancerOn(w), err)
-				}
-			}
+			step.Named(fmt.Sprintf("trial %d, %s", trial+1, balancerOn(w)), func() {
+				s.killed(ctx, w, m)
+				s.vanished(ctx, w, m)
+				s.drained(ctx, w, m)
+			})
 		}
 	}
-	return nil
 }
 
 // balancerOn returns the balancer's name in the results.
@@ -42,106 +38,77 @@ func balancerOn(worker string) string {
 }
 
 // during runs a load on a worker while f runs, and returns its result.
-func (s *stage) during(ctx context.Context, worker string, l Load, f func() error) (r LoadResult, err error) {
+func (s *stage) during(ctx context.Context, worker string, l Load, f func()) LoadResult {
 	l.Targets = []string{target(worker, local, listenPort)}
-	c, err := s.start(worker, l)
-	if err != nil {
-		return r, err
-	}
-	if err = observe.Pause(ctx, s.before); err == nil {
-		err = f()
-	}
-	return r, errors.Join(err, c.stop(ctx, &r))
+	c := s.start(worker, l)
+	step.Pause(ctx, s.before)
+	f()
+	c.stop(ctx)
+	return c.load(ctx)
 }
 
 // killed kills a server; its own speaker detects that.
-func (s *stage) killed(ctx context.Context, worker, m string) error {
+func (s *stage) killed(ctx context.Context, worker, m string) {
 	var noticed time.Time
-	r, err := s.struck(ctx, worker, m, "server killed", func() (err error) {
-		if err := errors.Join(s.server(m).Kill(), observe.Pause(ctx, s.after)); err != nil {
-			return err
-		}
-		noticed, err = s.found(ctx, m, health.Unhealthy)
-		return err
+	r := s.struck(ctx, worker, m, "server killed", func() {
+		step.Do(s.server(m).Kill())
+		step.Pause(ctx, s.after)
+		noticed = s.found(ctx, m, health.Unhealthy)
 	}, func() error { return s.server(m).Boot(ctx) })
-	if err != nil {
-		return err
-	}
 	s.took(balancerOn(worker), "server killed: from its own speaker's notice until the last one that failed", "", sinceThen(noticed, r))
-	return nil
 }
 
 // vanished silences a machine.
-func (s *stage) vanished(ctx context.Context, worker, m string) error {
+func (s *stage) vanished(ctx context.Context, worker, m string) {
 	link := s.Link(m, segment)
-	_, err := s.struck(ctx, worker, m, "host vanished", func() error {
-		return errors.Join(link.Cut(), observe.Pause(ctx, s.vanishing))
+	s.struck(ctx, worker, m, "host vanished", func() {
+		step.Do(link.Cut())
+		step.Pause(ctx, s.vanishing)
 	}, link.Heal)
-	return err
 }
 
 // struck records the effects of a master's fault on a worker's client, and undoes the fault.
-func (s *stage) struck(ctx context.Context, worker, m, fault string, strike, heal func() error) (r LoadResult, err error) {
-	before, err := s.served(ctx, othersThan(m)...)
-	if err != nil {
-		return r, err
-	}
+func (s *stage) struck(ctx context.Context, worker, m, fault string, strike func(), heal func() error) LoadResult {
+	before := s.served(ctx, othersThan(m)...)
 	var at time.Time
-	r, err = s.during(ctx, worker, Load{Rate: faultRate}, func() error {
+	r := s.during(ctx, worker, Load{Rate: faultRate}, func() {
 		at = time.Now()
-		return strike()
+		strike()
 	})
-	if err := errors.Join(err, heal()); err != nil {
-		return r, err
-	}
-	missed, err := s.missed(ctx, r, before, at)
-	if err != nil {
-		return r, err
-	}
+	step.Do(heal())
+	missed := s.missed(ctx, r, before, at)
 	name := balancerOn(worker)
 	s.failed(name, fault+": connections to it that failed", "", r.Failed, r.Good+r.Failed)
 	s.failed(name, fault+": connections to others that failed", "", missed, r.Good)
 	s.took(name, fault+": until the last connection that failed", "", sinceThen(at, r))
-	return r, s.awaitMasters(ctx, worker, voters()...)
+	s.awaitMasters(ctx, worker, voters()...)
+	return r
 }
 
 // drained takes a server out of service and back: Herald's by a command on the master,
 // HAProxy's by a new configuration, as for every change of its servers.
-func (s *stage) drained(ctx context.Context, worker, m string) error {
+func (s *stage) drained(ctx context.Context, worker, m string) {
 	held := s.grip(worker, s.fewer)
-	if err := held.open(ctx); err != nil {
-		return err
-	}
+	held.open(ctx)
 	defer held.close()
-	take := func(command string, masters ...string) error {
-		if worker == haproxyWorker {
-			return s.reloadHAProxy(ctx, worker, masters...)
-		}
-		_, err := s.speaker(m).Run(ctx, binaryTarget, command)
-		return err
-	}
 	lost := 0
-	r, err := s.during(ctx, worker, Load{Rate: faultRate}, func() error {
-		for _, step := range []struct {
+	r := s.during(ctx, worker, Load{Rate: faultRate}, func() {
+		for _, change := range []struct {
 			command string
 			leads   []string // then the balancer uses these
 		}{{"drain", othersThan(m)}, {"undrain", voters()}} {
-			if err := take(step.command, step.leads...); err != nil {
-				return err
+			if worker == haproxyWorker {
+				s.reloadHAProxy(ctx, worker, change.leads...)
+			} else {
+				step.Get(s.speaker(m).Run(ctx, binaryTarget, change.command))
 			}
-			if err := errors.Join(s.awaitMasters(ctx, worker, step.leads...), observe.Pause(ctx, s.before)); err != nil {
-				return err
-			}
+			s.awaitMasters(ctx, worker, change.leads...)
+			step.Pause(ctx, s.before)
 		}
 		lost = held.lost()
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	s.failed(balancerOn(worker), "server drained and added: new connections that failed", "", r.Failed, r.Good+r.Failed)
 	s.failed(balancerOn(worker), "server drained and added: established connections lost", "", lost, s.fewer)
-	return nil
 }
 
 // othersThan returns the permanent masters without one.
@@ -152,17 +119,17 @@ func othersThan(master string) []string {
 // missed returns the number of failed connections that are not due to the faulty
 // master. They began more than a timeout before the fault, or another master accepted
 // them but the client got no answer.
-func (s *stage) missed(ctx context.Context, r LoadResult, before map[string]int, at time.Time) (missed int, err error) {
+func (s *stage) missed(ctx context.Context, r LoadResult, before map[string]int, at time.Time) (missed int) {
 	for _, f := range r.Failures {
 		if f.At.Add(f.Took).Before(at) {
 			missed++
 		}
 	}
-	now, err := s.served(ctx, slices.Collect(maps.Keys(before))...)
+	now := s.served(ctx, slices.Collect(maps.Keys(before))...)
 	for m, n := range before {
 		missed += now[m] - n - r.By[m]
 	}
-	return missed, err
+	return missed
 }
 
 // sinceThen returns the time until the start of the last failed connection; 0 if none failed

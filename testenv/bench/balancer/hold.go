@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // grip holds established connections through a balancer. It keeps the same ones from
@@ -26,9 +28,9 @@ type grip struct {
 const atATime, answerWithin = 32, 5 * time.Second
 
 // open opens the connections if there are none.
-func (g *grip) open(ctx context.Context) error {
+func (g *grip) open(ctx context.Context) {
 	if len(g.conns) > 0 {
-		return nil
+		return
 	}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
@@ -48,9 +50,8 @@ func (g *grip) open(ctx context.Context) error {
 	}
 	if err := group.Wait(); err != nil {
 		g.close()
-		return fmt.Errorf("hold %d connections to %s: %w", g.count, g.address, err)
+		step.Do(fmt.Errorf("hold %d connections to %s: %w", g.count, g.address, err))
 	}
-	return nil
 }
 
 // say sends a text and returns the line that comes back.

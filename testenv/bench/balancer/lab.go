@@ -21,6 +21,7 @@ import (
 
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
 )
@@ -86,14 +87,13 @@ func target(worker, path string, port int) string {
 }
 
 // lay lays out the site. The context bounds only that. After an error nothing is left behind.
-func (s *stage) lay(ctx context.Context) error {
-	if err := errors.Join(s.configure(), s.install()); err != nil {
-		return fmt.Errorf("lab of balancers: %w", err)
-	}
+func (s *stage) lay(ctx context.Context) {
+	step.Named("lab of balancers", func() {
+		s.configure()
+		s.install()
+	})
 	topology, images := s.topology()
-	var err error
-	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(s.dir, "logs")})
-	return err
+	s.Lab = step.Get(lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Images: images, Dir: filepath.Join(s.dir, "logs")}))
 }
 
 // topology returns the machines and the image of each of their nodes. An image has the
@@ -124,9 +124,9 @@ func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
 			A: clab.Endpoint{Node: name, Interface: "eth1"}, B: clab.Endpoint{Node: segment, Interface: name}, MTU: 1500,
 		})
 		if name[0] == 'm' {
-			program(name, "server", lab.Binary(s.Bench, "balance-server", fmt.Sprintf("--listen=:%d", backendPort), "--name="+name))
+			program(name, "server", lab.Binary(s.Programs["herald-bench"], "balance-server", fmt.Sprintf("--listen=:%d", backendPort), "--name="+name))
 		} else {
-			program(name, "client", lab.Binary(s.Bench))
+			program(name, "client", lab.Binary(s.Programs["herald-bench"]))
 		}
 		if name == "c1" {
 			continue
@@ -135,7 +135,7 @@ func (s *stage) topology() (*clab.Topology, map[string]lab.Image) {
 			clab.Bind{Source: s.file(name), Target: "/etc/herald"},
 			clab.Bind{Source: s.file("bin"), Target: filepath.Dir(binaryTarget), ReadOnly: true})
 		if name[0] == 'w' {
-			program(name, "haproxy", daemons(s.Options.HAProxy, "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"),
+			program(name, "haproxy", daemons(s.Programs["haproxy"], "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"),
 				clab.Bind{Source: s.file(name), Target: "/etc/haproxy"})
 		}
 	}
@@ -182,23 +182,23 @@ func (s *stage) file(names ...string) string {
 }
 
 // configure writes the files of all machines.
-func (s *stage) configure() error {
-	key, err := election.NewKey()
+func (s *stage) configure() {
+	key := step.Get(election.NewKey())
 	for _, machine := range append(masters(), workers()...) {
-		err = errors.Join(err, os.MkdirAll(s.file(machine), 0o755), s.writeHerald(machine, internal),
-			os.WriteFile(s.file(machine, "gossip.key"), []byte(key+"\n"), 0o600))
+		step.Do(os.MkdirAll(s.file(machine), 0o755))
+		s.writeHerald(machine, internal)
+		step.Do(os.WriteFile(s.file(machine, "gossip.key"), []byte(key+"\n"), 0o600))
 		if machine[0] == 'w' {
-			err = errors.Join(err, s.fill("haproxy.cfg", machine, "", voters()))
+			s.fill("haproxy.cfg", machine, "", voters())
 		}
 	}
-	return err
 }
 
 //go:embed *.tmpl
 var templates embed.FS
 
 // fill writes a machine's file from its template, with these masters as backends or voters.
-func (s *stage) fill(file, machine, kind string, masters []string) error {
+func (s *stage) fill(file, machine, kind string, masters []string) {
 	mode := "kernel"
 	switch machine {
 	case s.proxy:
@@ -206,46 +206,33 @@ func (s *stage) fill(file, machine, kind string, masters []string) error {
 	case "m1", "m2", "m3", newcomer:
 		mode = "" // it does not balance
 	}
-	t, err := template.New(file+".tmpl").Funcs(template.FuncMap{"address": address}).ParseFS(templates, file+".tmpl")
-	if err != nil {
-		return err
-	}
+	t := template.Must(template.New(file+".tmpl").Funcs(template.FuncMap{"address": address}).ParseFS(templates, file+".tmpl"))
 	var text bytes.Buffer
-	if err := t.Execute(&text, map[string]any{"Name": machine, "Type": kind, "Mode": mode, "Servers": masters}); err != nil {
-		return err
-	}
-	return os.WriteFile(s.file(machine, file), text.Bytes(), 0o644)
+	step.Do(t.Execute(&text, map[string]any{"Name": machine, "Type": kind, "Mode": mode, "Servers": masters}))
+	step.Do(os.WriteFile(s.file(machine, file), text.Bytes(), 0o644))
 }
 
 // internal and external are the types of a load balancer.
 const internal, external = "internal", "external"
 
 // writeHerald writes a machine's Herald configuration.
-func (s *stage) writeHerald(machine, kind string) error {
-	return s.fill("herald.yaml", machine, kind, voters())
-}
+func (s *stage) writeHerald(machine, kind string) { s.fill("herald.yaml", machine, kind, voters()) }
 
 // switchTo changes loadBalancer.type of a worker's Herald by a reload.
-func (s *stage) switchTo(worker, kind string) error {
-	return errors.Join(s.writeHerald(worker, kind), s.speaker(worker).Daemons()[0].Signal(unix.SIGHUP))
+func (s *stage) switchTo(worker, kind string) {
+	s.writeHerald(worker, kind)
+	step.Do(s.speaker(worker).Daemons()[0].Signal(unix.SIGHUP))
 }
 
 // reloadHAProxy makes a worker's HAProxy use these masters. It waits until the master
 // process has a new child, which has read the configuration.
-func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...string) error {
-	if err := s.fill("haproxy.cfg", worker, "", masters); err != nil {
-		return err
-	}
+func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...string) {
+	s.fill("haproxy.cfg", worker, "", masters)
 	p := s.haproxy(worker).Daemons()[0]
-	before, err := observe.Group(p.Pid())
-	if err != nil {
-		return err
-	}
+	before := step.Get(observe.Group(p.Pid()))
 	// Signal only the first process: the signal means something else to the others.
-	if err := unix.Kill(p.Pid(), unix.SIGUSR2); err != nil {
-		return fmt.Errorf("reload HAProxy: %w", err)
-	}
-	return observe.Eventually(ctx, answerWithin, func() error {
+	step.Named("reload HAProxy", func() { step.Do(unix.Kill(p.Pid(), unix.SIGUSR2)) })
+	step.Eventually(ctx, answerWithin, func() error {
 		now, err := observe.Group(p.Pid())
 		begun := func(pid int) bool { return !slices.Contains(before, pid) }
 		if err == nil && !slices.ContainsFunc(now, begun) {
@@ -256,13 +243,11 @@ func (s *stage) reloadHAProxy(ctx context.Context, worker string, masters ...str
 }
 
 // install replaces Herald's binary with a new file, as its package does.
-func (s *stage) install() error {
-	data, err := os.ReadFile(s.Herald)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.MkdirAll(s.file("bin"), 0o755), os.WriteFile(s.file("bin", "next"), data, 0o755),
-		os.Rename(s.file("bin", "next"), s.file("bin", "herald")))
+func (s *stage) install() {
+	data := step.Get(os.ReadFile(s.Programs["herald"]))
+	step.Do(os.MkdirAll(s.file("bin"), 0o755))
+	step.Do(os.WriteFile(s.file("bin", "next"), data, 0o755))
+	step.Do(os.Rename(s.file("bin", "next"), s.file("bin", "herald")))
 }
 
 // ask makes one connection from a machine and returns the answer.
@@ -290,37 +275,28 @@ type client struct {
 }
 
 // start starts a task on a machine.
-func (s *stage) start(machine string, t Task) (*client, error) {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
+func (s *stage) start(machine string, t Task) *client {
 	kind := "load"
 	if _, ok := t.(Bulk); ok {
 		kind = "bulk"
 	}
 	c := new(client)
-	c.process, err = s.Node(machine + "-client").Start(&exec.Cmd{
-		Args: []string{clientTarget, "balance-client", kind, string(text)}, Stdout: &c.out, Stderr: &c.errout,
-	})
-	return c, err
+	c.process = step.Get(s.Node(machine + "-client").Start(&exec.Cmd{
+		Args: []string{clientTarget, "balance-client", kind, string(step.Get(json.Marshal(t)))}, Stdout: &c.out, Stderr: &c.errout,
+	}))
+	return c
 }
 
-// stop asks the client to end and waits for its result.
-func (c *client) stop(ctx context.Context, result any) error {
-	if err := c.process.Stop(ctx); err != nil {
-		return err
-	}
-	return c.wait(ctx, result)
-}
+// stop makes the client end.
+func (c *client) stop(ctx context.Context) { step.Do(c.process.Stop(ctx)) }
 
-// wait waits for the client's result, a *[LoadResult] or a *[BulkResult].
-func (c *client) wait(ctx context.Context, result any) error {
+// load waits for the result of a [Load], bulk for that of a [Bulk].
+func (c *client) load(ctx context.Context) (r LoadResult) { c.wait(ctx, &r); return r }
+func (c *client) bulk(ctx context.Context) (r BulkResult) { c.wait(ctx, &r); return r }
+
+func (c *client) wait(ctx context.Context, result any) {
 	if err := c.process.Wait(ctx); err != nil {
-		return errors.Join(fmt.Errorf("client: %w: %s", err, bytes.TrimSpace(c.errout.Bytes())), c.process.Kill())
+		step.Do(errors.Join(fmt.Errorf("client: %w: %s", err, bytes.TrimSpace(c.errout.Bytes())), c.process.Kill()))
 	}
-	if err := json.Unmarshal(c.out.Bytes(), result); err != nil {
-		return fmt.Errorf("the client's result: %w", err)
-	}
-	return nil
+	step.Named("the client's result", func() { step.Do(json.Unmarshal(c.out.Bytes(), result)) })
 }

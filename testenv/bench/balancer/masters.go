@@ -2,13 +2,13 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 const (
@@ -20,70 +20,50 @@ const (
 
 // mastersPart measures how fast the balancers of all workers follow a master that
 // joins, leaves, and dies for good, without any edited file.
-func (s *stage) mastersPart(ctx context.Context) error {
-	if err := s.boot(ctx, s.speaker, workers()...); err != nil {
-		return err
-	}
-	if err := s.Node(newcomer).Boot(ctx); err != nil {
-		return err
-	}
+func (s *stage) mastersPart(ctx context.Context) {
+	s.boot(ctx, s.speaker, workers()...)
+	step.Do(s.Node(newcomer).Boot(ctx))
 	for trial := range s.trials {
-		if err := s.mastersTrial(ctx); err != nil {
-			return fmt.Errorf("trial %d: %w", trial+1, err)
-		}
+		step.Named(fmt.Sprintf("trial %d", trial+1), func() { s.mastersTrial(ctx) })
 	}
-	return nil
 }
 
 // mastersTrial makes the newcomer join and leave, and join and die.
-func (s *stage) mastersTrial(ctx context.Context) error {
+func (s *stage) mastersTrial(ctx context.Context) {
 	var started, healthy, left, died time.Time
-	if err := s.server(newcomer).Boot(ctx); err != nil {
-		return err
-	}
-	first, err := s.onAllWorkers(ctx, func() error {
+	step.Do(s.server(newcomer).Boot(ctx))
+	first := s.onAllWorkers(ctx, func() {
 		started = time.Now()
-		return errors.Join(s.speaker(newcomer).Boot(ctx), observe.Pause(ctx, s.followed))
-	}, func() (err error) {
-		healthy, err = s.found(ctx, newcomer, health.Healthy)
-		return err
-	}, func() error {
+		step.Do(s.speaker(newcomer).Boot(ctx))
+		step.Pause(ctx, s.followed)
+		healthy = s.found(ctx, newcomer, health.Healthy)
 		left = time.Now()
-		return errors.Join(s.speaker(newcomer).Stop(ctx), observe.Pause(ctx, s.followed))
+		step.Do(s.speaker(newcomer).Stop(ctx))
+		step.Pause(ctx, s.followed)
 	})
-	if err != nil {
-		return err
-	}
-	if err := s.speaker(newcomer).Boot(ctx); err != nil {
-		return err
-	}
+	step.Do(s.speaker(newcomer).Boot(ctx))
 	for _, w := range workers() {
-		if err := s.awaitMasters(ctx, w, masters()...); err != nil {
-			return err
-		}
+		s.awaitMasters(ctx, w, masters()...)
 	}
-	second, err := s.onAllWorkers(ctx, func() error {
+	second := s.onAllWorkers(ctx, func() {
 		died = time.Now()
-		return errors.Join(s.Node(newcomer).PowerOff(), observe.Pause(ctx, s.followed))
+		step.Do(s.Node(newcomer).PowerOff())
+		step.Pause(ctx, s.followed)
 	})
-	if err != nil {
-		return err
-	}
 	for _, w := range workers() {
 		s.noteJoined(first[w], started, healthy, left)
 		s.noteDied(second[w], died)
 	}
 	// Its machine comes back, with nothing on it.
-	if err := s.Node(newcomer).PowerOn(ctx); err != nil {
-		return err
-	}
-	return errors.Join(s.speaker(newcomer).Kill(), s.server(newcomer).Kill())
+	step.Do(s.Node(newcomer).PowerOn(ctx))
+	step.Do(s.speaker(newcomer).Kill())
+	step.Do(s.server(newcomer).Kill())
 }
 
 // found waits until a master's check of its server is in a state, and returns since
 // when. On a busy machine that may take longer than the other waits.
-func (s *stage) found(ctx context.Context, master string, state health.State) (since time.Time, err error) {
-	err = observe.Eventually(ctx, leadsWithin, func() error {
+func (s *stage) found(ctx context.Context, master string, state health.State) (since time.Time) {
+	step.Eventually(ctx, leadsWithin, func() error {
 		status, err := observe.Status(ctx, s.speaker(master), binaryTarget)
 		if err != nil {
 			return err
@@ -95,31 +75,22 @@ func (s *stage) found(ctx context.Context, master string, state health.State) (s
 		since = c.Since
 		return nil
 	})
-	return since, err
+	return since
 }
 
-// onAllWorkers runs a client on each worker while it does the steps in order.
-func (s *stage) onAllWorkers(ctx context.Context, steps ...func() error) (map[string]LoadResult, error) {
-	clients := make(map[string]*client)
-	var err error
+// onAllWorkers runs a client on each worker while do runs.
+func (s *stage) onAllWorkers(ctx context.Context, do func()) map[string]LoadResult {
+	clients, results := make(map[string]*client), make(map[string]LoadResult)
 	for _, w := range workers() {
-		if clients[w], err = s.start(w, Load{Rate: memberRate, Keep: true, Targets: []string{target(w, local, listenPort)}}); err != nil {
-			return nil, err
-		}
+		clients[w] = s.start(w, Load{Rate: memberRate, Keep: true, Targets: []string{target(w, local, listenPort)}})
 	}
-	err = observe.Pause(ctx, s.before)
-	for _, step := range steps {
-		if err == nil {
-			err = step()
-		}
-	}
-	results := make(map[string]LoadResult)
+	step.Pause(ctx, s.before)
+	do()
 	for w, c := range clients {
-		var r LoadResult
-		err = errors.Join(err, c.stop(ctx, &r))
-		results[w] = r
+		c.stop(ctx)
+		results[w] = c.load(ctx)
 	}
-	return results, err
+	return results
 }
 
 // noteJoined records what one worker's client saw of a newcomer's join and leave. A

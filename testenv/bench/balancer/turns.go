@@ -2,11 +2,11 @@ package balancer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // Turns lets several loads alternate, each in its own process. Only one of them makes
@@ -44,7 +44,7 @@ const (
 )
 
 // paced measures the latency of connections at a fixed rate.
-func (s *stage) paced(ctx context.Context, ways []way) error {
+func (s *stage) paced(ctx context.Context, ways []way) {
 	connecting := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.bulkOnly })
 	if tracked := ways[0]; tracked.path == local {
 		// Not from Herald's worker: a port used by an earlier connection through Herald is
@@ -52,37 +52,30 @@ func (s *stage) paced(ctx context.Context, ways []way) error {
 		tracked.name, tracked.machine = directTracked, trackingWorker
 		connecting = append(connecting, tracked)
 	}
-	return s.inTurns(ctx, connecting, turn, func(w way, t *Turns) Task {
+	s.inTurns(ctx, connecting, turn, func(w way, t *Turns) Task {
 		return Load{Targets: w.targets, Rate: s.rate, Count: s.pacedCount, Turns: t}
-	}, func(w way, c *client) error {
-		var r LoadResult
-		if err := errors.Join(c.wait(ctx, &r), r.allGood()); err != nil {
-			return err
-		}
+	}, func(w way, c *client) {
+		r := c.load(ctx)
+		r.allGood()
 		s.took(w.name, "latency at 1,000 connections/s, median", w.path, r.Median)
 		s.took(w.name, "latency at 1,000 connections/s, p99", w.path, r.P99)
 		s.failed(w.name, "connections that the client began late", w.path, r.Late, r.Good)
-		return nil
 	})
 }
 
 // stream measures the throughput of one connection.
-func (s *stage) stream(ctx context.Context, ways []way) error {
-	return s.inTurns(ctx, ways, streamTurn, func(w way, t *Turns) Task {
+func (s *stage) stream(ctx context.Context, ways []way) {
+	s.inTurns(ctx, ways, streamTurn, func(w way, t *Turns) Task {
 		return Bulk{Targets: w.targets, Turns: t, Rounds: s.streamTurns}
-	}, func(w way, c *client) error {
-		var r BulkResult
-		if err := c.wait(ctx, &r); err != nil {
-			return err
-		}
+	}, func(w way, c *client) {
+		r := c.bulk(ctx)
 		s.note(w.name, "throughput, 1 stream", w.path, "Gbit/s", float64(r.Bytes)*8/1e9/r.Took.Seconds())
-		return nil
 	})
 }
 
 // inTurns starts a client of each way and records their results. The direct way has
 // two clients; their difference is the resolution of the comparison.
-func (s *stage) inTurns(ctx context.Context, ways []way, last time.Duration, task func(way, *Turns) Task, note func(way, *client) error) (err error) {
+func (s *stage) inTurns(ctx context.Context, ways []way, last time.Duration, task func(way, *Turns) Task, note func(way, *client)) {
 	again := ways[0]
 	again.name = directAgain
 	ways = append(slices.Clone(ways), again)
@@ -90,17 +83,9 @@ func (s *stage) inTurns(ctx context.Context, ways []way, last time.Duration, tas
 	var clients []*client
 	for i, w := range ways {
 		turns.Mine = i
-		c, e := s.start(w.machine, task(w, &turns))
-		if e != nil {
-			err = e
-			break
-		}
-		clients = append(clients, c)
+		clients = append(clients, s.start(w.machine, task(w, &turns)))
 	}
 	for i, c := range clients {
-		if e := note(ways[i], c); e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", ways[i].name, e))
-		}
+		step.Named(ways[i].name, func() { note(ways[i], c) })
 	}
-	return err
 }

@@ -20,23 +20,8 @@ import (
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
-
-// Options select the measurements.
-type Options struct {
-	// Topologies is the folder of bench-bgp.clab.yml and bench-arp.clab.yml.
-	Topologies string
-	// Herald and Testenv are the paths of the two binaries.
-	Herald, Testenv string
-	// Only limits the faults to names that contain one of these texts; empty means all.
-	Only []string
-	// Trials is the number of trials of each fault.
-	Trials int
-	// Quick omits the longest faults.
-	Quick bool
-	// Dir is an existing folder for the labs' configurations and logs.
-	Dir string
-}
 
 // connections is the least number of connections of each client in all trials of a
 // planned change; quickly replaces it with Options.Quick.
@@ -47,7 +32,7 @@ const fewTrials = 3
 
 // bench is a run.
 type bench struct {
-	Options
+	step.Options
 	*record.Recorder
 	labs int // labs started so far
 }
@@ -61,13 +46,13 @@ type part struct {
 }
 
 // RunBGP measures speakers behind routers. It records results until ctx ends.
-func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
-	bridge, err := bridging(o.Herald)
+func RunBGP(ctx context.Context, rec *record.Recorder, o step.Options) error {
+	bridge, err := bridging(o.Programs["herald"])
 	if err != nil {
 		return err
 	}
 	var parts []part
-	for _, s := range []speaker{herald(o.Herald), frr(quick())} {
+	for _, s := range []speaker{herald(o.Programs["herald"]), frr(quick())} {
 		parts = append(parts,
 			part{speaker: s, faults: named(slices.Concat(healthFaults(), plannedFaults(), []string{speakerKilled, powerLoss + byHoldTime, cutOff + byHoldTime})...)},
 			part{speaker: s, bfd: 50, faults: named(speakerFrozen+byBFD50, powerLoss+byBFD50, cutOff+byBFD50)},
@@ -75,7 +60,7 @@ func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
 	}
 	parts = append(parts,
 		part{speaker: bridge, faults: named(slices.Concat(healthFaults(), plannedFaults())...)},
-		part{speaker: heraldAndFRR(o.Herald), faults: named(healthFaults()...)},
+		part{speaker: heraldAndFRR(o.Programs["herald"]), faults: named(healthFaults()...)},
 		part{speaker: exabgp(asHerald()), faults: named(healthFaults()...)})
 	if !o.Quick {
 		slowly := part{speaker: exabgp(asShipped()), faults: named(healthFaults()...)}
@@ -88,14 +73,14 @@ func RunBGP(ctx context.Context, rec *record.Recorder, o Options) error {
 }
 
 // RunFlat measures speakers on a flat layer 2.
-func RunFlat(ctx context.Context, rec *record.Recorder, o Options) error {
+func RunFlat(ctx context.Context, rec *record.Recorder, o step.Options) error {
 	parts, err := flatParts(o)
 	return errors.Join(err, run(ctx, rec, o, parts))
 }
 
-func flatParts(o Options) (parts []part, err error) {
+func flatParts(o step.Options) (parts []part, err error) {
 	for _, lease := range []time.Duration{defaultLease, shortLease} {
-		h, e := heraldARP(o.Herald, lease)
+		h, e := heraldARP(o.Programs["herald"], lease)
 		// Other speakers have no command to drain.
 		parts, err = append(parts, part{speaker: h, flat: true, faults: named(slices.Insert(flatFaults(), 2, drained)...)}), errors.Join(err, e)
 	}
@@ -110,11 +95,11 @@ func flatParts(o Options) (parts []part, err error) {
 	return parts, err
 }
 
-func run(ctx context.Context, rec *record.Recorder, o Options, parts []part) (failed error) {
+func run(ctx context.Context, rec *record.Recorder, o step.Options, parts []part) (failed error) {
 	b := &bench{Options: o, Recorder: rec}
 	for _, p := range parts {
 		p.faults = slices.DeleteFunc(p.faults, func(f fault) bool { return !b.wants(f.name) || f.slow && b.Quick })
-		failed = errors.Join(failed, b.measure(ctx, p))
+		failed = errors.Join(failed, step.Run(func() { b.measure(ctx, p) }))
 		if ctx.Err() != nil {
 			break
 		}
@@ -141,7 +126,7 @@ const maxDiscarded = 5
 // measure makes a series of trials of each fault, in a lab that it starts when there
 // is none. It records a failed trial as inconclusive, with the reason, and repeats it
 // in a new lab, because the state of the old one is unknown.
-func (b *bench) measure(ctx context.Context, p part) (err error) {
+func (b *bench) measure(ctx context.Context, p part) {
 	var s *site
 	stop := func() (err error) {
 		if s != nil {
@@ -149,7 +134,7 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	defer step.Close(stop)
 	for _, f := range p.faults {
 		trials, discarded, name := b.Trials, 0, f.result(p.speaker.name, "")
 		if p.flat {
@@ -159,15 +144,15 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 			trials = min(trials, fewTrials)
 		}
 		for number := 1; number <= trials; {
-			if s == nil {
-				b.labs++
-				s, err = open(ctx, b.Options, p, filepath.Join(b.Dir, fmt.Sprintf("lab%d", b.labs)))
-			}
-			if err == nil {
-				err = b.try(ctx, s, f, number)
-			}
+			err := step.Run(func() {
+				if s == nil {
+					b.labs++
+					s = open(ctx, b.Options, p, filepath.Join(b.Dir, fmt.Sprintf("lab%d", b.labs)))
+				}
+				b.try(ctx, s, f, number)
+			})
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				step.Do(context.Cause(ctx))
 			}
 			if err == nil {
 				number++
@@ -175,32 +160,24 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 			}
 			b.Discard(name, err)
 			if discarded++; discarded > maxDiscarded {
-				return fmt.Errorf("%s: given up after %d discarded trials: %w", name, discarded, err)
+				step.Do(fmt.Errorf("%s: given up after %d discarded trials: %w", name, discarded, err))
 			}
 			if !errors.Is(err, observe.ErrDisturbed) { // after a disturbance the lab is still usable
-				if err := stop(); err != nil {
-					return err
-				}
+				step.Do(stop())
 			}
-			err = nil
 		}
 	}
-	return nil
 }
 
 // try makes one trial, and records it unless the prober was starved.
-func (b *bench) try(ctx context.Context, s *site, f fault, number int) error {
-	made, err := s.try(ctx, f, number, b.perTrial())
-	if err != nil {
-		return err
-	}
+func (b *bench) try(ctx context.Context, s *site, f fault, number int) {
+	made := s.try(ctx, f, number, b.perTrial())
 	for _, t := range made {
 		if t.Starved*20 > t.Attempts {
-			return fmt.Errorf("%w: the prober was starved in %d of %d attempts", observe.ErrDisturbed, t.Starved, t.Attempts+t.Starved)
+			step.Do(fmt.Errorf("%w: the prober was starved in %d of %d attempts", observe.ErrDisturbed, t.Starved, t.Attempts+t.Starved))
 		}
 	}
 	for _, t := range made {
 		b.Add(f.result(s.speaker.name, t.router), t.values()...)
 	}
-	return nil
 }

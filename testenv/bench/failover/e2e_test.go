@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // bounded returns a test context with a deadline far beyond these tests' duration, so
@@ -24,17 +26,18 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
+func options(t *testing.T, trials int) step.Options {
+	programs := map[string]string{"herald": "../../../bin/herald", "herald-testenv": "../../../bin/herald-testenv"}
+	return step.Options{Programs: programs, Topologies: "../../topologies", Trials: trials, Dir: t.TempDir()}
+}
+
 // TestRun makes a fault of every kind of lab once and checks that every figure is
 // present, not its value.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
-	o := Options{
-		Topologies: "../../topologies", Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv",
-		Only: []string{"registry killed", "drain", "power loss"}, Trials: 1, Dir: t.TempDir(),
-	}
-	if err := errors.Join(RunBGP(bounded(t), rec, o), RunFlat(bounded(t), rec, o), rec.Err()); err != nil {
-		t.Fatal(err)
-	}
+	o := options(t, 1)
+	o.Only = []string{"registry killed", "drain", "power loss"}
+	must.Do(t, errors.Join(RunBGP(bounded(t), rec, o), RunFlat(bounded(t), rec, o), rec.Err()))
 	seen := make(map[string]int)
 	for _, r := range rec.Results {
 		if r.Discarded() {
@@ -73,9 +76,7 @@ func TestRun(t *testing.T) {
 
 // TestGuard checks that the guard comes to a verdict.
 func TestGuard(t *testing.T) {
-	verdict, err := Guard(bounded(t), record.New(t.Output(), nil), Options{
-		Topologies: "../../topologies", Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv", Trials: 3, Dir: t.TempDir(),
-	})
+	verdict, err := Guard(bounded(t), record.New(t.Output(), nil), options(t, 3))
 	if err != nil || verdict == "" {
 		t.Errorf("%q, %v", verdict, err)
 	}

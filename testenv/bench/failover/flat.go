@@ -3,11 +3,11 @@ package failover
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
@@ -25,23 +25,13 @@ func flatVIPs() []netip.Addr {
 func (n *flat) neighbours() []string { return []string{lan} }
 
 // watch starts the observer of the VIP's answers, and a client per address.
-func (n *flat) watch(ctx context.Context, identify bool) (*watch, error) {
-	target := holders.Target{
-		Link: "eth1", VIPs: flatVIPs(), Masters: make(map[string]net.HardwareAddr),
-		Senders: []netip.Addr{netip.MustParseAddr("10.3.0.128"), netip.MustParseAddr("fd00:3::80")},
-	}
-	for _, m := range masters() {
-		target.Masters[m] = n.site.Link(m, lan).MAC(m)
-	}
-	seen, err := holders.Observe(n.site.Node("o1"), target)
-	if err != nil {
-		return nil, err
-	}
-	w := &watch{seen: seen}
+func (n *flat) watch(ctx context.Context, identify bool) *watch {
+	target := holders.On(n.site.Lab, masters(), flatVIPs(), netip.MustParseAddr("10.3.0.128"), netip.MustParseAddr("fd00:3::80"))
+	w := &watch{seen: step.Get(holders.Observe(n.site.Node("o1"), target))}
 	for _, vip := range flatVIPs() {
 		w.clients = append(w.clients, observe.Send(ctx, n.site.Node("c1"), netip.AddrPortFrom(vip, 6443).String(), identify))
 	}
-	return w, nil
+	return w
 }
 
 // victim returns the master that answers for all addresses, or "".
@@ -54,30 +44,28 @@ func (n *flat) victim(w *watch, _ int) string {
 }
 
 // effects waits until another master has claimed all addresses.
-func (n *flat) effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) ([]trial, error) {
+func (n *flat) effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) []trial {
 	w.began = w.seen.Clock()
 	strike := func() error { return f.strike(ctx, n.site, master) }
 	if f.planned {
-		planned := strike
-		strike = func() error { return w.seen.Move(master, planned) }
+		step.Do(w.seen.Move(master, strike))
+	} else {
+		step.Do(strike())
 	}
-	if err := strike(); err != nil {
-		return nil, err
+	taken := observe.AwaitTaken(ctx, w.seen, flatVIPs(), master, w.began, deadline)
+	if f.planned {
+		observe.AwaitQuiet(ctx, deadline, w.clients...)
 	}
-	taken, err := observe.AwaitTaken(ctx, w.seen, flatVIPs(), master, w.began, deadline)
-	if err == nil && f.planned {
-		err = observe.AwaitQuiet(ctx, w.clients, deadline)
-	}
-	return []trial{{router: layer2, Seen: observe.Seen{Taken: taken}}}, err
+	return []trial{{router: layer2, Seen: observe.Seen{Taken: taken}}}
 }
 
-func (n *flat) heal(_ context.Context, do func() error, _ string, _ []trial) error { return do() }
+func (n *flat) heal(_ context.Context, do func() error, _ string, _ []trial) { step.Do(do()) }
 
 // rest waits until one master has answered for the VIP for a while, each client has
 // reached it throughout, and all other masters could take over.
-func (n *flat) rest(ctx context.Context, w *watch) error {
+func (n *flat) rest(ctx context.Context, w *watch) {
 	vips := flatVIPs()
-	_, err := observe.AtRest(ctx, w.seen, vips, w.clients, func(ctx context.Context, holders map[netip.Addr]string) error {
+	observe.AtRest(ctx, w.seen, vips, w.clients, func(ctx context.Context, holders map[netip.Addr]string) error {
 		if holder, home := holders[vips[0]], n.site.speaker.home; holders[vips[1]] != holder || home != "" && holder != home {
 			return fmt.Errorf("the VIP is not on a single master, or not on its home %s", home)
 		}
@@ -91,7 +79,6 @@ func (n *flat) rest(ctx context.Context, w *watch) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // judge adds the holders of the VIP, and the clients' joint results.

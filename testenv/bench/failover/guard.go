@@ -9,6 +9,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // The guard's expected medians, and the tolerated excess.
@@ -44,32 +45,29 @@ const (
 // Guard kills an apiserver behind FRR a few times. As often, it makes a peer withdraw
 // a route, to measure FRR itself. It fails if Herald takes much longer than expected.
 // Trials on a busy machine prove nothing and are repeated, up to twice as many in all.
-func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err error) {
-	s, err := open(ctx, o, part{speaker: herald(o.Herald)}, o.Dir)
-	if err != nil {
+func Guard(ctx context.Context, rec *record.Recorder, o step.Options) (Verdict, error) {
+	if err := step.Run(func() { killAndWithdraw(ctx, rec, o) }); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	return judgeGuard(&rec.Run, o.Trials)
+}
+
+// killAndWithdraw makes and records the trials.
+func killAndWithdraw(ctx context.Context, rec *record.Recorder, o step.Options) {
+	s := open(ctx, o, part{speaker: herald(o.Programs["herald"])}, o.Dir)
+	defer step.Close(s.close)
 	r := s.network.(*routed).routers[0]
-	if err := r.startPeer(ctx); err != nil {
-		return "", fmt.Errorf("the peer without health checks: %w", err)
-	}
+	step.Named("the peer without health checks", func() { r.startPeer(ctx) })
 	f := named(apiserverKilled)[0]
 	conclusive := 0
 	for number := 1; number <= 2*o.Trials && conclusive < o.Trials; number++ {
 		master := s.victim(nil, number)
 		var floor time.Duration
-		var trials []trial
-		late, starved, err := observe.Witness(ctx, func() (err error) {
-			if floor, err = r.withdraw(ctx); err == nil {
-				trials, err = s.effects(ctx, nil, f, master, time.Now().Add(withdrawnWithin))
-			}
-			return err
+		var t trial
+		late, starved := observe.Witness(ctx, func() {
+			floor = r.withdraw(ctx)
+			t = s.effects(ctx, nil, f, master, time.Now().Add(withdrawnWithin))[0]
 		})
-		if err != nil {
-			return "", err
-		}
-		t := trials[0]
 		// A briefly busy machine does not excuse a withdrawal that is seconds late.
 		if starved != nil && (t.gone != nil || late > withdrawnWithin/10) {
 			rec.Discard("Guard", starved)
@@ -80,11 +78,9 @@ func Guard(ctx context.Context, rec *record.Recorder, o Options) (_ Verdict, err
 		if tooSlow(rec, o.Trials) { // and more trials cannot change that
 			break
 		}
-		if err := errors.Join(f.heal(ctx, s, master), s.rest(ctx, nil)); err != nil {
-			return "", err
-		}
+		step.Do(f.heal(ctx, s, master))
+		s.rest(ctx, nil)
 	}
-	return judgeGuard(&rec.Run, o.Trials)
 }
 
 // tooSlow reports whether more than half of all trials saw no withdrawal.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/routes"
 )
@@ -49,23 +50,18 @@ func routerFiles() []file {
 	}
 }
 
-// route begins to follow the routers of a site. The caller closes it, after an error too.
-func route(s *site) (*routed, error) {
+// route begins to follow the routers of a site, which closes it, after an error too.
+func route(s *site) {
 	n := &routed{site: s, routers: []*router{
 		{number: 1, name: "FRR", show: []string{"vtysh", "-c", "show bfd peers json"}},
 		{number: 2, name: "BIRD", show: []string{"birdc", "show bfd sessions"}},
 	}}
-	var err error
+	s.network = n
 	for _, r := range n.routers {
 		r.node, r.client = s.Node(fmt.Sprintf("r%d", r.number)), s.Node(fmt.Sprintf("c%d", r.number))
-		if r.routes, err = routes.Follow(r.node, netip.MustParsePrefix("10.99.0.0/24"), nil); err != nil {
-			return n, err
-		}
-		if r.wire, err = observe.Listen(r.node); err != nil {
-			return n, err
-		}
+		r.routes = step.Get(routes.Follow(r.node, netip.MustParsePrefix("10.99.0.0/24"), nil))
+		r.wire = step.Get(observe.Listen(r.node))
 	}
-	return n, nil
 }
 
 func (n *routed) close() (err error) {
@@ -113,32 +109,29 @@ func fast(bfd int) bool { return bfd > 0 && bfd < 50 }
 // realtime gives every BFD daemon a low priority of SCHED_FIFO where BFD is fast:
 // intervals of 10 ms fail otherwise on a busy machine, with any speaker. Herald asks
 // for it by its own configuration.
-func (s *site) realtime() error {
+func (s *site) realtime() {
 	if !fast(s.bfd) {
-		return nil
+		return
 	}
 	for _, n := range s.Nodes() {
 		for _, p := range n.Daemons() {
 			if !p.Running() || p.Name() != "bfdd" && p.Name() != "bird" {
 				continue
 			}
-			threads, err := procfs.AllThreads(p.Pid())
-			for _, t := range threads {
-				err = errors.Join(err, unix.SchedSetAttr(t.PID, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}, 0))
-			}
-			if err != nil {
-				return fmt.Errorf("real-time scheduling of %s on %s: %w", p.Name(), n.Name(), err)
-			}
+			step.Named(fmt.Sprintf("real-time scheduling of %s on %s", p.Name(), n.Name()), func() {
+				for _, t := range step.Get(procfs.AllThreads(p.Pid())) {
+					step.Do(unix.SchedSetAttr(t.PID, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}, 0))
+				}
+			})
 		}
 	}
-	return nil
 }
 
 // steadyWithin bounds each recovery.
 const steadyWithin = time.Minute
 
 // rest waits until the routes of all routers lead to every master, and all BFD sessions are up.
-func (n *routed) rest(ctx context.Context, _ *watch) error {
+func (n *routed) rest(ctx context.Context, _ *watch) {
 	ctx, cancel := context.WithTimeout(ctx, steadyWithin)
 	defer cancel()
 	for _, r := range n.routers {
@@ -146,60 +139,47 @@ func (n *routed) rest(ctx context.Context, _ *watch) error {
 		for _, m := range masters() {
 			hops = append(hops, r.hop(m))
 		}
-		if _, err := r.routes.AwaitHops(ctx, netip.MustParseAddr(vip), hops...); err != nil {
-			return err
-		}
-		if err := n.bfdUp(ctx, r); err != nil {
-			return err
-		}
+		step.Get(r.routes.AwaitHops(ctx, netip.MustParseAddr(vip), hops...))
+		n.awaitBFD(ctx, r)
 	}
-	return nil
 }
 
 // sessionUp matches a BFD session that is up, in the output of FRR and BIRD.
 var sessionUp = regexp.MustCompile(`(?m)"status": ?"up"|^\S+ +\S+ +Up\b`)
 
-// bfdUp waits until the router has a BFD session with every master.
-func (n *routed) bfdUp(ctx context.Context, r *router) error {
+// awaitBFD waits until the router has a BFD session with every master.
+func (n *routed) awaitBFD(ctx context.Context, r *router) {
 	for n.site.bfd > 0 {
-		shown, err := r.node.Run(ctx, r.show...)
-		if err != nil {
-			return err
-		}
+		shown := step.Get(r.node.Run(ctx, r.show...))
 		if len(sessionUp.FindAllString(shown, -1)) == len(masters()) {
 			break
 		}
-		if err := observe.Pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("not all BFD sessions of %s are up: %w: %s", r.name, err, shown)
+		if err := step.Sleep(ctx, 20*time.Millisecond); err != nil {
+			step.Do(fmt.Errorf("not all BFD sessions of %s are up: %w: %s", r.name, err, shown))
 		}
 	}
-	return nil
 }
 
 // watch starts a client behind each router, once the routes and sessions are complete.
-func (n *routed) watch(ctx context.Context, identify bool) (*watch, error) {
-	if err := n.rest(ctx, nil); err != nil {
-		return nil, fmt.Errorf("before the fault: %w", err)
-	}
+func (n *routed) watch(ctx context.Context, identify bool) *watch {
+	step.Named("before the fault", func() { n.rest(ctx, nil) })
 	w := new(watch)
 	for _, r := range n.routers {
 		w.clients = append(w.clients, observe.Send(ctx, r.client, vip+":6443", identify))
 	}
-	return w, nil
+	return w
 }
 
 func (n *routed) victim(_ *watch, number int) string { return masterOf(1 + (number-1)%len(masters())) }
 
 // effects waits until no router leads to the master any more, or until the deadline,
 // and returns when each router was told and acted.
-func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, deadline time.Time) (trials []trial, err error) {
+func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, deadline time.Time) (trials []trial) {
 	for _, r := range n.routers {
 		r.mark()
 	}
 	struck := time.Now()
-	if err := f.strike(ctx, n.site, master); err != nil {
-		return nil, err
-	}
+	step.Do(f.strike(ctx, n.site, master))
 	waiting, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for _, r := range n.routers {
@@ -207,8 +187,8 @@ func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, 
 		gone := notOver(r.hop(master))
 		at, ok := r.routes.First(vipPrefix(), gone)
 		if !ok {
-			if err := r.await(waiting, gone); err != nil && waiting.Err() == nil {
-				return nil, err
+			if err := r.await(waiting, gone); waiting.Err() == nil {
+				step.Do(err)
 			}
 			at, ok = r.routes.First(vipPrefix(), gone)
 		}
@@ -220,7 +200,8 @@ func (n *routed) effects(ctx context.Context, _ *watch, f fault, master string, 
 		}
 		trials = append(trials, t)
 	}
-	return trials, context.Cause(ctx)
+	step.Do(context.Cause(ctx))
+	return trials
 }
 
 func since(began, at time.Time) *time.Duration {
@@ -230,40 +211,34 @@ func since(began, at time.Time) *time.Duration {
 
 // heal records how long each router takes to lead to the master again, with BFD up if
 // enabled. It records nothing if the route never went, or was back already.
-func (n *routed) heal(ctx context.Context, do func() error, master string, trials []trial) error {
+func (n *routed) heal(ctx context.Context, do func() error, master string, trials []trial) {
 	for _, r := range n.routers {
 		r.routes.Mark()
 	}
 	healed := time.Now()
-	if err := errors.Join(do(), n.site.realtime()); err != nil {
-		return err
-	}
+	step.Do(do())
+	n.site.realtime()
 	within, cancel := context.WithTimeout(ctx, steadyWithin)
 	defer cancel()
 	g, within := errgroup.WithContext(within)
-	for i, r := range n.routers {
-		if trials[i].gone == nil {
-			continue // it was never away
+	back := func(r *router, t *trial) {
+		step.Do(r.await(within, over(r.hop(master))))
+		at, ok := r.routes.First(vipPrefix(), over(r.hop(master)))
+		if !ok {
+			return
 		}
-		g.Go(func() error {
-			if err := r.await(within, over(r.hop(master))); err != nil {
-				return err
-			}
-			at, ok := r.routes.First(vipPrefix(), over(r.hop(master)))
-			if !ok {
-				return nil
-			}
-			if n.site.bfd > 0 {
-				if err := n.bfdUp(within, r); err != nil {
-					return err
-				}
-				at = time.Now()
-			}
-			trials[i].back = since(healed, at)
-			return nil
-		})
+		if n.site.bfd > 0 {
+			n.awaitBFD(within, r)
+			at = time.Now()
+		}
+		t.back = since(healed, at)
 	}
-	return g.Wait()
+	for i, r := range n.routers {
+		if trials[i].gone != nil { // otherwise it was never away
+			g.Go(func() error { return step.Run(func() { back(r, &trials[i]) }) })
+		}
+	}
+	step.Do(g.Wait())
 }
 
 // judge adds the results of the client behind each router.

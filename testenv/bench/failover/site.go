@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"text/template"
 	"time"
 
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
 )
@@ -30,15 +30,15 @@ type network interface {
 	// neighbours returns the nodes that each master has a link to.
 	neighbours() []string
 	// watch starts the observation, from all clients. The caller ends it.
-	watch(ctx context.Context, identify bool) (*watch, error)
+	watch(ctx context.Context, identify bool) *watch
 	// victim returns the master that the fault of a trial hits; empty if none has the VIP.
 	victim(w *watch, number int) string
 	// effects makes the fault, and returns its effects until the deadline, for each router.
-	effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) ([]trial, error)
+	effects(ctx context.Context, w *watch, f fault, master string, deadline time.Time) []trial
 	// heal undoes the fault if necessary, and adds the time until that took effect.
-	heal(ctx context.Context, do func() error, master string, trials []trial) error
+	heal(ctx context.Context, do func() error, master string, trials []trial)
 	// rest waits until the state is as without faults.
-	rest(ctx context.Context, w *watch) error
+	rest(ctx context.Context, w *watch)
 	// judge adds the observations until the end of the watch.
 	judge(w *watch, trials []trial)
 	close() error
@@ -77,7 +77,7 @@ type conf struct {
 }
 
 // open boots the lab, with its configurations and logs in dir. The caller closes it.
-func open(ctx context.Context, o Options, p part, dir string) (_ *site, err error) {
+func open(ctx context.Context, o step.Options, p part, dir string) *site {
 	s := &site{speaker: p.speaker, bfd: p.bfd, dir: dir}
 	name, routers := "bench-bgp", routerFiles()
 	if p.flat {
@@ -85,49 +85,36 @@ func open(ctx context.Context, o Options, p part, dir string) (_ *site, err erro
 	}
 	s.templates = filepath.Join(o.Topologies, name)
 	for _, m := range masters() {
-		if err := s.configure(m, false); err != nil {
-			return nil, err
-		}
+		step.Do(s.configure(m, false))
 	}
 	for _, f := range routers {
-		if err := s.fill(f, conf{Masters: numbers(), BFD: p.bfd}); err != nil {
-			return nil, err
-		}
+		step.Do(s.fill(f, conf{Masters: numbers(), BFD: p.bfd}))
 	}
-	topology, err := load(s.templates+".clab.yml", map[string]string{"BENCH_DIR": dir, "SPEAKER": p.speaker.program, "SPEAKER_IMAGE": "speaker"})
-	if err != nil {
-		return nil, err
-	}
-	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: filepath.Join(dir, "logs"), Images: map[string]lab.Image{
+	topology := load(s.templates+".clab.yml", map[string]string{"BENCH_DIR": dir, "SPEAKER": p.speaker.program, "SPEAKER_IMAGE": "speaker"})
+	s.Lab = step.Get(lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: filepath.Join(dir, "logs"), Images: map[string]lab.Image{
 		"quay.io/frrouting/frr": lab.FRR,
 		"bird":                  lab.BIRD,
 		"speaker":               p.speaker.image,
-		"herald-testenv":        lab.Binary(o.Testenv),
-	}})
-	if err != nil {
-		return nil, err
+		"herald-testenv":        lab.Binary(o.Programs["herald-testenv"]),
+	}}))
+	if err := step.Run(func() { s.boot(ctx, p.flat) }); err != nil {
+		step.Do(errors.Join(err, s.close()))
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	if p.flat {
+	return s
+}
+
+// boot boots all nodes and waits until they are at rest.
+func (s *site) boot(ctx context.Context, onLink bool) {
+	if onLink {
 		s.network = &flat{s}
-	} else if s.network, err = route(s); err != nil { // before anything runs
-		return nil, err
+	} else {
+		route(s) // before anything runs
 	}
-	if err := errors.Join(s.Boot(ctx), s.realtime()); err != nil {
-		return nil, err
-	}
-	w, err := s.watch(ctx, false)
-	if err == nil {
-		err = errors.Join(s.rest(ctx, w), w.end())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	step.Do(s.Boot(ctx))
+	s.realtime()
+	w := s.watch(ctx, false)
+	defer step.Close(w.end)
+	s.rest(ctx, w)
 }
 
 // configure writes the files of a master's speaker, each atomically: the speaker may be running.
@@ -145,34 +132,23 @@ func (s *site) configure(master string, altered bool) error {
 
 // fill writes a file from its template.
 func (s *site) fill(f file, c conf) error {
-	t, err := template.ParseFiles(filepath.Join(s.templates, f.template))
-	if err != nil {
-		return err
-	}
-	var text bytes.Buffer
-	if err := t.Execute(&text, c); err != nil {
-		return fmt.Errorf("fill in: %w", err)
-	}
-	path := filepath.Join(s.dir, f.name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", text.Bytes(), f.mode); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return step.Run(func() {
+		t := step.Get(template.ParseFiles(filepath.Join(s.templates, f.template)))
+		var text bytes.Buffer
+		step.Named("fill in", func() { step.Do(t.Execute(&text, c)) })
+		path := filepath.Join(s.dir, f.name)
+		step.Do(os.MkdirAll(filepath.Dir(path), 0o755))
+		step.Do(os.WriteFile(path+".new", text.Bytes(), f.mode))
+		step.Do(os.Rename(path+".new", path))
+	})
 }
 
 // load reads a topology with these variables.
-func load(path string, variables map[string]string) (*clab.Topology, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return clab.Parse(path, data, func(name string) (string, bool) {
+func load(path string, variables map[string]string) *clab.Topology {
+	return step.Get(clab.Parse(path, step.Get(os.ReadFile(path)), func(name string) (string, bool) {
 		value, ok := variables[name]
 		return value, ok
-	})
+	}))
 }
 
 func (s *site) close() error {

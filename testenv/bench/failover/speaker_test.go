@@ -10,20 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // written writes the files of the second master, and of routers, and returns their folder.
 func written(t *testing.T, s speaker, topology string, bfd int, altered bool, routers ...file) (dir string) {
 	t.Helper()
 	site := site{speaker: s, bfd: bfd, templates: "../../topologies/" + topology, dir: t.TempDir()}
-	err := site.configure("m2", altered)
+	must.Do(t, site.configure("m2", altered))
 	for _, f := range routers {
-		if err == nil {
-			err = site.fill(f, conf{Masters: numbers(), BFD: bfd})
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
+		must.Do(t, site.fill(f, conf{Masters: numbers(), BFD: bfd}))
 	}
 	return site.dir
 }
@@ -34,31 +31,18 @@ func taken(t *testing.T, dir string) *config.Config {
 	// In the node the folder is /etc/herald, so adapt the key's path.
 	path := filepath.Join(dir, "m2", heraldFile)
 	text := strings.ReplaceAll(read(t, path), "/etc/herald", filepath.Dir(path))
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	return must.Get[*config.Config](t)(config.Load(path))
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 // TestConfigurations fills in every template, and checks that Herald accepts its own.
 func TestConfigurations(t *testing.T) {
-	bridge, err := bridging("herald")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bridge := must.Get[speaker](t)(bridging("herald"))
 	for _, bfd := range []int{0, 50, 10} {
 		for altered, h := range map[bool]speaker{false: herald("herald"), true: bridge} {
 			cfg := taken(t, written(t, h, "bench-bgp", bfd, altered))
@@ -99,7 +83,7 @@ func TestRivals(t *testing.T) {
 // TestFlatConfigurations checks that Herald accepts its generated file, and that each
 // speaker's faults are named once.
 func TestFlatConfigurations(t *testing.T) {
-	parts, err := flatParts(Options{Herald: "herald"})
+	parts, err := flatParts(step.Options{Programs: map[string]string{"herald": "herald"}})
 	if err != nil || len(parts) != 4 {
 		t.Fatalf("%d parts, %v", len(parts), err)
 	}

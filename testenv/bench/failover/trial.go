@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
@@ -81,17 +82,15 @@ type watch struct {
 }
 
 // quit ends the clients.
-func (w *watch) quit() (err error) {
+func (w *watch) quit() {
 	for _, c := range w.clients[len(w.results):] {
-		r, e := c.End()
-		w.results, err = append(w.results, r), errors.Join(err, e)
+		w.results = append(w.results, c.End())
 	}
-	return err
 }
 
 // end ends the watch.
 func (w *watch) end() error {
-	err := w.quit()
+	err := step.Run(w.quit)
 	if w.seen != nil {
 		err = errors.Join(err, w.seen.Close())
 	}
@@ -100,59 +99,43 @@ func (w *watch) end() error {
 
 // try makes a fault and returns the observations: a trial for each router. The state
 // is normal before and after. The number is the trial's.
-func (s *site) try(ctx context.Context, f fault, number, connections int) (trials []trial, err error) {
+func (s *site) try(ctx context.Context, f fault, number, connections int) (trials []trial) {
 	var w *watch
-	err = observe.Undisturbed(func() (err error) {
-		if w, err = s.watch(ctx, f.identify); err != nil {
-			return err
-		}
-		trials, err = s.measure(ctx, f, number, connections, w)
-		return errors.Join(err, w.end())
+	observe.Undisturbed(func() {
+		w = s.watch(ctx, f.identify)
+		defer step.Close(w.end)
+		trials = s.measure(ctx, f, number, connections, w)
 	})
-	if err != nil {
-		return nil, err
-	}
 	s.judge(w, trials)
-	return trials, nil
+	return trials
 }
 
 // measure makes the fault, undoes it, and returns when the state is as before.
-func (s *site) measure(ctx context.Context, f fault, number, connections int, w *watch) ([]trial, error) {
-	if err := observe.Pause(ctx, observe.LeadIn+rand.N(s.speaker.interval+1)); err != nil {
-		return nil, err
-	}
+func (s *site) measure(ctx context.Context, f fault, number, connections int, w *watch) []trial {
+	step.Pause(ctx, observe.LeadIn+rand.N(s.speaker.interval+1))
 	master := s.victim(w, number)
 	if failed := observe.Failed(w.clients); master == "" || failed > 0 {
-		if err := s.rest(ctx, w); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: %d connections failed before the fault, the VIP on %q", observe.ErrDisturbed, failed, master)
+		s.rest(ctx, w)
+		step.Do(fmt.Errorf("%w: %d connections failed before the fault, the VIP on %q", observe.ErrDisturbed, failed, master))
 	}
 	deadline := time.Now().Add(f.limit)
-	trials, err := s.effects(ctx, w, f, master, deadline)
-	if err != nil {
-		return nil, err
-	}
+	trials := s.effects(ctx, w, f, master, deadline)
 	if !f.planned {
-		if err := observe.AwaitQuiet(ctx, w.clients, deadline); err != nil {
-			return nil, err
-		}
+		observe.AwaitQuiet(ctx, deadline, w.clients...)
 		w.healed = time.Now()
 		if w.seen == nil { // the recovery matters to clients only on a flat layer 2
-			err = w.quit()
+			w.quit()
 		}
 	}
-	if f.heal != nil {
-		err = errors.Join(err, s.heal(ctx, func() error { return f.heal(ctx, s, master) }, master, trials))
+	step.Named("after the fault", func() {
+		if f.heal != nil {
+			s.heal(ctx, func() error { return f.heal(ctx, s, master) }, master, trials)
+		}
+		s.rest(ctx, w)
+	})
+	if f.planned {
+		observe.AwaitConnections(ctx, connections, w.clients...)
+		observe.AwaitQuiet(ctx, time.Now().Add(f.limit), w.clients...)
 	}
-	if err := errors.Join(err, s.rest(ctx, w)); err != nil {
-		return nil, fmt.Errorf("after the fault: %w", err)
-	}
-	if !f.planned {
-		return trials, nil
-	}
-	if err := observe.AwaitConnections(ctx, w.clients, connections); err != nil {
-		return nil, err
-	}
-	return trials, observe.AwaitQuiet(ctx, w.clients, time.Now().Add(f.limit))
+	return trials
 }

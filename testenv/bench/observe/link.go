@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
@@ -25,7 +26,7 @@ const (
 // AtRest waits until each address has had the same holder for a while, without a
 // failed connection of these clients, and check, unless nil, returns no error. It
 // returns the holders.
-func AtRest(ctx context.Context, seen *holders.Observer, vips []netip.Addr, clients []*Traffic, check func(ctx context.Context, holders map[netip.Addr]string) error) (map[netip.Addr]string, error) {
+func AtRest(ctx context.Context, seen *holders.Observer, vips []netip.Addr, clients []*Traffic, check func(ctx context.Context, holders map[netip.Addr]string) error) map[netip.Addr]string {
 	ctx, cancel := context.WithTimeout(ctx, restWithin)
 	defer cancel()
 	var since time.Time
@@ -43,31 +44,29 @@ func AtRest(ctx context.Context, seen *holders.Observer, vips []netip.Addr, clie
 		}
 		var err error
 		if time.Since(since) > restFor {
-			if check == nil {
-				return holders, nil
+			if check != nil {
+				err = check(ctx, holders)
 			}
-			if err = check(ctx, holders); err == nil {
-				return holders, nil
+			if err == nil {
+				return holders
 			}
 		}
-		if late := Pause(ctx, 50*time.Millisecond); late != nil {
-			return nil, fmt.Errorf("the link did not come to rest; the VIPs are on %v: %w", holders, errors.Join(late, err))
+		if late := step.Sleep(ctx, 50*time.Millisecond); late != nil {
+			step.Do(fmt.Errorf("the link did not come to rest; the VIPs are on %v: %w", holders, errors.Join(late, err)))
 		}
 	}
 }
 
 // AwaitTaken waits until other nodes than the holder have claimed all these addresses
 // since an instant. It returns the time since then; nil if the deadline passed first.
-func AwaitTaken(ctx context.Context, seen *holders.Observer, vips []netip.Addr, holder string, since time.Duration, deadline time.Time) (*time.Duration, error) {
+func AwaitTaken(ctx context.Context, seen *holders.Observer, vips []netip.Addr, holder string, since time.Duration, deadline time.Time) *time.Duration {
 	for {
 		if after, ok := TakenOver(seen.Trace(), vips, holder, since); ok {
-			return &after, nil
+			return &after
 		}
 		if time.Now().After(deadline) {
-			return nil, nil
+			return nil
 		}
-		if err := Pause(ctx, 50*time.Millisecond); err != nil {
-			return nil, err
-		}
+		step.Pause(ctx, 50*time.Millisecond)
 	}
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // CPUOf returns the sum of the processes' CPU clocks. A clock's number derives from
@@ -102,18 +105,27 @@ func NeighbourOverflows() (n uint64, err error) {
 // ErrDisturbed marks a trial that another event disturbed. The lab is still usable.
 var ErrDisturbed = errors.New("disturbed")
 
-// Undisturbed calls do. It returns ErrDisturbed if a neighbour table overflowed meanwhile.
-func Undisturbed(do func() error) error {
-	before, err := NeighbourOverflows()
-	if err != nil {
-		return err
+// Undisturbed calls do. It fails with ErrDisturbed if a neighbour table overflowed meanwhile.
+func Undisturbed(do func()) {
+	before := step.Get(NeighbourOverflows())
+	do()
+	if step.Get(NeighbourOverflows()) != before {
+		step.Do(fmt.Errorf("%w: the kernel's table of neighbours was full, see net.ipv4.neigh.default.gc_thresh3", ErrDisturbed))
 	}
-	if err := do(); err != nil {
-		return err
+}
+
+// Trials calls try until it was undisturbed that many times, and then the function that
+// it returned, to record the values. It records a disturbed trial as such.
+func Trials(rec *record.Recorder, name string, trials int, try func() (note func())) {
+	for done := 0; done < trials; {
+		var note func()
+		err := step.Run(func() { Undisturbed(func() { note = try() }) })
+		if errors.Is(err, ErrDisturbed) {
+			rec.Discard(name, err)
+			continue
+		}
+		step.Do(err)
+		done++
+		note()
 	}
-	now, err := NeighbourOverflows()
-	if err == nil && now != before {
-		err = fmt.Errorf("%w: the kernel's table of neighbours was full, see net.ipv4.neigh.default.gc_thresh3", ErrDisturbed)
-	}
-	return err
 }

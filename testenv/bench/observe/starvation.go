@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 const (
@@ -19,21 +21,21 @@ const (
 // milliseconds: a ticker of this process is late, or the hypervisor takes the CPU. It
 // returns the ticker's largest delay, and in starved an error if the machine was too
 // busy.
-func Witness(ctx context.Context, do func() error) (late time.Duration, starved, err error) {
+func Witness(ctx context.Context, do func()) (late time.Duration, starved error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	before := stolen()
 	var ticking sync.WaitGroup
 	ticking.Go(func() {
-		for due := time.Now().Add(tick); Pause(ctx, tick) == nil; due = time.Now().Add(tick) {
+		for due := time.Now().Add(tick); step.Sleep(ctx, tick) == nil; due = time.Now().Add(tick) {
 			late = max(late, time.Since(due))
 		}
 	})
-	err = do()
+	do()
 	stop()
 	ticking.Wait()
 	if took := stolen() - before; late > tooLate || took > tooMuchSteal {
 		starved = fmt.Errorf("the machine was busy: a ticker came %d ms late, %d ms of CPU were stolen", late.Milliseconds(), took.Milliseconds())
 	}
-	return late, starved, err
+	return late, starved
 }

@@ -1,10 +1,13 @@
 package observe
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -15,4 +18,10 @@ func Status(ctx context.Context, speaker *lab.Node, binary string) (s admin.Stat
 		return s, err
 	}
 	return s, json.Unmarshal([]byte(out), &s)
+}
+
+// AuditLog returns the complete lines of an API server's audit log.
+func AuditLog(path string) []byte {
+	text := step.Get(os.ReadFile(path))
+	return text[:bytes.LastIndexByte(text, '\n')+1]
 }

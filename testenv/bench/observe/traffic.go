@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -36,11 +37,19 @@ func Send(ctx context.Context, client *lab.Node, target string, identify bool) *
 	return t
 }
 
-// End ends the traffic and returns its result.
-func (t *Traffic) End() (*probe.Result, error) {
+// LeadIn is how long connections must succeed before a fault.
+const LeadIn = 250 * time.Millisecond
+
+// Stop ends the traffic; End also returns its result. Both may be called again.
+func (t *Traffic) Stop() {
 	t.stop()
 	<-t.done
-	return t.result, t.err
+}
+
+// End ends the traffic and returns its result.
+func (t *Traffic) End() *probe.Result {
+	t.Stop()
+	return step.Get(t.result, t.err)
 }
 
 // Failed returns the number of failed connections so far.
@@ -56,7 +65,7 @@ func Failed(all []*Traffic) (n int) {
 const quietAfter = 400 * time.Millisecond
 
 // AwaitQuiet waits until no connection has failed for a while, or until the deadline.
-func AwaitQuiet(ctx context.Context, all []*Traffic, deadline time.Time) error {
+func AwaitQuiet(ctx context.Context, deadline time.Time, all ...*Traffic) {
 	failed := -1
 	var since time.Time
 	for {
@@ -64,24 +73,19 @@ func AwaitQuiet(ctx context.Context, all []*Traffic, deadline time.Time) error {
 			failed, since = now, time.Now()
 		}
 		if time.Since(since) >= quietAfter+probe.DefaultTimeout || time.Now().After(deadline) {
-			return nil
+			return
 		}
-		if err := Pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
+		step.Pause(ctx, 20*time.Millisecond)
 	}
 }
 
 // AwaitConnections waits until each client has made that many connections.
-func AwaitConnections(ctx context.Context, all []*Traffic, connections int) error {
+func AwaitConnections(ctx context.Context, connections int, all ...*Traffic) {
 	for _, t := range all {
 		for t.prober.Snapshot().Total < connections {
-			if err := Pause(ctx, 20*time.Millisecond); err != nil {
-				return err
-			}
+			step.Pause(ctx, 20*time.Millisecond)
 		}
 	}
-	return nil
 }
 
 // Outage returns the longest outage among attempts in the order of their starts. It

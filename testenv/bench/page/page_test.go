@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const (
@@ -19,9 +21,7 @@ const (
 func TestPage(t *testing.T) {
 	text := read(t, docs+"/benchmarks.md")
 	filled, charts, err := fill(text, runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const anew = "write it anew: bin/herald-bench page"
 	if diff := cmp.Diff(text, filled); diff != "" {
 		t.Errorf("%s (-page +runs):\n%s", anew, diff)
@@ -101,20 +101,14 @@ func TestReadme(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Get[[]byte](t)(os.ReadFile(path)))
 }
 
 // TestCheck checks that wrong figures are detected.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	run := "herald: 1\n\nBenchmarkFault/x=a 1 1400 ms/gone\nBenchmarkFault/x=a 1 1500 ms/gone\nBenchmarkFault/x=a 1 1900 ms/gone\nBenchmarkFault/x=b 1 0 failed\n"
-	if err := os.WriteFile(filepath.Join(dir, "r.txt"), []byte(run), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "r.txt"), []byte(run), 0o600))
 	for text, good := range map[string]bool{
 		"**1.5 s**<!-- r.txt Fault/x=a ms/gone -->":             true,
 		"**1,500 ms**<!-- r.txt Fault/x=a ms/gone -->":          true,

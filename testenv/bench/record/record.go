@@ -28,6 +28,11 @@ type Value struct {
 // Never is the value of an event that never happened.
 func Never(unit string) Value { return Value{math.Inf(1), unit} }
 
+// Failed returns the values of a count of failed connections.
+func Failed(failed, all int) []Value {
+	return []Value{{float64(failed), "failed"}, {float64(all), "connections"}}
+}
+
 // Result is the result of one trial or measure.
 type Result struct {
 	Name   string // without "Benchmark", as made by [Name]

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestRoundTrip checks that a written record reads back, and that Go's tools can read it.
@@ -17,13 +19,8 @@ func TestRoundTrip(t *testing.T) {
 	name := Name("Fault", "fault", "cut, 3 × 50 ms", "rate", "1,000 connections/s", "path", "")
 	r.Add(name, Value{1.5, "ms/gone"}, Never("ms/back"))
 	r.Discard(name, errors.New("the machine was busy"))
-	if r.Err() != nil {
-		t.Fatal(r.Err())
-	}
-	got, err := Parse(strings.NewReader(b.String()), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Err())
+	got := must.Get[*Run](t)(Parse(strings.NewReader(b.String()), "test"))
 	if diff := cmp.Diff(&r.Run, got); diff != "" {
 		t.Errorf("(-written +read):\n%s\n%s", diff, b.String())
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestRun measures everything of Herald once, with few Services, and checks that every
@@ -16,15 +18,12 @@ import (
 // must be zero.
 func TestRun(t *testing.T) {
 	rec := record.New(t.Output(), nil)
-	err := Run(t.Context(), rec, Options{
-		Herald: "../../../bin/herald", Testenv: "../../../bin/herald-testenv", CRDs: "../../../manifests/crds",
-		APIServer:  cmp.Or(os.Getenv("KUBE_APISERVER"), "../../realparts/bin/kube-apiserver"),
-		Etcd:       cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
-		Announcers: []string{"herald"}, Quick: true, Dir: t.TempDir(),
-	})
-	if err != nil {
-		t.Fatal(err)
+	programs := map[string]string{
+		"herald": "../../../bin/herald", "herald-testenv": "../../../bin/herald-testenv",
+		"kube-apiserver": cmp.Or(os.Getenv("KUBE_APISERVER"), "../../realparts/bin/kube-apiserver"),
+		"etcd":           cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
 	}
+	must.Do(t, run(t.Context(), rec, step.Options{Programs: programs, CRDs: "../../../manifests/crds", Quick: true, Dir: t.TempDir()}, "herald"))
 	for _, r := range rec.Results {
 		if r.Discarded() {
 			continue
@@ -39,11 +38,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: only %v connections", r.Name, n)
 		}
 	}
-	kept, err := record.Kept("../../../docs", "services")
-	if err != nil {
-		t.Fatal(err)
-	}
-	missing := rec.Missing(kept, func(r record.Result) string {
+	missing := rec.Missing(must.Get[*record.Run](t)(record.Kept("../../../docs", "services")), func(r record.Result) string {
 		if r.Get("announcer") != "herald" {
 			return ""
 		}

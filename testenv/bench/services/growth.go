@@ -7,31 +7,22 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/routes"
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
 // growthPart measures the resources for increasing numbers of Services.
-func (s *stage) growthPart(ctx context.Context) error {
-	if err := s.createProbe(ctx); err != nil {
-		return err
-	}
-	if err := s.size(ctx, s.sizes[0]); err != nil {
-		return err
-	}
+func (s *stage) growthPart(ctx context.Context) {
+	s.createProbe(ctx)
+	s.size(ctx, s.sizes[0])
 	for i, n := range s.sizes[1:] {
-		if err := s.grow(ctx, n, i > 0); err != nil {
-			return err
-		}
-		if err := s.size(ctx, n); err != nil {
-			return err
-		}
-		if err := s.restarts(ctx, n); err != nil {
-			return err
-		}
+		s.grow(ctx, n, i > 0)
+		s.size(ctx, n)
+		s.restarts(ctx, n)
 	}
-	return s.steadyRequests(ctx, s.sizes[len(s.sizes)-1])
+	s.steadyRequests(ctx, s.sizes[len(s.sizes)-1])
 }
 
 // filler returns a Service that never changes.
@@ -41,7 +32,7 @@ func (s *stage) filler(i int) cluster.Service {
 
 // grow creates Services until there are n with the probe, and waits until the router
 // reaches them all over all nodes. It records the time and cost if tell is set.
-func (s *stage) grow(ctx context.Context, n int, tell bool) error {
+func (s *stage) grow(ctx context.Context, n int, tell bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var list []cluster.Service
@@ -49,22 +40,15 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 		list = append(list, s.filler(s.have))
 	}
 	var began, created, done time.Time
-	spent, err := s.spent(func() error {
+	spent := s.spent(func() {
 		began = time.Now()
-		if err := s.Create(ctx, list...); err != nil {
-			return err
-		}
+		step.Do(s.Create(ctx, list...))
 		created = time.Now()
-		if err := s.routes.Await(ctx, func(v routes.View) bool { return s.complete(v, n) }); err != nil {
-			return err
-		}
+		s.awaitComplete(ctx, n)
 		done = time.Now()
 		// An announcer's later writes to its own records count too.
-		return observe.Pause(ctx, min(s.quiet, 3*time.Second))
+		step.Pause(ctx, min(s.quiet, 3*time.Second))
 	})
-	if err != nil {
-		return err
-	}
 	s.note("growth: the API server takes the Services", n, "s", created.Sub(began).Seconds())
 	s.note("growth: from the last Service until the router has all routes", n, "s", max(0, done.Sub(created).Seconds()))
 	s.note("growth: CPU of all nodes", n, "s", spent.cpu.Seconds())
@@ -74,83 +58,59 @@ func (s *stage) grow(ctx context.Context, n int, tell bool) error {
 		s.note("growth: writes for each Service", n, "requests", (all-events)/float64(len(list)))
 		s.note("growth: events for each Service", n, "requests", events/float64(len(list)))
 	}
-	return nil
 }
 
-// complete reports whether the router has a route to n Services, and over every node
+// awaitComplete waits until the router has a route to n Services, and over every node
 // all except the probe's, which is on two.
-func (s *stage) complete(v routes.View, n int) bool {
-	if v.Prefixes() < n {
-		return false
-	}
-	return !slices.ContainsFunc(s.Members(), func(m string) bool { return v.Through(s.Address(m)) < n-1 })
+func (s *stage) awaitComplete(ctx context.Context, n int) {
+	step.Do(s.routes.Await(ctx, func(v routes.View) bool {
+		return v.Prefixes() >= n && !slices.ContainsFunc(s.Members(), func(m string) bool { return v.Through(s.Address(m)) < n-1 })
+	}))
 }
 
 // size records the memory at this number of Services.
-func (s *stage) size(ctx context.Context, n int) error {
-	if err := observe.Pause(ctx, s.quiet); err != nil {
-		return err
-	}
-	speakers, controllers := s.programs()
-	for i, programs := range [][]*lab.Process{speakers, controllers} {
+func (s *stage) size(ctx context.Context, n int) {
+	step.Pause(ctx, s.quiet)
+	note := func(measure string, programs []*lab.Process) {
 		for _, p := range programs {
-			v, err := observe.Resident(p.Pid())
-			if err != nil {
-				return err
-			}
-			s.note([]string{"memory of each speaker", "memory of the controller"}[i], n, "MB", v*1e-6)
+			s.note(measure, n, "MB", step.Get(observe.Resident(p.Pid()))*1e-6)
 		}
 	}
-	return nil
+	speakers, controllers := s.programs()
+	note("memory of each speaker", speakers)
+	note("memory of the controller", controllers)
 }
 
 // restarts stops the speaker of n3, and measures how long after a new start the router
 // has all routes over it again.
-func (s *stage) restarts(ctx context.Context, n int) error {
+func (s *stage) restarts(ctx context.Context, n int) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	const node = "n3"
 	hop := s.Address(node)
+	awaitHop := func(used bool) {
+		step.Do(s.routes.Await(ctx, func(v routes.View) bool { return (v.Through(hop) > 0) == used }))
+	}
 	for number := range s.rests {
-		if err := s.Speaker(node).Stop(ctx); err != nil {
-			return err
-		}
-		if err := s.routes.Await(ctx, func(v routes.View) bool { return v.Through(hop) == 0 }); err != nil {
-			return err
-		}
+		step.Do(s.Speaker(node).Stop(ctx))
+		awaitHop(false)
 		// A router that lost a session takes a moment to accept another. It then tries every
 		// second, so the starts are spread over one.
-		if err := observe.Pause(ctx, 2*time.Second+time.Second*time.Duration(number)/time.Duration(s.rests)); err != nil {
-			return err
-		}
+		step.Pause(ctx, 2*time.Second+time.Second*time.Duration(number)/time.Duration(s.rests))
 		began := time.Now()
-		if err := s.Speaker(node).Boot(ctx); err != nil {
-			return err
-		}
-		if err := s.routes.Await(ctx, func(v routes.View) bool { return v.Through(hop) > 0 }); err != nil {
-			return err
-		}
+		step.Do(s.Speaker(node).Boot(ctx))
+		awaitHop(true)
 		s.note("speaker started, until the router has the first", n, "s", time.Since(began).Seconds())
-		if err := s.routes.Await(ctx, func(v routes.View) bool { return s.complete(v, n) }); err != nil {
-			return err
-		}
+		s.awaitComplete(ctx, n)
 		s.note("speaker started, until the router has all routes over it", n, "s", time.Since(began).Seconds())
-		if err := observe.Pause(ctx, min(s.quiet, 3*time.Second)); err != nil {
-			return err
-		}
+		step.Pause(ctx, min(s.quiet, 3*time.Second))
 	}
-	return nil
 }
 
 // steadyRequests counts the requests while nothing changes.
-func (s *stage) steadyRequests(ctx context.Context, n int) error {
-	if err := observe.Pause(ctx, s.quiet); err != nil {
-		return err
-	}
-	spent, err := s.spent(func() error { return observe.Pause(ctx, s.steady) })
-	if err != nil {
-		return err
-	}
+func (s *stage) steadyRequests(ctx context.Context, n int) {
+	step.Pause(ctx, s.quiet)
+	spent := s.spent(func() { step.Pause(ctx, s.steady) })
 	for _, kind := range []struct {
 		name  string
 		match func(request) bool
@@ -163,5 +123,4 @@ func (s *stage) steadyRequests(ctx context.Context, n int) error {
 		s.note("at rest: "+kind.name+" a minute", n, "requests", spent.count(kind.match)/s.steady.Minutes())
 	}
 	s.note("at rest: CPU of all nodes", n, "%", 100*spent.cpu.Seconds()/s.steady.Seconds())
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
 	cluster "github.com/herald-vip/herald/testenv/services"
@@ -61,52 +62,34 @@ func (m *metalLB) image(part string, flags ...string) lab.Image {
 // Install creates MetalLB's kinds, the pods that its programs look up for themselves,
 // and a pool with its advertisement for each way of announcing.
 func (m *metalLB) Install(ctx context.Context, l *cluster.Lab) error {
-	files, err := filepath.Glob(filepath.Join(m.dir, "crds", "*.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := l.API.Define(ctx, files...); err != nil {
-		return err
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metalNamespace}}
-	if err := l.API.Create(ctx, cluster.Namespaces, namespace); err != nil {
-		return err
-	}
-	if err := m.pod(ctx, l, "controller", "controller", "", cluster.APIAddress); err != nil {
-		return err
-	}
-	for _, node := range l.Members() {
-		if err := m.pod(ctx, l, "speaker-"+node, "speaker", node, l.Address(node).String()); err != nil {
-			return err
+	return step.Run(func() {
+		step.Do(l.API.Define(ctx, step.Get(filepath.Glob(filepath.Join(m.dir, "crds", "*.yaml")))...))
+		step.Do(l.API.Create(ctx, cluster.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metalNamespace}}))
+		m.pod(ctx, l, "controller", "controller", "", cluster.APIAddress)
+		for _, node := range l.Members() {
+			m.pod(ctx, l, "speaker-"+node, "speaker", node, l.Address(node).String())
 		}
-	}
-	for _, o := range []struct{ version, resource, kind, name, spec string }{
-		{"v1beta1", "ipaddresspools", "IPAddressPool", cluster.PoolBGP, fmt.Sprintf("{addresses: [%s], autoAssign: false}", cluster.ByBGP)},
-		{"v1beta1", "ipaddresspools", "IPAddressPool", cluster.PoolARP, fmt.Sprintf("{addresses: [%s], autoAssign: false}", cluster.ByARP)},
-		{"v1beta1", "bgpadvertisements", "BGPAdvertisement", cluster.PoolBGP, fmt.Sprintf("{ipAddressPools: [%s]}", cluster.PoolBGP)},
-		{"v1beta1", "l2advertisements", "L2Advertisement", cluster.PoolARP, fmt.Sprintf("{ipAddressPools: [%s]}", cluster.PoolARP)},
-		{"v1beta2", "bgppeers", "BGPPeer", "r1", fmt.Sprintf("{myASN: %d, peerASN: %d, peerAddress: %s, holdTime: 3s}", cluster.NodeASN, cluster.RouterASN, cluster.RouterAddress)},
-	} {
-		text := fmt.Sprintf("{apiVersion: metallb.io/%s, kind: %s, metadata: {name: %s, namespace: %s}, spec: %s}", o.version, o.kind, o.name, metalNamespace, o.spec)
-		path := "/apis/metallb.io/" + o.version + "/namespaces/" + metalNamespace + "/" + o.resource
-		if err := l.API.Create(ctx, path, []byte(text)); err != nil {
-			return err
+		for _, o := range []struct{ version, resource, kind, name, spec string }{
+			{"v1beta1", "ipaddresspools", "IPAddressPool", cluster.PoolBGP, fmt.Sprintf("{addresses: [%s], autoAssign: false}", cluster.ByBGP)},
+			{"v1beta1", "ipaddresspools", "IPAddressPool", cluster.PoolARP, fmt.Sprintf("{addresses: [%s], autoAssign: false}", cluster.ByARP)},
+			{"v1beta1", "bgpadvertisements", "BGPAdvertisement", cluster.PoolBGP, fmt.Sprintf("{ipAddressPools: [%s]}", cluster.PoolBGP)},
+			{"v1beta1", "l2advertisements", "L2Advertisement", cluster.PoolARP, fmt.Sprintf("{ipAddressPools: [%s]}", cluster.PoolARP)},
+			{"v1beta2", "bgppeers", "BGPPeer", "r1", fmt.Sprintf("{myASN: %d, peerASN: %d, peerAddress: %s, holdTime: 3s}", cluster.NodeASN, cluster.RouterASN, cluster.RouterAddress)},
+		} {
+			text := fmt.Sprintf("{apiVersion: metallb.io/%s, kind: %s, metadata: {name: %s, namespace: %s}, spec: %s}", o.version, o.kind, o.name, metalNamespace, o.spec)
+			step.Do(l.API.Create(ctx, "/apis/metallb.io/"+o.version+"/namespaces/"+metalNamespace+"/"+o.resource, []byte(text)))
 		}
-	}
-	return nil
+	})
 }
 
 // pod creates a Pod object, as if it ran.
-func (m *metalLB) pod(ctx context.Context, l *cluster.Lab, name, component, node, address string) error {
+func (m *metalLB) pod(ctx context.Context, l *cluster.Lab, name, component, node, address string) {
 	path := cluster.Namespaces + "/" + metalNamespace + "/pods"
-	p := &corev1.Pod{
+	step.Do(l.API.Create(ctx, path, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metalNamespace, Labels: map[string]string{"app": "metallb", "component": component}},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: component, Image: component}}},
-	}
-	if err := l.API.Create(ctx, path, p); err != nil {
-		return err
-	}
-	return l.API.Patch(ctx, path+"/"+name+"/status", map[string]any{"status": corev1.PodStatus{
+	}))
+	step.Do(l.API.Patch(ctx, path+"/"+name+"/status", map[string]any{"status": corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
-	}})
+	}}))
 }

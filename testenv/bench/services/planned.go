@@ -2,14 +2,12 @@ package services
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
@@ -17,120 +15,82 @@ import (
 const plannedTrials = 5
 
 // planned makes planned changes of a node in use, and counts the failed connections of a client.
-func (s *stage) planned(ctx context.Context, pool string) error {
+func (s *stage) planned(ctx context.Context, pool string) {
 	suffix := ", BGP"
 	if pool == cluster.PoolARP {
 		suffix = ", ARP"
 	}
-	if err := s.change(ctx, "node drained"+suffix, pool, s.drain); err != nil {
-		return err
-	}
-	return s.change(ctx, "speaker restarted"+suffix, pool, s.upgrade)
+	s.change(ctx, "node drained"+suffix, pool, s.drain)
+	s.change(ctx, "speaker restarted"+suffix, pool, s.upgrade)
 }
 
 // change makes one planned change repeatedly.
-func (s *stage) change(ctx context.Context, measure, pool string, do func(ctx context.Context, node, service string) error) error {
+func (s *stage) change(ctx context.Context, measure, pool string, do func(ctx context.Context, node, service string)) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	const name = "planned"
 	// Its traffic goes to nodes with an endpoint, so that a node has to leave in the proper order.
-	if err := s.Create(ctx, cluster.Service{Name: name, Pool: pool, Local: true, Endpoints: s.Members()}); err != nil {
-		return err
-	}
-	vip, err := s.AddressOf(ctx, name)
-	if err != nil {
-		return err
-	}
+	vip := s.create(ctx, cluster.Service{Name: name, Pool: pool, Local: true, Endpoints: s.Members()})
 	trials := min(s.faults, plannedTrials)
 	var failed, attempts int
 	for number := range trials {
-		f, n, err := s.changeOnce(ctx, pool, vip, number, s.connections/trials, func(node string) error { return do(ctx, node, name) })
-		if err != nil {
-			return err
-		}
+		f, n := s.changeOnce(ctx, pool, vip, number, s.connections/trials, func(node string) { do(ctx, node, name) })
 		failed, attempts = failed+f, attempts+n
 	}
-	s.rec.Add(s.result(measure, 0), record.Value{Value: float64(failed), Unit: "failed"}, record.Value{Value: float64(attempts), Unit: "connections"})
-	if err := s.Remove(ctx, name); err != nil {
-		return err
-	}
-	_, err = s.routes.AwaitHops(ctx, vip)
-	return err
+	s.rec.Add(s.result(measure, 0), record.Failed(failed, attempts)...)
+	step.Do(s.Remove(ctx, name))
+	step.Get(s.routes.AwaitHops(ctx, vip))
 }
 
 // changeOnce makes a planned change of the node that has the VIP or, with routers, of
 // each in turn. The state is as before when it returns.
-func (s *stage) changeOnce(ctx context.Context, pool string, vip netip.Addr, number, connections int, do func(node string) error) (failed, attempts int, err error) {
-	client, rest := "c1", func() (string, error) { return s.Members()[number%len(s.Members())], s.onAll(ctx, vip) }
+func (s *stage) changeOnce(ctx context.Context, pool string, vip netip.Addr, number, connections int, do func(node string)) (failed, attempts int) {
+	client, rest := "c1", func() string { s.onAll(ctx, vip); return s.Members()[number%len(s.Members())] }
 	if pool == cluster.PoolARP {
-		seen, e := s.observe(vip)
-		if e != nil {
-			return 0, 0, e
-		}
-		defer func() { err = errors.Join(err, seen.Close()) }()
-		client, rest = "c2", func() (string, error) {
-			holders, err := observe.AtRest(ctx, seen, []netip.Addr{vip}, nil, nil)
-			return holders[vip], err
-		}
+		seen := s.observe(vip)
+		defer step.Close(seen.Close)
+		client, rest = "c2", func() string { return observe.AtRest(ctx, seen, []netip.Addr{vip}, nil, nil)[vip] }
 	}
-	node, err := rest()
-	if err != nil {
-		return 0, 0, err
-	}
-	t := observe.Send(ctx, s.Node(client), net.JoinHostPort(vip.String(), strconv.Itoa(cluster.Port)), false)
-	if err = observe.Pause(ctx, observe.LeadIn); err == nil {
-		err = do(node)
-	}
-	if err == nil {
-		_, err = rest()
-	}
-	if err == nil {
-		err = observe.AwaitConnections(ctx, []*observe.Traffic{t}, connections)
-	}
-	r, e := t.End()
-	if err := errors.Join(err, e); err != nil {
-		return 0, 0, err
-	}
-	return r.Failed, r.Total, nil
+	node := rest()
+	t := s.send(ctx, client, vip, false)
+	defer t.Stop()
+	step.Pause(ctx, observe.LeadIn)
+	do(node)
+	rest()
+	observe.AwaitConnections(ctx, connections, t)
+	r := t.End()
+	return r.Failed, r.Total
 }
 
 // onAll waits until the router has reached the VIP over all nodes for a moment.
-func (s *stage) onAll(ctx context.Context, vip netip.Addr) error {
+func (s *stage) onAll(ctx context.Context, vip netip.Addr) {
 	var hops []netip.Addr
 	for _, m := range s.Members() {
 		hops = append(hops, s.Address(m))
 	}
-	if _, err := s.routes.AwaitHops(ctx, vip, hops...); err != nil {
-		return err
-	}
-	return observe.Pause(ctx, time.Second)
+	step.Get(s.routes.AwaitHops(ctx, vip, hops...))
+	step.Pause(ctx, time.Second)
 }
 
 // drain takes a node out of service like an administrator before a shutdown: the node
 // is labelled, its endpoint ends, its speaker is stopped, and its power goes. Then all
 // of it comes back.
-func (s *stage) drain(ctx context.Context, node, service string) error {
-	for _, step := range []func() error{
-		func() error { return s.Exclude(ctx, node, true) },
-		func() error { return s.SetEndpoint(ctx, service, node, cluster.Draining()) },
-		func() error { return observe.Pause(ctx, 3*time.Second) },
-		func() error { return s.Speaker(node).Stop(ctx) },
-		func() error { return s.Node(node).PowerOff() },
-		func() error { return s.RemoveEndpoint(ctx, service, node) },
-		func() error { return observe.Pause(ctx, time.Second) },
-		func() error { return s.Node(node).PowerOn(ctx) },
-		func() error { return s.Serves(ctx, node) },
-		func() error { return s.SetEndpoint(ctx, service, node, cluster.Ready()) },
-		func() error { return s.Exclude(ctx, node, false) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *stage) drain(ctx context.Context, node, service string) {
+	step.Do(s.Exclude(ctx, node, true))
+	step.Do(s.SetEndpoint(ctx, service, node, cluster.Draining()))
+	step.Pause(ctx, 3*time.Second)
+	step.Do(s.Speaker(node).Stop(ctx))
+	step.Do(s.Node(node).PowerOff())
+	step.Do(s.RemoveEndpoint(ctx, service, node))
+	step.Pause(ctx, time.Second)
+	step.Do(s.Node(node).PowerOn(ctx))
+	step.Do(s.Serves(ctx, node))
+	step.Do(s.SetEndpoint(ctx, service, node, cluster.Ready()))
+	step.Do(s.Exclude(ctx, node, false))
 }
 
 // upgrade stops the speaker of a node and starts it again, as a rolling update does.
-func (s *stage) upgrade(ctx context.Context, node, _ string) error {
-	return errors.Join(s.Speaker(node).Stop(ctx), s.Speaker(node).Boot(ctx))
+func (s *stage) upgrade(ctx context.Context, node, _ string) {
+	step.Do(s.Speaker(node).Stop(ctx))
+	step.Do(s.Speaker(node).Boot(ctx))
 }

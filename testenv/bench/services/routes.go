@@ -2,11 +2,10 @@ package services
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
 
@@ -18,42 +17,34 @@ const within = 10 * time.Minute
 const probeService = "probe"
 
 // bgpPart measures changes of one Service's endpoint, and planned changes of a node.
-func (s *stage) bgpPart(ctx context.Context) error {
-	if err := s.createProbe(ctx); err != nil {
-		return err
-	}
-	if err := s.flips(ctx, 1); err != nil {
-		return err
-	}
-	return s.planned(ctx, cluster.PoolBGP)
+func (s *stage) bgpPart(ctx context.Context) {
+	s.createProbe(ctx)
+	s.flips(ctx, 1)
+	s.planned(ctx, cluster.PoolBGP)
+}
+
+// create creates a Service and returns its address.
+func (s *stage) create(ctx context.Context, service cluster.Service) netip.Addr {
+	step.Do(s.Create(ctx, service))
+	return step.Get(s.AddressOf(ctx, service.Name))
 }
 
 // createProbe creates the probe Service and waits for its route.
-func (s *stage) createProbe(ctx context.Context) error {
+func (s *stage) createProbe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := s.Create(ctx, cluster.Service{Name: probeService, Pool: cluster.PoolBGP, Local: true, Endpoints: []string{"n1", "n2"}}); err != nil {
-		return err
-	}
-	vip, err := s.AddressOf(ctx, probeService)
-	if err != nil {
-		return err
-	}
+	vip := s.create(ctx, cluster.Service{Name: probeService, Pool: cluster.PoolBGP, Local: true, Endpoints: []string{"n1", "n2"}})
 	s.have = 1
-	_, err = s.routes.AwaitHops(ctx, vip, s.Address("n1"), s.Address("n2"))
-	return err
+	step.Get(s.routes.AwaitHops(ctx, vip, s.Address("n1"), s.Address("n2")))
 }
 
 // flips repeatedly removes and restores the probe's endpoint on n1, among this many
 // Services. It records how long it took until the router was told, and had the route
 // in its kernel.
-func (s *stage) flips(ctx context.Context, size int) error {
+func (s *stage) flips(ctx context.Context, size int) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	vip, err := s.AddressOf(ctx, probeService)
-	if err != nil {
-		return err
-	}
+	vip := step.Get(s.AddressOf(ctx, probeService))
 	n1, n2 := s.Address("n1"), s.Address("n2")
 	for range s.trials {
 		for _, flip := range []struct {
@@ -62,47 +53,29 @@ func (s *stage) flips(ctx context.Context, size int) error {
 			hops       []netip.Addr
 		}{{"unready", cluster.NotReady(), []netip.Addr{n2}}, {"ready", cluster.Ready(), []netip.Addr{n1, n2}}} {
 			// So that the router is at rest, and trials don't fall into step with its timers.
-			if err := observe.Pause(ctx, 300*time.Millisecond+time.Duration(time.Now().UnixNano()%100)*time.Millisecond); err != nil {
-				return err
-			}
+			step.Pause(ctx, 300*time.Millisecond+time.Duration(time.Now().UnixNano()%100)*time.Millisecond)
 			s.wire.Mark()
 			s.routes.Mark()
 			at := time.Now()
-			if err := s.SetEndpoint(ctx, probeService, "n1", flip.conditions); err != nil {
-				return err
-			}
-			installed, err := s.routes.AwaitHops(ctx, vip, flip.hops...)
-			if err != nil {
-				return err
-			}
+			step.Do(s.SetEndpoint(ctx, probeService, "n1", flip.conditions))
+			installed := step.Get(s.routes.AwaitHops(ctx, vip, flip.hops...))
 			if h, ok := s.wire.First(n1); ok {
 				s.note("endpoint "+flip.name+", until the router is told", size, "ms", h.At.Sub(at).Seconds()*1e3)
 			}
 			s.note("endpoint "+flip.name+", until the router's kernel has the route", size, "ms", installed.Sub(at).Seconds()*1e3)
 		}
 	}
-	return nil
 }
 
 // curvePart measures the cost of one change of an endpoint among increasing numbers of Services.
-func (s *stage) curvePart(ctx context.Context) error {
-	if err := s.createProbe(ctx); err != nil {
-		return err
-	}
+func (s *stage) curvePart(ctx context.Context) {
+	s.createProbe(ctx)
 	for _, n := range s.curve {
-		if err := errors.Join(s.grow(ctx, n, false), s.size(ctx, n)); err != nil {
-			return err
-		}
-		idle, err := s.spent(func() error { return observe.Pause(ctx, min(s.quiet, 5*time.Second)) })
-		if err != nil {
-			return err
-		}
-		busy, err := s.spent(func() error { return s.flips(ctx, n) })
-		if err != nil {
-			return err
-		}
+		s.grow(ctx, n, false)
+		s.size(ctx, n)
+		idle := s.spent(func() { step.Pause(ctx, min(s.quiet, 5*time.Second)) })
+		busy := s.spent(func() { s.flips(ctx, n) })
 		share := idle.cpu.Seconds() / idle.took.Seconds()
 		s.note("one change of an endpoint, CPU of all nodes", n, "ms", max(0, busy.cpu.Seconds()-share*busy.took.Seconds())/float64(2*s.trials)*1e3)
 	}
-	return nil
 }

@@ -3,36 +3,17 @@ package services
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/routes"
 	cluster "github.com/herald-vip/herald/testenv/services"
 )
-
-// Options select the measurements.
-type Options struct {
-	// Herald and Testenv are the paths of the two binaries, APIServer and Etcd the paths
-	// of kube-apiserver and etcd, and MetalLB the folder of MetalLB's binaries.
-	Herald, Testenv, APIServer, Etcd, MetalLB string
-	// CRDs is the folder of Herald's definitions.
-	CRDs string
-	// Announcers are the programs to measure; empty means herald and metallb.
-	Announcers []string
-	// Only limits the parts to names that contain one of these texts; empty means all.
-	Only []string
-	// Quick measures everything with few Services and few trials.
-	Quick bool
-	// Dir is an existing folder for the labs' configurations and logs.
-	Dir string
-}
 
 // scale is the extent of the measurements.
 type scale struct {
@@ -49,8 +30,8 @@ type scale struct {
 	connections int           // in all trials of a planned change
 }
 
-func (o Options) scale(announcer string) scale {
-	if o.Quick {
+func scaleOf(quick bool, announcer string) scale {
+	if quick {
 		return scale{trials: 2, sizes: []int{1, 21, 61}, curve: []int{20, 60}, nodes: 3, faults: 1, rests: 1, parted: 3 * time.Second,
 			healed: 2 * time.Second, quiet: time.Second, steady: 3 * time.Second, connections: 200}
 	}
@@ -63,33 +44,27 @@ func (o Options) scale(announcer string) scale {
 	return s
 }
 
-// Run takes the measurements of each announcer.
-func Run(ctx context.Context, rec *record.Recorder, o Options) (err error) {
-	if len(o.Announcers) == 0 {
-		o.Announcers = []string{"herald", "metallb"}
-	}
+// Run takes the measurements of both announcers.
+func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
+	return run(ctx, rec, o, "herald", "metallb")
+}
+
+func run(ctx context.Context, rec *record.Recorder, o step.Options, announcers ...string) error {
+	var parts []step.Part
 	for _, part := range []struct {
 		name string
-		run  func(*stage, context.Context) error
+		run  func(*stage, context.Context)
 	}{
 		{"bgp", (*stage).bgpPart},
 		{"growth", (*stage).growthPart},
 		{"arp", (*stage).arpPart},
 		{"curve", (*stage).curvePart},
 	} {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, part.name) {
-			continue
-		}
-		for _, a := range o.Announcers {
-			if e := o.stage(ctx, rec, a, part.name, part.run); e != nil {
-				err = errors.Join(err, fmt.Errorf("%s, %s: %w", a, part.name, e))
-			}
-			if ctx.Err() != nil {
-				return err
-			}
+		for _, a := range announcers {
+			parts = append(parts, step.Part{Name: part.name, Who: a, Run: func(ctx context.Context) { stageOf(ctx, rec, o, a, part.name, part.run) }})
 		}
 	}
-	return err
+	return o.Each(ctx, parts...)
 }
 
 // stage is a lab with an announcer.
@@ -104,35 +79,27 @@ type stage struct {
 	wire   *observe.Wire
 }
 
-// stage starts a lab, measures one part in it, and closes it.
-func (o Options) stage(ctx context.Context, rec *record.Recorder, announcer, part string, run func(*stage, context.Context) error) (err error) {
-	var a cluster.Announcer = &cluster.Herald{Binary: o.Herald, CRDs: o.CRDs}
+// stageOf starts a lab, measures one part in it, and closes it.
+func stageOf(ctx context.Context, rec *record.Recorder, o step.Options, announcer, part string, run func(*stage, context.Context)) {
+	var a cluster.Announcer = &cluster.Herald{Binary: o.Programs["herald"], CRDs: o.CRDs}
 	if announcer == "metallb" {
-		a = &metalLB{dir: o.MetalLB}
+		a = &metalLB{dir: o.Programs["metallb"]}
 	}
-	size, nodes := o.scale(announcer), 3
+	size, nodes := scaleOf(o.Quick, announcer), 3
 	if part == "curve" {
 		nodes = size.nodes
 	}
 	dir := filepath.Join(o.Dir, announcer+"-"+part)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	l, err := cluster.Start(ctx, cluster.Options{Nodes: nodes, Announcer: a, APIServer: o.APIServer, Etcd: o.Etcd, Testenv: o.Testenv, Dir: dir})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	s := &stage{Lab: l, scale: size, rec: rec, name: announcer, audit: filepath.Join(dir, "api", "audit.log")}
-	if s.routes, err = l.WatchRoutes(); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.routes.Close()) }()
-	if s.wire, err = observe.Listen(l.Node("r1")); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.wire.Close()) }()
-	return run(s, ctx)
+	step.Do(os.MkdirAll(dir, 0o755))
+	l := step.Get(cluster.Start(ctx, cluster.Options{
+		Nodes: nodes, Announcer: a, APIServer: o.Programs["kube-apiserver"], Etcd: o.Programs["etcd"], Testenv: o.Programs["herald-testenv"], Dir: dir,
+	}))
+	defer step.Close(l.Close)
+	s := &stage{Lab: l, scale: size, rec: rec, name: announcer, audit: filepath.Join(dir, "api", "audit.log"), routes: step.Get(l.WatchRoutes())}
+	defer step.Close(s.routes.Close)
+	s.wire = step.Get(observe.Listen(l.Node("r1")))
+	defer step.Close(s.wire.Close)
+	run(s, ctx)
 }
 
 // result returns the name of one measure's results, with the number of Services if size is not 0.
@@ -144,9 +111,7 @@ func (s *stage) result(measure string, size int) string {
 	return record.Name("Services", "measure", measure, "announcer", s.name, "services", services)
 }
 
-// note records values of one measure.
-func (s *stage) note(measure string, size int, unit string, values ...float64) {
-	for _, v := range values {
-		s.rec.Add(s.result(measure, size), record.Value{Value: v, Unit: unit})
-	}
+// note records a value of one measure.
+func (s *stage) note(measure string, size int, unit string, value float64) {
+	s.rec.Add(s.result(measure, size), record.Value{Value: value, Unit: unit})
 }

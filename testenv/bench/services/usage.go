@@ -3,12 +3,11 @@ package services
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -33,52 +32,26 @@ type spending struct {
 }
 
 // spent returns the announcer's consumption while do runs.
-func (s *stage) spent(do func() error) (sp spending, err error) {
-	log, err := s.log()
-	if err != nil {
-		return sp, err
-	}
-	cpu, err := s.cpu()
-	if err != nil {
-		return sp, err
-	}
-	began := time.Now()
-	if err := do(); err != nil {
-		return sp, err
-	}
-	now, err := s.cpu()
-	if err != nil {
-		return sp, err
-	}
-	sp.took, sp.cpu, sp.requests = time.Since(began), now-cpu, make(map[request]int)
-	had := len(log)
-	if log, err = s.log(); err != nil {
-		return sp, err
-	}
-	for line := range bytes.Lines(log[had:]) {
+func (s *stage) spent(do func()) spending {
+	had, cpu, began := len(observe.AuditLog(s.audit)), s.cpu(), time.Now()
+	do()
+	sp := spending{took: time.Since(began), cpu: s.cpu() - cpu, requests: make(map[request]int)}
+	for line := range bytes.Lines(observe.AuditLog(s.audit)[had:]) {
 		var r request
-		if err := json.Unmarshal(line, &r); err != nil {
-			return sp, fmt.Errorf("audit log: %w", err)
-		}
+		step.Named("audit log", func() { step.Do(json.Unmarshal(line, &r)) })
 		sp.requests[r]++
 	}
-	return sp, nil
-}
-
-// log returns the API server's audit log, without an incomplete last line.
-func (s *stage) log() ([]byte, error) {
-	text, err := os.ReadFile(s.audit)
-	return text[:bytes.LastIndexByte(text, '\n')+1], err
+	return sp
 }
 
 // cpu returns the CPU time of the announcer's processes since they began.
-func (s *stage) cpu() (time.Duration, error) {
+func (s *stage) cpu() time.Duration {
 	speakers, controllers := s.programs()
 	var pids []int
 	for _, p := range append(speakers, controllers...) {
 		pids = append(pids, p.Pid())
 	}
-	return observe.CPUOf(pids...)
+	return step.Get(observe.CPUOf(pids...))
 }
 
 // count adds up the requests that match.

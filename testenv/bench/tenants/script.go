@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"text/template"
+
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // script is an example of a script written in an afternoon.
@@ -20,29 +22,15 @@ const scriptNet = "10.99.1"
 
 // startScript makes the script serve the tenant from the first node of the
 // load-balancing cluster. The router has a route to it.
-func (s *stage) startScript(ctx context.Context) error {
-	t, err := template.New("script").Parse(script)
-	if err != nil {
-		return err
-	}
+func (s *stage) startScript(ctx context.Context) {
 	const work = "/root/admin" // the administrators' folder, here on the first node
-	if err := os.CopyFS(filepath.Join(s.dir, "admin", s.acme.Name), os.DirFS(filepath.Join(s.dir, s.acme.Name))); err != nil {
-		return err
-	}
+	step.Do(os.CopyFS(filepath.Join(s.dir, "admin", s.acme.Name), os.DirFS(filepath.Join(s.dir, s.acme.Name))))
 	var text bytes.Buffer
-	err = t.Execute(&text, map[string]string{"Kubeconfig": filepath.Join(work, s.acme.Name, "kubeconfig"), "Dir": work, "HAProxy": s.HAProxy, "Net": scriptNet})
-	if err != nil {
-		return err
-	}
+	t := template.Must(template.New("script").Parse(script))
+	step.Do(t.Execute(&text, map[string]string{"Kubeconfig": filepath.Join(work, s.acme.Name, "kubeconfig"), "Dir": work, "HAProxy": s.Programs["haproxy"], "Net": scriptNet}))
 	node := s.Balancing.Nodes()[0]
-	if _, err := s.Node("r1").Run(ctx, "ip", "route", "add", scriptNet+".0/24", "via", s.Balancing.Address(node).String()); err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(s.dir, "logs", "script.log"))
-	if err != nil {
-		return err
-	}
+	step.Get(s.Node("r1").Run(ctx, "ip", "route", "add", scriptNet+".0/24", "via", s.Balancing.Address(node).String()))
+	log := step.Get(os.Create(filepath.Join(s.dir, "logs", "script.log")))
 	defer log.Close()
-	_, err = s.Node(node).Start(&exec.Cmd{Args: []string{"sh", "-c", text.String()}, Stdout: log, Stderr: log})
-	return err
+	step.Get(s.Node(node).Start(&exec.Cmd{Args: []string{"sh", "-c", text.String()}, Stdout: log, Stderr: log}))
 }

@@ -3,35 +3,30 @@ package tenants
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/herald-vip/herald/testenv/bench/observe"
+	"github.com/herald-vip/herald/testenv/bench/step"
 )
 
 // writes counts the writes of agent, manager and address writer in both clusters so
 // far. It ignores Leases, Events and the status of the Tenant, which combines many
 // changes.
-func (s *stage) writes() (n int, err error) {
+func (s *stage) writes() (n int) {
 	for _, cluster := range []string{s.Balancing.Name, s.acme.Name} {
-		text, err := os.ReadFile(filepath.Join(s.dir, cluster, "audit.log"))
-		if err != nil {
-			return 0, err
-		}
-		for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
+		for line := range bytes.Lines(observe.AuditLog(filepath.Join(s.dir, cluster, "audit.log"))) {
 			var r struct {
 				User, ImpersonatedUser struct{ Username string }
 				ObjectRef              struct{ Resource string }
 			}
-			if err := json.Unmarshal(line, &r); err != nil {
-				return 0, fmt.Errorf("audit log: %w", err)
-			}
+			step.Named("audit log", func() { step.Do(json.Unmarshal(line, &r)) })
 			ours := strings.Contains(r.User.Username+r.ImpersonatedUser.Username, ":herald")
 			if ours && !slices.Contains([]string{"leases", "events", "tenants"}, r.ObjectRef.Resource) {
 				n++
 			}
 		}
 	}
-	return n, nil
+	return n
 }
