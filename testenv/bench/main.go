@@ -22,7 +22,7 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/page"
 	"github.com/herald-vip/herald/testenv/bench/record"
 	"github.com/herald-vip/herald/testenv/bench/services"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/bench/tenants"
 )
 
@@ -64,9 +64,9 @@ func (l *lab) dir(name string) (dir string, remove func() error, err error) {
 }
 
 // options returns the options that all labs need.
-func (l *lab) options(trials int, dir string) step.Options {
+func (l *lab) options(trials int, dir string) suite.Options {
 	programs := map[string]string{"herald": l.Herald, "herald-testenv": l.Testenv}
-	return step.Options{Programs: programs, Topologies: l.Topologies, Trials: trials, Dir: dir}
+	return suite.Options{Programs: programs, Topologies: l.Topologies, Trials: trials, Dir: dir}
 }
 
 type runCmd struct {
@@ -121,7 +121,7 @@ func (c *runCmd) measure(ctx context.Context, name string) error {
 		options.Programs[name] = filepath.Join(filepath.Dir(c.APIServer), name)
 	}
 	bench := map[string]struct {
-		run  func(context.Context, *record.Recorder, step.Options) error
+		run  func(context.Context, *record.Recorder, suite.Options) error
 		with map[string]string // programs with a recorded version, beside Herald
 	}{
 		"failover": {failover.RunBGP, map[string]string{"frr": frr, "bird": "/usr/sbin/bird", "exabgp": "/usr/sbin/exabgp"}},

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // The paths.
@@ -55,7 +56,7 @@ type scale struct {
 	followed    time.Duration // how long to wait until all workers have followed
 }
 
-func scaleOf(o step.Options) scale {
+func scaleOf(o suite.Options) scale {
 	s := scale{rounds: 2 * o.Trials, last: 350 * time.Millisecond, rate: 1000, pacedCount: 800, streamTurns: 6,
 		trials: o.Trials, rivals: min(3, o.Trials), spread: 3000, held: 5000, fewer: 300,
 		before: 300 * time.Millisecond, after: time.Second, vanishing: 2 * time.Second, followed: 3 * time.Second}
@@ -67,16 +68,16 @@ func scaleOf(o step.Options) scale {
 
 // bench is a run.
 type bench struct {
-	step.Options
+	suite.Options
 	scale
 	*record.Recorder
 }
 
 // Run takes the measurements of both balancers.
-func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
+func Run(ctx context.Context, rec *record.Recorder, o suite.Options) error {
 	b := &bench{Options: o, scale: scaleOf(o), Recorder: rec}
-	in := func(part string, run func(*stage, context.Context)) step.Part {
-		return step.Part{Name: part, Run: func(ctx context.Context) { b.stage(ctx, part, run) }}
+	in := func(part string, run func(*stage, context.Context)) suite.Part {
+		return suite.Part{Name: part, Run: func(ctx context.Context) { b.stage(ctx, part, run) }}
 	}
 	return o.Each(ctx,
 		in(local, (*stage).loadPart),

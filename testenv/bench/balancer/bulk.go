@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Bulk reads from servers as fast as they send.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // serve runs a server until the test ends, or until stop is called, which returns when

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Load opens connections, asks each for the server's name, and waits for its end.

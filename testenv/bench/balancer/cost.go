@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // way is a way of connections: through a balancer or not, from its machine or from another.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 	programs := map[string]string{
 		"herald": "../../../bin/herald", "herald-bench": "../../../bin/herald-bench", "haproxy": cmp.Or(os.Getenv("HAPROXY"), "/usr/sbin/haproxy"),
 	}
-	must.Do(t, Run(t.Context(), rec, step.Options{Programs: programs, Trials: 1, Quick: true, Dir: t.TempDir()}))
+	must.Do(t, Run(t.Context(), rec, suite.Options{Programs: programs, Trials: 1, Quick: true, Dir: t.TempDir()}))
 	for _, r := range rec.Results {
 		for _, v := range r.Values {
 			if v.Value < 0 {

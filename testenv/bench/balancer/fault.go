@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // faultRate is the number of connections that a client begins per second during a change.

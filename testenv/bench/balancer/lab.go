@@ -21,9 +21,9 @@ import (
 
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // stage is a lab of namespaces for one part:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Turns lets several loads alternate, each in its own process. Only one of them makes

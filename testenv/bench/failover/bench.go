@@ -20,7 +20,8 @@ import (
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // connections is the least number of connections of each client in all trials of a
@@ -32,7 +33,7 @@ const fewTrials = 3
 
 // bench is a run.
 type bench struct {
-	step.Options
+	suite.Options
 	*record.Recorder
 	labs int // labs started so far
 }
@@ -46,7 +47,7 @@ type part struct {
 }
 
 // RunBGP measures speakers behind routers. It records results until ctx ends.
-func RunBGP(ctx context.Context, rec *record.Recorder, o step.Options) error {
+func RunBGP(ctx context.Context, rec *record.Recorder, o suite.Options) error {
 	bridge, err := bridging(o.Programs["herald"])
 	if err != nil {
 		return err
@@ -73,12 +74,12 @@ func RunBGP(ctx context.Context, rec *record.Recorder, o step.Options) error {
 }
 
 // RunFlat measures speakers on a flat layer 2.
-func RunFlat(ctx context.Context, rec *record.Recorder, o step.Options) error {
+func RunFlat(ctx context.Context, rec *record.Recorder, o suite.Options) error {
 	parts, err := flatParts(o)
 	return errors.Join(err, run(ctx, rec, o, parts))
 }
 
-func flatParts(o step.Options) (parts []part, err error) {
+func flatParts(o suite.Options) (parts []part, err error) {
 	for _, lease := range []time.Duration{defaultLease, shortLease} {
 		h, e := heraldARP(o.Programs["herald"], lease)
 		// Other speakers have no command to drain.
@@ -95,7 +96,7 @@ func flatParts(o step.Options) (parts []part, err error) {
 	return parts, err
 }
 
-func run(ctx context.Context, rec *record.Recorder, o step.Options, parts []part) (failed error) {
+func run(ctx context.Context, rec *record.Recorder, o suite.Options, parts []part) (failed error) {
 	b := &bench{Options: o, Recorder: rec}
 	for _, p := range parts {
 		p.faults = slices.DeleteFunc(p.faults, func(f fault) bool { return !b.wants(f.name) || f.slow && b.Quick })

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -26,9 +26,9 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func options(t *testing.T, trials int) step.Options {
+func options(t *testing.T, trials int) suite.Options {
 	programs := map[string]string{"herald": "../../../bin/herald", "herald-testenv": "../../../bin/herald-testenv"}
-	return step.Options{Programs: programs, Topologies: "../../topologies", Trials: trials, Dir: t.TempDir()}
+	return suite.Options{Programs: programs, Topologies: "../../topologies", Trials: trials, Dir: t.TempDir()}
 }
 
 // TestRun makes a fault of every kind of lab once and checks that every figure is

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // flat is the network of bench-arp.clab.yml, where one master at a time has the VIP.

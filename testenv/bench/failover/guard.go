@@ -9,7 +9,8 @@ import (
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // The guard's expected medians, and the tolerated excess.
@@ -45,7 +46,7 @@ const (
 // Guard kills an apiserver behind FRR a few times. As often, it makes a peer withdraw
 // a route, to measure FRR itself. It fails if Herald takes much longer than expected.
 // Trials on a busy machine prove nothing and are repeated, up to twice as many in all.
-func Guard(ctx context.Context, rec *record.Recorder, o step.Options) (Verdict, error) {
+func Guard(ctx context.Context, rec *record.Recorder, o suite.Options) (Verdict, error) {
 	if err := step.Run(func() { killAndWithdraw(ctx, rec, o) }); err != nil {
 		return "", err
 	}
@@ -53,7 +54,7 @@ func Guard(ctx context.Context, rec *record.Recorder, o step.Options) (Verdict, 
 }
 
 // killAndWithdraw makes and records the trials.
-func killAndWithdraw(ctx context.Context, rec *record.Recorder, o step.Options) {
+func killAndWithdraw(ctx context.Context, rec *record.Recorder, o suite.Options) {
 	s := open(ctx, o, part{speaker: herald(o.Programs["herald"])}, o.Dir)
 	defer step.Close(s.close)
 	r := s.network.(*routed).routers[0]

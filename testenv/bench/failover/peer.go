@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // peerPrefix is announced by the peer, which checks no health.

@@ -10,9 +10,10 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // site is a running lab with one speaker on all masters.
@@ -77,7 +78,7 @@ type conf struct {
 }
 
 // open boots the lab, with its configurations and logs in dir. The caller closes it.
-func open(ctx context.Context, o step.Options, p part, dir string) *site {
+func open(ctx context.Context, o suite.Options, p part, dir string) *site {
 	s := &site{speaker: p.speaker, bfd: p.bfd, dir: dir}
 	name, routers := "bench-bgp", routerFiles()
 	if p.flat {

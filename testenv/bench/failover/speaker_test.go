@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/config"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -83,7 +83,7 @@ func TestRivals(t *testing.T) {
 // TestFlatConfigurations checks that Herald accepts its generated file, and that each
 // speaker's faults are named once.
 func TestFlatConfigurations(t *testing.T) {
-	parts, err := flatParts(step.Options{Programs: map[string]string{"herald": "herald"}})
+	parts, err := flatParts(suite.Options{Programs: map[string]string{"herald": "herald"}})
 	if err != nil || len(parts) != 4 {
 		t.Fatalf("%d parts, %v", len(parts), err)
 	}

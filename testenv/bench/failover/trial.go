@@ -10,8 +10,8 @@ import (
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // trial is one fault as seen by one router and the client behind it, or, on a flat

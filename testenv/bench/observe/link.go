@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 const (

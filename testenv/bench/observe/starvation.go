@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 const (

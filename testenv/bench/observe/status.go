@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/herald-vip/herald/status/admin"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Status returns Herald's status, from the binary at this path in the node.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/probe"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Traffic is a client that opens a connection every few milliseconds.

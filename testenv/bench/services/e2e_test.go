@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 		"kube-apiserver": cmp.Or(os.Getenv("KUBE_APISERVER"), "../../realparts/bin/kube-apiserver"),
 		"etcd":           cmp.Or(os.Getenv("ETCD"), "/usr/bin/etcd"),
 	}
-	must.Do(t, run(t.Context(), rec, step.Options{Programs: programs, CRDs: "../../../manifests/crds", Quick: true, Dir: t.TempDir()}, "herald"))
+	must.Do(t, run(t.Context(), rec, suite.Options{Programs: programs, CRDs: "../../../manifests/crds", Quick: true, Dir: t.TempDir()}, "herald"))
 	for _, r := range rec.Results {
 		if r.Discarded() {
 			continue

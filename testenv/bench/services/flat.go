@@ -11,9 +11,9 @@ import (
 
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/holders"
 	cluster "github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 const (

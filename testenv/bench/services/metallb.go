@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
 	cluster "github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // metalLB is MetalLB with its defaults, in its native BGP mode.

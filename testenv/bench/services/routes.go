@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/herald-vip/herald/testenv/bench/step"
 	cluster "github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // within bounds every wait.

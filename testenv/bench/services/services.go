@@ -10,9 +10,10 @@ import (
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/routes"
 	cluster "github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // scale is the extent of the measurements.
@@ -45,12 +46,12 @@ func scaleOf(quick bool, announcer string) scale {
 }
 
 // Run takes the measurements of both announcers.
-func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
+func Run(ctx context.Context, rec *record.Recorder, o suite.Options) error {
 	return run(ctx, rec, o, "herald", "metallb")
 }
 
-func run(ctx context.Context, rec *record.Recorder, o step.Options, announcers ...string) error {
-	var parts []step.Part
+func run(ctx context.Context, rec *record.Recorder, o suite.Options, announcers ...string) error {
+	var parts []suite.Part
 	for _, part := range []struct {
 		name string
 		run  func(*stage, context.Context)
@@ -61,7 +62,7 @@ func run(ctx context.Context, rec *record.Recorder, o step.Options, announcers .
 		{"curve", (*stage).curvePart},
 	} {
 		for _, a := range announcers {
-			parts = append(parts, step.Part{Name: part.name, Who: a, Run: func(ctx context.Context) { stageOf(ctx, rec, o, a, part.name, part.run) }})
+			parts = append(parts, suite.Part{Name: part.name, Who: a, Run: func(ctx context.Context) { stageOf(ctx, rec, o, a, part.name, part.run) }})
 		}
 	}
 	return o.Each(ctx, parts...)
@@ -80,7 +81,7 @@ type stage struct {
 }
 
 // stageOf starts a lab, measures one part in it, and closes it.
-func stageOf(ctx context.Context, rec *record.Recorder, o step.Options, announcer, part string, run func(*stage, context.Context)) {
+func stageOf(ctx context.Context, rec *record.Recorder, o suite.Options, announcer, part string, run func(*stage, context.Context)) {
 	var a cluster.Announcer = &cluster.Herald{Binary: o.Programs["herald"], CRDs: o.CRDs}
 	if announcer == "metallb" {
 		a = &metalLB{dir: o.Programs["metallb"]}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"} {
 		programs[name] = filepath.Join("../../realparts/bin", name)
 	}
-	must.Do(t, Run(t.Context(), rec, step.Options{Programs: programs, Repository: "../../..", Trials: 1, Quick: true, Dir: t.TempDir()}))
+	must.Do(t, Run(t.Context(), rec, suite.Options{Programs: programs, Repository: "../../..", Trials: 1, Quick: true, Dir: t.TempDir()}))
 	for _, r := range rec.Results {
 		if r.Discarded() {
 			continue

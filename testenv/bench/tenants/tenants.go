@@ -22,8 +22,9 @@ import (
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/bench/record"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/bench/suite"
 	"github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 	cluster "github.com/herald-vip/herald/testenv/tenants"
 )
 
@@ -40,9 +41,9 @@ const (
 const byScript = "kubectl and HAProxy"
 
 // Run takes all measurements of both.
-func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
-	in := func(part, how string, run func(*stage, context.Context)) step.Part {
-		return step.Part{Name: part, Who: how, Run: func(ctx context.Context) { stageOf(ctx, rec, o, part, how, run) }}
+func Run(ctx context.Context, rec *record.Recorder, o suite.Options) error {
+	in := func(part, how string, run func(*stage, context.Context)) suite.Part {
+		return suite.Part{Name: part, Who: how, Run: func(ctx context.Context) { stageOf(ctx, rec, o, part, how, run) }}
 	}
 	return o.Each(ctx,
 		in("speed", "herald", (*stage).speed),
@@ -54,7 +55,7 @@ func Run(ctx context.Context, rec *record.Recorder, o step.Options) error {
 // stage is a lab where one of the two serves the tenant acme.
 type stage struct {
 	*cluster.Lab
-	step.Options
+	suite.Options
 	rec  *record.Recorder
 	how  string
 	dir  string // of the lab
@@ -63,7 +64,7 @@ type stage struct {
 }
 
 // stageOf starts a lab, measures one part in it, and closes it.
-func stageOf(ctx context.Context, rec *record.Recorder, o step.Options, part, how string, run func(*stage, context.Context)) {
+func stageOf(ctx context.Context, rec *record.Recorder, o suite.Options, part, how string, run func(*stage, context.Context)) {
 	dir := filepath.Join(o.Dir, part+"-"+strings.ReplaceAll(how, " ", "-"))
 	step.Do(os.MkdirAll(dir, 0o755))
 	l := step.Get(cluster.Start(ctx, cluster.Options{Programs: o.Programs, Repository: o.Repository, Dir: dir, Log: slog.New(slog.DiscardHandler)}))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/testenv/bench/observe"
-	"github.com/herald-vip/herald/testenv/bench/step"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // writes counts the writes of agent, manager and address writer in both clusters so
