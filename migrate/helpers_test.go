@@ -29,16 +29,16 @@ var update = flag.Bool("update", false, "write the golden files and TABLES.md an
 // converter converts the files of a tool.
 type converter struct {
 	name    string
-	convert func([]byte, migrate.Options) (*migrate.Result, error)
+	convert func([]migrate.File, migrate.Options) (*migrate.Result, error)
 	honest  func(*testing.T, *migrate.Result)
 }
 
 var (
 	fromKubeVIP    = converter{"kubevip", kubevip.Convert, checkHonest}
 	fromKeepalived = converter{"keepalived", keepalived.Convert, checkHonest}
-	fromMetalLB    = converter{"metallb", alone(metallb.Convert), checkHonestResources}
-	fromExaBGP     = converter{"exabgp", alone(exabgp.Convert), checkHonest}
-	fromAnycast    = converter{"healthchecker", alone(healthchecker.Convert), checkHonest}
+	fromMetalLB    = converter{"metallb", metallb.Convert, checkHonestResources}
+	fromExaBGP     = converter{"exabgp", exabgp.Convert, checkHonest}
+	fromAnycast    = converter{"healthchecker", healthchecker.Convert, checkHonest}
 )
 
 // all lists the converters.
@@ -46,11 +46,10 @@ func all() []converter {
 	return []converter{fromKubeVIP, fromKeepalived, fromMetalLB, fromExaBGP, fromAnycast}
 }
 
-// alone adapts a converter of several files to one.
-func alone(convert func([]migrate.File, migrate.Options) (*migrate.Result, error)) func([]byte, migrate.Options) (*migrate.Result, error) {
-	return func(data []byte, o migrate.Options) (*migrate.Result, error) {
-		return convert([]migrate.File{{Name: o.File, Data: data}}, o)
-	}
+// file converts one file, named f by default.
+func (c converter) file(data []byte, o migrate.Options) (*migrate.Result, error) {
+	o.File = cmp.Or(o.File, "f")
+	return c.convert([]migrate.File{{Name: o.File, Data: data}}, o)
 }
 
 // read converts a file.
@@ -70,10 +69,9 @@ func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.R
 // text converts the text of a file, named f by default.
 func (c converter) text(t *testing.T, input string, o migrate.Options) *migrate.Result {
 	t.Helper()
-	o.File = cmp.Or(o.File, "f")
-	r, err := c.convert([]byte(input), o)
+	r, err := c.file([]byte(input), o)
 	if err != nil {
-		t.Fatalf("%s: %v", o.File, err)
+		t.Fatal(err)
 	}
 	return r
 }
@@ -118,7 +116,7 @@ func TestTruncated(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n := 0; n < len(data); n += 1 + len(data)/50 {
-				if r, err := c.convert(data[:n], migrate.Options{File: "f"}); err == nil {
+				if r, err := c.file(data[:n], migrate.Options{}); err == nil {
 					c.honest(t, r)
 				}
 				if t.Failed() {
@@ -162,7 +160,7 @@ func TestRefused(t *testing.T) {
 	} {
 		for _, c := range test.by {
 			t.Run(c.name+" "+test.name, func(t *testing.T) {
-				r, err := c.convert([]byte(test.input), migrate.Options{File: "f"})
+				r, err := c.file([]byte(test.input), migrate.Options{})
 				switch {
 				case err != nil && (test.want == "" || !strings.Contains(err.Error(), test.want)):
 					t.Errorf("error %q, want %q", err, test.want)
@@ -191,8 +189,8 @@ func (c converter) fuzz(f *testing.F, seeds ...string) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		o := migrate.Options{File: "f", ConfigID: "m1"}
-		r, err := c.convert([]byte(input), o)
+		o := migrate.Options{ConfigID: "m1"}
+		r, err := c.file([]byte(input), o)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
 				t.Errorf("an error of several lines: %q", err)

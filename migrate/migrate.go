@@ -144,18 +144,24 @@ type part struct {
 
 // Text returns the text of the next file and the number of lines in the files before it.
 func (l *Notes) Text(f File) (text string, above int, err error) {
-	if text, err = yaml.Text(f.Data); err != nil {
-		return "", 0, fmt.Errorf("%s: %w", Printable(f.Name), err)
-	}
 	above = l.lines
-	l.parts = append(l.parts, part{Shown(f.Name), above})
+	l.parts = append(l.parts, part{Printable(f.Name), above})
+	text, err = yaml.Text(f.Data)
 	l.lines += strings.Count(text, "\n") + 1
-	return text, above, nil
+	return text, above, l.wrap(err)
+}
+
+// wrap returns an error that names the last file; nil if err is.
+func (l *Notes) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", l.parts[len(l.parts)-1].file, err)
 }
 
 // Add adds a note on a setting and its line.
 func (l *Notes) Add(line int, todo bool, subject, format string, args ...any) {
-	n := Note{File: l.File, Line: line, Subject: Shown(subject), ToDo: todo, Text: fmt.Sprintf(format, args...)}
+	n := Note{Line: line, Subject: Shown(subject), ToDo: todo, Text: fmt.Sprintf(format, args...)}
 	switch {
 	case l.seen[n]:
 		return
@@ -188,17 +194,23 @@ func (l *Notes) Sorted() []Note {
 		return cmp.Compare(a.Line, b.Line)
 	})
 	for i := range l.notes {
-		for _, p := range slices.Backward(l.parts) {
-			if n := &l.notes[i]; n.Line > p.above {
-				n.File, n.Line = p.file, n.Line-p.above
-				break
-			}
-		}
+		n := &l.notes[i]
+		n.File, n.Line = l.Locate(n.Line)
 	}
 	if l.omitted > 0 {
 		l.notes = append(l.notes, Note{File: l.File, ToDo: true, Text: fmt.Sprintf("%d more notes are not shown: is this the right file?", l.omitted)})
 	}
 	return l.notes
+}
+
+// Locate returns the file of a line, and its number there.
+func (l *Notes) Locate(line int) (file string, number int) {
+	for _, p := range slices.Backward(l.parts) {
+		if line > p.above {
+			return p.file, line - p.above
+		}
+	}
+	return l.File, line
 }
 
 // Shown returns s for a note or comment: printable and at most 80 characters.

@@ -101,6 +101,11 @@ type Parser struct {
 
 // Read reads a text and returns it as the block of a statement.
 func (p *Parser) Read(text string) (*Statement, error) {
+	file, err := p.read(text)
+	return file, p.wrap(err)
+}
+
+func (p *Parser) read(text string) (*Statement, error) {
 	p.open = []*Statement{{}}
 	number, budget := 0, 4*yaml.MaxSize // budget limits the expanded text
 	for line := range strings.Lines(text) {

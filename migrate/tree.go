@@ -25,20 +25,26 @@ type Field struct {
 	Value *Tree
 }
 
-// Trees parses the documents of a text. above is the number of lines in the files before it.
-func Trees(text string, above int) ([]*Tree, error) {
+// Trees parses the documents of a text, with the items of a Kubernetes List as documents. above is the number of
+// lines before it.
+func (l *Notes) Trees(text string, above int) ([]*Tree, error) {
 	bodies, err := yaml.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, l.wrap(err)
 	}
 	var out []*Tree
 	g := grower{above: above, left: 100_000}
 	for _, body := range bodies {
 		g.anchors = yaml.AnchorsOf(body)
-		out = append(out, g.grow(body, yaml.MaxNesting))
+		document := g.grow(body, yaml.MaxNesting)
+		if strings.HasSuffix(document.At("kind").Scalar, "List") {
+			out = append(out, document.At("items").Items...)
+		} else {
+			out = append(out, document)
+		}
 	}
 	if g.left < 0 {
-		return nil, errors.New("the file has aliases of aliases, or more than 100000 values: divide it")
+		return nil, l.wrap(errors.New("the file has aliases of aliases, or more than 100000 values: divide it"))
 	}
 	return out, nil
 }

@@ -29,9 +29,12 @@ type migrateCommand struct {
 	Anycast    migrateAnycast    `cmd:"" name:"anycast-healthchecker" help:"Convert anycast-healthchecker.conf and the files of its services."`
 }
 
-type migrateFlags struct {
+type migrateFile struct {
 	File string `arg:"" placeholder:"FILE" help:"The file to convert; - is standard input."`
-	electionFlags
+}
+
+type migrateFiles struct {
+	Files []string `arg:"" name:"file" placeholder:"FILE" help:"The files to convert, all of one configuration; - is standard input."`
 }
 
 // electionFlags are settings of the election, which no input has.
@@ -40,14 +43,59 @@ type electionFlags struct {
 	KeyFile string   `placeholder:"FILE" help:"The key file on the nodes, if herald keygen has made one."`
 }
 
-type migrateKubeVIP struct{ migrateFlags }
+// Validate is called by the parser.
+func (c electionFlags) Validate() error {
+	_, err := c.members()
+	return err
+}
+
+// options adds the flags to o.
+func (c electionFlags) options(o migrate.Options) migrate.Options {
+	o.Members, _ = c.members() // validated
+	o.KeyFile = c.KeyFile
+	return o
+}
+
+// converter converts the files of a program.
+type converter func([]migrate.File, migrate.Options) (*migrate.Result, error)
+
+// convert reads the files and converts them. name lists them.
+func (c converter) convert(o migrate.Options, paths ...string) (result *migrate.Result, name string, err error) {
+	var files []migrate.File
+	var names []string
+	for _, path := range paths {
+		data, name, err := read(path)
+		if err != nil {
+			return nil, "", err
+		}
+		files, names = append(files, migrate.File{Name: name, Data: data}), append(names, name)
+	}
+	o.File = names[0]
+	result, err = c(files, o)
+	return result, strings.Join(names, ", "), err
+}
+
+// run converts the files and writes the result.
+func (c converter) run(o migrate.Options, paths ...string) error {
+	result, name, err := c.convert(o, paths...)
+	if err != nil {
+		return err
+	}
+	return write(result, name)
+}
+
+type migrateKubeVIP struct {
+	migrateFile
+	electionFlags
+}
 
 func (c migrateKubeVIP) Run() error {
-	return c.run(kubevip.Convert, migrate.Options{})
+	return converter(kubevip.Convert).run(c.options(migrate.Options{}), c.File)
 }
 
 type migrateKeepalived struct {
-	migrateFlags
+	migrateFile
+	electionFlags
 	ConfigID string `placeholder:"ID" help:"The name that selects lines that begin with @, as keepalived's --config-id. Default: the host's name."`
 }
 
@@ -57,67 +105,20 @@ func (c migrateKeepalived) Run() error {
 		host, _ := os.Hostname() // without one, no such line applies
 		id, _, _ = strings.Cut(host, ".")
 	}
-	return c.run(keepalived.Convert, migrate.Options{ConfigID: id})
-}
-
-// Validate is called by the parser.
-func (c electionFlags) Validate() error {
-	_, err := c.members()
-	return err
-}
-
-// run converts the file.
-func (c migrateFlags) run(convert func([]byte, migrate.Options) (*migrate.Result, error), o migrate.Options) error {
-	data, name, err := read(c.File)
-	if err != nil {
-		return err
-	}
-	if o.Members, err = c.members(); err != nil {
-		return err
-	}
-	o.File, o.KeyFile = name, c.KeyFile
-	result, err := convert(data, o)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return write(result, name)
-}
-
-// migrateFiles are the input files of one program.
-type migrateFiles struct {
-	Files []string `arg:"" name:"file" placeholder:"FILE" help:"The files to convert, all of one configuration; - is standard input."`
-}
-
-// convert converts the files.
-func (c migrateFiles) convert(convert func([]migrate.File, migrate.Options) (*migrate.Result, error), o migrate.Options) (*migrate.Result, error) {
-	var files []migrate.File
-	for _, file := range c.Files {
-		data, name, err := read(file)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, migrate.File{Name: name, Data: data})
-	}
-	o.File = files[0].Name
-	return convert(files, o)
-}
-
-// run converts the files and writes the result.
-func (c migrateFiles) run(convert func([]migrate.File, migrate.Options) (*migrate.Result, error), o migrate.Options) error {
-	result, err := c.convert(convert, o)
-	if err != nil {
-		return err
-	}
-	return write(result, strings.Join(c.Files, ", "))
+	return converter(keepalived.Convert).run(c.options(migrate.Options{ConfigID: id}), c.File)
 }
 
 type migrateExaBGP struct{ migrateFiles }
 
-func (c migrateExaBGP) Run() error { return c.run(exabgp.Convert, migrate.Options{}) }
+func (c migrateExaBGP) Run() error {
+	return converter(exabgp.Convert).run(migrate.Options{}, c.Files...)
+}
 
 type migrateAnycast struct{ migrateFiles }
 
-func (c migrateAnycast) Run() error { return c.run(healthchecker.Convert, migrate.Options{}) }
+func (c migrateAnycast) Run() error {
+	return converter(healthchecker.Convert).run(migrate.Options{}, c.Files...)
+}
 
 type migrateMetalLB struct {
 	migrateFiles
@@ -128,17 +129,12 @@ type migrateMetalLB struct {
 }
 
 func (c migrateMetalLB) Run() error {
-	o := migrate.Options{Class: c.LBClass, Namespace: c.To, KeyFile: c.KeyFile}
-	var err error
-	if o.Members, err = c.members(); err != nil {
+	result, name, err := converter(metallb.Convert).convert(c.options(migrate.Options{Class: c.LBClass, Namespace: c.To}), c.Files...)
+	if err != nil {
 		return err
 	}
 	if !c.Services {
-		return c.run(metallb.Convert, o)
-	}
-	result, err := c.convert(metallb.Convert, o)
-	if err != nil {
-		return err
+		return write(result, name)
 	}
 	for _, command := range result.Commands {
 		fmt.Println(command)

@@ -14,9 +14,9 @@ import (
 )
 
 // Convert converts a keepalived.conf for one node. It returns an error if the file cannot be read.
-func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	k := converter{Draft: migrate.NewDraft(o.File), options: o, table: Table(), checks: map[*migrate.Statement]string{}}
-	file, err := parseLines(data, o.ConfigID, &k.Notes)
+	file, err := parseLines(files[0], o.ConfigID, &k.Notes)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -24,16 +23,16 @@ func command(s *migrate.Statement) string {
 
 // parseLines parses the lines that apply to configID and returns them as the block of a statement. As in
 // keepalived, a statement ends with its line, unless it has a block.
-func parseLines(data []byte, configID string, notes *migrate.Notes) (*migrate.Statement, error) {
-	s, err := yaml.Text(data)
+func parseLines(file migrate.File, configID string, notes *migrate.Notes) (*migrate.Statement, error) {
+	text, _, err := notes.Text(file)
 	if err != nil {
 		return nil, err
 	}
 	e := expander{Notes: notes, configID: configID, definitions: map[string]string{}}
 	p := migrate.Parser{Notes: notes, Comments: "#!", Expand: e.expand}
-	file, err := p.Read(s)
+	statements, err := p.Read(text)
 	if e.asked > 0 && !e.matched {
 		notes.ToDo(e.asked, "@", "no line with a condition is for %q: pass --config-id with the value of keepalived's option, or else the host's name there", migrate.Shown(configID))
 	}
-	return file, err
+	return statements, err
 }

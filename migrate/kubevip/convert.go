@@ -28,9 +28,9 @@ const metricsPort = "9474"
 
 // Convert converts a manifest that runs kube-vip, of any number of YAML documents, or a listing of its
 // environment, one NAME=VALUE a line. It returns an error if the file cannot be read.
-func Convert(data []byte, o migrate.Options) (*migrate.Result, error) {
+func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	d, table := migrate.NewDraft(o.File), Table()
-	instances, err := readInstances(data, table, &d.Notes)
+	instances, err := readInstances(files[0], table, &d.Notes)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -24,32 +23,24 @@ type instance struct {
 }
 
 // readInstances finds every kube-vip in a manifest or a listing of its environment.
-func readInstances(data []byte, table []migrate.Row, notes *migrate.Notes) ([]instance, error) {
-	s, err := yaml.Text(data)
+func readInstances(file migrate.File, table []migrate.Row, notes *migrate.Notes) ([]instance, error) {
+	text, above, err := notes.Text(file)
 	if err != nil {
 		return nil, err
 	}
-	if settings := readListing(s); settings != nil {
+	if settings := readListing(text); settings != nil {
 		return []instance{{line: 1, settings: settings, listing: true}}, nil
 	}
-	documents, err := migrate.Trees(s, 0)
-	if err != nil {
-		return nil, err
-	}
-	var containers []*migrate.Tree
-	for _, d := range documents {
-		containers = append(containers, containersOf(d)...)
-		for _, item := range d.At("items").Items { // of a List
-			containers = append(containers, containersOf(item)...)
-		}
-	}
+	documents, err := notes.Trees(text, above)
 	var found []instance
-	for _, c := range containers {
-		if strings.Contains(c.At("name").Scalar, "kube-vip") || strings.Contains(c.At("image").Scalar, "kube-vip") {
-			found = append(found, instance{line: c.Line, settings: readContainer(c, table, notes)})
+	for _, d := range documents {
+		for _, c := range containersOf(d) {
+			if strings.Contains(c.At("name").Scalar, "kube-vip") || strings.Contains(c.At("image").Scalar, "kube-vip") {
+				found = append(found, instance{line: c.Line, settings: readContainer(c, table, notes)})
+			}
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // variable is a line of `env` or of an EnvironmentFile.

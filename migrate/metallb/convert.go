@@ -3,7 +3,6 @@ package metallb
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -49,14 +48,11 @@ type converter struct {
 func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	o.Namespace = cmp.Or(o.Namespace, migrate.DefaultNamespace)
 	m := &converter{Draft: migrate.NewDraft(o.File), options: o, aliases: map[string]string{}, profiles: map[string]v1alpha1.BFD{}}
-	var lists []*migrate.Notes
 	var services []*object
 	for _, file := range files {
-		notes := &migrate.Notes{File: migrate.Printable(file.Name)}
-		lists = append(lists, notes)
-		objects, err := m.readObjects(file, notes)
+		objects, err := m.readObjects(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", migrate.Printable(file.Name), err)
+			return nil, err
 		}
 		for _, o := range objects {
 			if o.kind == kindService {
@@ -85,9 +81,7 @@ func Convert(files []migrate.File, o migrate.Options) (*migrate.Result, error) {
 	if len(m.commands) > 0 {
 		m.ToDo(0, "", "%d of %d Services have annotations of MetalLB: herald migrate metallb --services prints the commands that give them Herald's", len(m.commands), m.served)
 	}
-	for _, l := range append(lists, &m.Notes) {
-		r.Notes = append(r.Notes, l.Sorted()...)
-	}
+	r.Notes = m.Sorted()
 	return r, nil
 }
 

@@ -5,20 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 )
 
 // object is a Kubernetes object, or the part of MetalLB's old ConfigMap that corresponds to one.
 type object struct {
-	*migrate.Notes // of its file
-	line           int
-	kind           string
-	namespace      string
-	name           string
-	labels         map[string]string
-	metadata       *migrate.Tree
-	body           *migrate.Tree
+	*migrate.Notes
+	line            int
+	kind            string
+	namespace, name string
+	labels          map[string]string
+	metadata, body  *migrate.Tree
 }
 
 // about returns the subject of notes on the object.
@@ -26,43 +23,34 @@ func (o *object) about(setting string) string {
 	return strings.TrimSpace(o.kind + "/" + o.name + " " + setting)
 }
 
-// readObjects returns the objects of a file, including the items of Lists.
-func (m *converter) readObjects(file migrate.File, notes *migrate.Notes) ([]*object, error) {
-	s, err := yaml.Text(file.Data)
+// readObjects returns the objects of a file.
+func (m *converter) readObjects(file migrate.File) (out []*object, err error) {
+	text, above, err := m.Text(file)
 	if err != nil {
 		return nil, err
 	}
-	documents, err := migrate.Trees(s, 0)
-	if err != nil {
-		return nil, err
-	}
-	var out []*object
-	for _, d := range documents {
-		items := []*migrate.Tree{d}
-		if strings.HasSuffix(d.At("kind").Scalar, "List") {
-			items = d.At("items").Items
+	documents, err := m.Trees(text, above)
+	for _, t := range documents {
+		metadata := t.At("metadata")
+		o := &object{
+			Notes: &m.Notes, line: t.Line, kind: t.At("kind").Scalar,
+			namespace: metadata.At("namespace").Scalar, name: metadata.At("name").Scalar,
+			labels: metadata.At("labels").Strings(), metadata: metadata, body: t,
 		}
-		for _, t := range items {
-			o := &object{
-				Notes: notes, line: t.Line, kind: t.At("kind").Scalar,
-				namespace: t.At("metadata", "namespace").Scalar, name: t.At("metadata", "name").Scalar,
-				labels: t.At("metadata", "labels").Strings(), metadata: t.At("metadata"), body: t,
+		switch {
+		case o.kind == "ConfigMap":
+			parts, err := m.parts(o)
+			if err != nil {
+				return nil, err
 			}
-			switch {
-			case o.kind == "ConfigMap":
-				parts, err := m.parts(o)
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, parts...)
-			case o.kind == "" && (!t.At("peers").Empty() || !t.At("address-pools").Empty()):
-				out = append(out, m.split(o, t)...)
-			default:
-				out = append(out, o)
-			}
+			out = append(out, parts...)
+		case o.kind == "" && (!t.At("peers").Empty() || !t.At("address-pools").Empty()):
+			out = append(out, m.split(o, t)...)
+		default:
+			out = append(out, o)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // parts converts a ConfigMap of MetalLB before 0.13 to objects.
@@ -71,7 +59,7 @@ func (m *converter) parts(o *object) ([]*object, error) {
 	for _, f := range o.body.At("data").Fields {
 		switch f.Key {
 		case "config":
-			documents, err := migrate.Trees(f.Value.Scalar, f.Line) // a block begins on the line after its key
+			documents, err := m.Trees(f.Value.Scalar, f.Line) // a block begins on the line after its key
 			if err != nil {
 				return nil, err
 			}

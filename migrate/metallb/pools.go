@@ -295,7 +295,8 @@ func (p *lbPool) merge(all []*advertisement) *advertisement {
 			first := *a
 			merged = &first
 		case !merged.absorb(a):
-			a.ToDo(a.line, a.about(""), "Herald announces a pool in one way, %s as in %s:%d: this advertisement is not carried over; divide the pool if both are needed", p.about(""), merged.File, merged.line)
+			file, line := a.Locate(merged.line)
+			a.ToDo(a.line, a.about(""), "Herald announces a pool in one way, %s as in %s:%d: this advertisement is not carried over; divide the pool if both are needed", p.about(""), file, line)
 		}
 	}
 	return merged
