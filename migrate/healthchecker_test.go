@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -41,22 +40,6 @@ func FuzzAnycast(f *testing.F) {
 	fromAnycast.fuzz(f, "[", "[a]", "[DEFAULT]\n[a]\n b", "[a]\nip_prefix: ::1\ncheck_disabled: no\ncheck_cmd: /bin/a\n b", "[daemon]\nx\n=\n:")
 }
 
-// The table in TABLES.md equals that in the code, and its fields exist.
-func TestAnycastTable(t *testing.T) {
-	var b strings.Builder
-	var all []string
-	b.WriteString("| in | setting | becomes | |\n|---|---|---|---|\n")
-	for _, row := range healthchecker.Table() {
-		if row.Becomes == "" {
-			continue // reported by the command
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", row.In, strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
-		all = append(all, row.Becomes)
-	}
-	manual(t, "anycast-healthchecker", b.String())
-	checkFields(t, 9, all)
-}
-
 // Each setting of anycast-healthchecker changes the configuration, or a note has its row's text.
 func TestEachAnycastSetting(t *testing.T) {
 	const service = "[a]\nip_prefix = 10.3.0.1\ncheck_cmd = /bin/a\ncheck_disabled = off\n"
@@ -74,14 +57,7 @@ func TestEachAnycastSetting(t *testing.T) {
 			if row.In == "daemon" {
 				line = "[daemon]\n" + line
 			}
-			after := fromAnycast.text(t, service+line, migrate.Options{})
-			text, todo := noteOn(after, name)
-			switch changed := string(before.Config) != string(after.Config); {
-			case changed != (row.Becomes != ""):
-				t.Errorf("%s: changes the configuration: %t\n%s", name, changed, after.Config)
-			case !changed && (text != row.Text || todo != row.ToDo):
-				t.Errorf("%s: noted as %q, %t, want %q, %t", name, text, todo, row.Text, row.ToDo)
-			}
+			checkEffect(t, row, name, before, fromAnycast.text(t, service+line, migrate.Options{}))
 		}
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/exabgp"
@@ -28,17 +30,19 @@ var update = flag.Bool("update", false, "write the golden files and TABLES.md an
 
 // converter converts the files of a tool.
 type converter struct {
-	name    string
-	convert func([]migrate.File, migrate.Options) (*migrate.Result, error)
-	honest  func(*testing.T, *migrate.Result)
+	name, title string // of the folder, and in TABLES.md
+	convert     func([]migrate.File, migrate.Options) (*migrate.Result, error)
+	table       func() []migrate.Row
+	least       int // fields in the table
+	honest      func(*testing.T, *migrate.Result)
 }
 
 var (
-	fromKubeVIP    = converter{"kubevip", kubevip.Convert, checkHonest}
-	fromKeepalived = converter{"keepalived", keepalived.Convert, checkHonest}
-	fromMetalLB    = converter{"metallb", metallb.Convert, checkHonestResources}
-	fromExaBGP     = converter{"exabgp", exabgp.Convert, checkHonest}
-	fromAnycast    = converter{"healthchecker", healthchecker.Convert, checkHonest}
+	fromKubeVIP    = converter{"kubevip", "kube-vip", kubevip.Convert, kubevip.Table, 15, checkHonest}
+	fromKeepalived = converter{"keepalived", "keepalived", keepalived.Convert, keepalived.Table, 10, checkHonest}
+	fromMetalLB    = converter{"metallb", "MetalLB", metallb.Convert, metallb.Table, 30, checkHonestResources}
+	fromExaBGP     = converter{"exabgp", "ExaBGP", exabgp.Convert, exabgp.Table, 30, checkHonest}
+	fromAnycast    = converter{"healthchecker", "anycast-healthchecker", healthchecker.Convert, healthchecker.Table, 9, checkHonest}
 )
 
 // all lists the converters.
@@ -343,42 +347,49 @@ func manual(t *testing.T, name, table string) {
 	}
 }
 
-// tableOf returns the converted rows as a table of the manual, with word as the title of the names, and the
-// fields that they become.
-func tableOf(word string, rows []migrate.Row) (table string, becomes []string) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "| in | %s | becomes | |\n|---|---|---|---|\n", word)
-	for _, row := range rows {
-		if row.Becomes == "" {
-			continue // reported by the command
+// The tables in TABLES.md equal those in the code, and their fields exist.
+func TestTables(t *testing.T) {
+	quoted := regexp.MustCompile("`([^`]+)`")
+	for _, c := range all() {
+		rows := slices.DeleteFunc(c.table(), func(r migrate.Row) bool { return r.Becomes == "" }) // reported by the command
+		in := func(section string) string {
+			if slices.ContainsFunc(rows, func(r migrate.Row) bool { return r.In != "" }) {
+				return "| " + section + " "
+			}
+			return ""
 		}
-		in := "the file"
-		if row.In != "" {
-			in = "`" + row.In + "`"
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s| setting | becomes | |\n%s|---|---|---|\n", in("in"), in("---"))
+		found := 0
+		for _, row := range rows {
+			fmt.Fprintf(&b, "%s| `%s` | %s | %s |\n", in(cmp.Or(row.In, "the file")), strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
+			for _, m := range quoted.FindAllStringSubmatch(row.Becomes, -1) {
+				path, _, _ := strings.Cut(m[1], ":")
+				if !c.hasField(row.In, strings.Split(strings.ReplaceAll(path, "[]", ""), ".")) {
+					t.Errorf("Herald has no field %s for %s of %s", m[1], row.Names, c.title)
+				}
+				found++
+			}
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
-		becomes = append(becomes, row.Becomes)
+		manual(t, c.title, b.String())
+		if found < c.least {
+			t.Errorf("only %d fields in the table of %s", found, c.title)
+		}
 	}
-	return b.String(), becomes
 }
 
-// checkFields checks that the fields in the column Becomes exist, and that there are some.
-func checkFields(t *testing.T, least int, all []string) {
-	t.Helper()
-	quoted := regexp.MustCompile("`([^`]+)`")
-	found := 0
-	for _, becomes := range all {
-		for _, m := range quoted.FindAllStringSubmatch(becomes, -1) {
-			path, _, _ := strings.Cut(m[1], ":")
-			if !hasField(reflect.TypeFor[config.Config](), "yaml", strings.Split(strings.ReplaceAll(path, "[]", ""), ".")) {
-				t.Errorf("Herald has no field %s", m[1])
-			}
-			found++
-		}
+// hasField reports whether the configuration, or the resource in place of an object of MetalLB's kind in, has a field
+// with this path.
+func (c converter) hasField(in string, path []string) bool {
+	switch {
+	case c.name != "metallb":
+		return hasField(reflect.TypeFor[config.Config](), "yaml", path)
+	case in == "Service": // annotations
+		return true
+	case in == "BGPPeer" || in == "BFDProfile":
+		return hasField(reflect.TypeFor[v1alpha1.Peer](), "json", path)
 	}
-	if found < least {
-		t.Errorf("only %d fields in the tables", found)
-	}
+	return hasField(reflect.TypeFor[v1alpha1.AddressPoolSpec](), "json", path)
 }
 
 // hasField reports whether t has a field with this path of tag names.
@@ -401,14 +412,22 @@ func hasField(t reflect.Type, tag string, path []string) bool {
 	return false
 }
 
-// noteOn returns the note on a subject.
-func noteOn(r *migrate.Result, subject string) (text string, todo bool) {
-	for _, n := range r.Notes {
-		if n.Subject == subject {
-			return n.Text, n.ToDo
-		}
+// checkNoted checks that a note on the subject has the text of a row without a counterpart.
+func checkNoted(t *testing.T, row migrate.Row, subject string, r *migrate.Result) {
+	t.Helper()
+	i := slices.IndexFunc(r.Notes, func(n migrate.Note) bool { return n.Subject == subject })
+	if row.Becomes == "" && (i < 0 || r.Notes[i].Text != row.Text || r.Notes[i].ToDo != row.ToDo) {
+		t.Errorf("%s in %q: not noted as %q, %t:\n%s", subject, row.In, row.Text, row.ToDo, lines(r.Notes))
 	}
-	return "", false
+}
+
+// checkEffect checks the effect of a setting: it changes the configuration if its row says so; otherwise it is noted.
+func checkEffect(t *testing.T, row migrate.Row, subject string, before, after *migrate.Result) {
+	t.Helper()
+	if changed := string(before.Config) != string(after.Config); changed != (row.Becomes != "") {
+		t.Errorf("%s in %q: changes the configuration: %t\n%s", subject, row.In, changed, gocmp.Diff(string(before.Config), string(after.Config)))
+	}
+	checkNoted(t, row, subject, after)
 }
 
 // bomb is a small document with aliases for billions of values.

@@ -59,13 +59,6 @@ func FuzzKeepalived(f *testing.F) {
 		"vrrp_script a { script \"curl -o\" }\nvrrp_instance a { track_script { a } virtual_ipaddress { ::1 } }")
 }
 
-// The table in TABLES.md equals that in the code, and its fields exist.
-func TestKeepalivedTable(t *testing.T) {
-	table, all := tableOf("keyword", keepalived.Table())
-	manual(t, "keepalived", table)
-	checkFields(t, 10, all)
-}
-
 // For each keyword of keepalived that is not carried over, a note has its row's text.
 func TestEachKeyword(t *testing.T) {
 	for _, row := range keepalived.Table() {
@@ -81,10 +74,7 @@ func TestEachKeyword(t *testing.T) {
 				line = in + " {\n" + line + "\n}"
 			}
 			r := fromKeepalived.text(t, line+"\nvrrp_instance v {\ntrack_script {\nc\n}\n}\n", migrate.Options{})
-			text, todo := noteOn(r, keyword)
-			if row.Becomes == "" && (text != row.Text || todo != row.ToDo) {
-				t.Errorf("%s in %q: noted as %q, %t, want %q, %t", keyword, row.In, text, todo, row.Text, row.ToDo)
-			}
+			checkNoted(t, row, keyword, r)
 		}
 	}
 }

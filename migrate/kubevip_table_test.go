@@ -5,27 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/kubevip"
 )
-
-// The table in TABLES.md equals that in the code, and its fields exist.
-func TestKubeVIPTable(t *testing.T) {
-	var b strings.Builder
-	var all []string
-	b.WriteString("| setting | becomes | |\n|---|---|---|\n")
-	for _, row := range kubevip.Table() {
-		if row.Becomes == "" {
-			continue // reported by the command
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
-		all = append(all, row.Becomes)
-	}
-	manual(t, "kube-vip", b.String())
-	checkFields(t, 15, all)
-}
 
 // Each setting of kube-vip has the effect in its row: it changes the configuration, or a note has the row's
 // text.
@@ -78,15 +60,8 @@ func TestEachSetting(t *testing.T) {
 				value = "true"
 			}
 			env[name] = value
-			after := fromEnv(t, env)
-			text, todo := noteOn(after, name)
-			switch changed := string(before.Config) != string(after.Config); {
-			case row.Becomes != "" && !changed && name != "vip_leaderelection":
-				t.Errorf("%s changes nothing:\n%s", name, after.Config)
-			case row.Becomes == "" && changed:
-				t.Errorf("%s changes the configuration, but its row says that it is not carried over:\n%s", name, cmp.Diff(string(before.Config), string(after.Config)))
-			case row.Becomes == "" && (text != row.Text || todo != row.ToDo):
-				t.Errorf("%s: noted as %q, %t, want %q, %t", name, text, todo, row.Text, row.ToDo)
+			if name != "vip_leaderelection" { // has no effect beside bgp_enable
+				checkEffect(t, row, name, before, fromEnv(t, env))
 			}
 		}
 	}

@@ -1,53 +1,14 @@
 package migrate_test
 
 import (
+	"cmp"
 	"fmt"
-	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/metallb"
 )
-
-func TestMetalLBTable(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("| of | field | becomes | |\n|---|---|---|---|\n")
-	for _, row := range metallb.Table() {
-		if row.Becomes == "" {
-			continue // reported by the command
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", row.In, row.Names[0], row.Becomes, row.Text)
-	}
-	manual(t, "MetalLB", b.String())
-}
-
-// The fields in the column Becomes exist in Herald's resources.
-func TestMetalLBFieldsExist(t *testing.T) {
-	spec := map[string]reflect.Type{"BGPPeer": reflect.TypeFor[v1alpha1.Peer](), "BFDProfile": reflect.TypeFor[v1alpha1.Peer]()}
-	found := 0
-	for _, row := range metallb.Table() {
-		if row.In == "Service" {
-			continue
-		}
-		resource, ok := spec[row.In]
-		if !ok {
-			resource = reflect.TypeFor[v1alpha1.AddressPoolSpec]()
-		}
-		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row.Becomes, -1) {
-			path, _, _ := strings.Cut(m[1], ":")
-			if !hasField(resource, "json", strings.Split(path, ".")) {
-				t.Errorf("%s has no field %s", resource, path)
-			}
-			found++
-		}
-	}
-	if found < 30 {
-		t.Errorf("only %d fields in the table", found)
-	}
-}
 
 // Each field of MetalLB has the effect in its row: it changes the result, or a note has the row's text.
 func TestEachFieldOfMetalLB(t *testing.T) {
@@ -62,6 +23,7 @@ func TestEachFieldOfMetalLB(t *testing.T) {
 		"bfdProfile": "b", "ebgpMultiHop": "true", "dualStackAddressFamily": "true", "connectTime": "7s", "routerID": "7.7.7.7", "vrf": "red",
 		"receiveInterval": "777", "transmitInterval": "777", "detectMultiplier": "7", "echoInterval": "7", "minimumTtl": "7",
 	}
+	nameOf := func(kind string) string { return cmp.Or(map[string]string{"BFDProfile": "b", "BGPPeer": "x"}[kind], "p") }
 	base := func(kind, spec string) *migrate.Result {
 		t.Helper()
 		specs := map[string]string{
@@ -83,11 +45,7 @@ func TestEachFieldOfMetalLB(t *testing.T) {
 			case k == "BGPAdvertisement" && kind == "Community":
 				s = "{communities: [known]}"
 			}
-			name := map[string]string{"BFDProfile": "b", "BGPPeer": "x"}[k]
-			if name == "" {
-				name = "p"
-			}
-			fmt.Fprintf(&b, "kind: %s\nmetadata: {name: %s}\nspec: %s\n---\n", k, name, s)
+			fmt.Fprintf(&b, "kind: %s\nmetadata: {name: %s}\nspec: %s\n---\n", k, nameOf(k), s)
 		}
 		return fromMetalLB.text(t, b.String(), migrate.Options{})
 	}
@@ -118,14 +76,8 @@ func TestEachFieldOfMetalLB(t *testing.T) {
 		if start[row.In] == "" {
 			after = base(row.In, fmt.Sprintf("{%s: %s}", path[0], value))
 		}
-		noted := strings.Contains(lines(after.Notes), row.Text)
-		switch changed := string(before.Config) != string(after.Config); {
-		case row.Becomes != "" && !changed:
-			t.Errorf("%s of %s changes nothing:\n%s%s", row.Names[0], row.In, after.Config, lines(after.Notes))
-		case row.Becomes == "" && changed:
-			t.Errorf("%s of %s changes the result, but its row says that it is not carried over", row.Names[0], row.In)
-		case row.Becomes == "" && len(row.Idle) < 2 && !noted:
-			t.Errorf("%s of %s is not noted:\n%s", row.Names[0], row.In, lines(after.Notes))
+		if len(row.Idle) < 2 { // no value of the others is noted
+			checkEffect(t, row, row.In+"/"+nameOf(row.In)+" "+row.Names[0], before, after)
 		}
 	}
 }
