@@ -16,16 +16,14 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // Any file is accepted or refused without a panic. An accepted one satisfies the
 // conditions that other packages rely on; a refused one has its mistakes at positions in
 // the file.
 func FuzzParse(f *testing.F) {
-	example, err := os.ReadFile("example.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	example := must.Get[[]byte](f)(os.ReadFile("example.yaml"))
 	f.Add(string(example))
 	f.Add(base)
 	f.Add(strings.ReplaceAll(base, "\n", "\r\n"))

@@ -13,13 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 // withPassword writes the base with a password file, and the password unless it is empty, into a new folder.
@@ -116,15 +115,10 @@ func key(b byte, n int) string { return base64.StdEncoding.EncodeToString(raw(b,
 
 func TestLoadSharedPassword(t *testing.T) {
 	file, passwordFile := withPassword(t, "secret")
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get[[]byte](t)(os.ReadFile(file))
 	write(t, file, string(content)+"  - {interface: eth1, asn: 64500, passwordFile: "+passwordFile+"}\n")
 	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, peer := range c.BGP.Peers {
 		if peer.Password != "secret" {
 			t.Errorf("password of %s is %q, want secret", peer.Name(), peer.Password)
@@ -179,9 +173,7 @@ func TestLoadWithoutFile(t *testing.T) {
 
 func TestLoadHostname(t *testing.T) {
 	hostname, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want, wantErr := config.Parse("f", []byte(replace(t, "nodeName: m1\n", "")), config.Hostname(hostname))
 	file := filepath.Join(t.TempDir(), "herald.yaml")
 	write(t, file, replace(t, "nodeName: m1\n", ""))

@@ -17,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
@@ -24,9 +25,7 @@ var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.P
 func mustParse(t *testing.T, file string, opts ...config.Option) *config.Config {
 	t.Helper()
 	c, err := config.Parse("herald.yaml", []byte(file), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -281,10 +280,7 @@ func TestParseManyVIPs(t *testing.T) {
 }
 
 func TestYAMLRoundTrip(t *testing.T) {
-	example, err := os.ReadFile("example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := must.Get[[]byte](t)(os.ReadFile("example.yaml"))
 	for name, file := range map[string]string{
 		"base":    base,
 		"example": string(example),
@@ -315,10 +311,7 @@ func TestYAMLHidesPassword(t *testing.T) {
 
 // The example is what docs/config.md shows: it must be valid and use every field.
 func TestExample(t *testing.T) {
-	data, err := os.ReadFile("example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile("example.yaml"))
 	mustParse(t, string(data))
 	var visit func(reflect.Type)
 	visit = func(typ reflect.Type) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // authority signs certificates.
@@ -34,9 +35,7 @@ func newAuthority(t testing.TB) authority {
 func (a authority) sign(t testing.TB, c *x509.Certificate) (*x509.Certificate, crypto.Signer) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c.SerialNumber = big.NewInt(1)
 	if c.NotAfter.IsZero() {
 		c.NotBefore, c.NotAfter = now.AddDate(-1, 0, 0), now.AddDate(1, 0, 0)
@@ -45,13 +44,9 @@ func (a authority) sign(t testing.TB, c *x509.Certificate) (*x509.Certificate, c
 		a.key = key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	signed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return signed, key
 }
 
@@ -150,8 +145,6 @@ func FuzzReport(f *testing.F) {
 		}
 		seen := well(c)
 		seen.Endpoints = map[string]facts.Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{cert}}}
-		if err := newReport("v", "f", c, now, examine(c, seen)).WriteText(&strings.Builder{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, newReport("v", "f", c, now, examine(c, seen)).WriteText(&strings.Builder{}))
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 //go:embed testdata/routed.yaml
@@ -35,9 +36,7 @@ var (
 func parsed(t testing.TB, file string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("herald.yaml", []byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if c.BGP != nil {
 		c.BGP.Peers[0].Password = "secret" // as Load reads it
 	}

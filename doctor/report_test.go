@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // sample returns the report in docs/troubleshooting.md, of a master before Herald's first start.
@@ -34,9 +35,7 @@ func sample(t testing.TB) Report {
 func rendered(t testing.TB, r Report) string {
 	t.Helper()
 	var out strings.Builder
-	if err := r.WriteText(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.WriteText(&out))
 	return out.String()
 }
 
@@ -50,10 +49,7 @@ func TestSubjectIsPrintable(t *testing.T) {
 
 // The report in docs/troubleshooting.md equals the output of the command.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get[[]byte](t)(os.ReadFile("../docs/troubleshooting.md"))
 	_, shown, _ := strings.Cut(string(page), "```\n$ herald doctor --config /etc/herald/herald.yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	if diff := cmp.Diff(rendered(t, sample(t)), shown); diff != "" {
@@ -63,10 +59,7 @@ func TestPage(t *testing.T) {
 
 // The page names every field of the JSON form and every topic.
 func TestPageOnJSON(t *testing.T) {
-	page, err := os.ReadFile("../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get[[]byte](t)(os.ReadFile("../docs/troubleshooting.md"))
 	for _, s := range []reflect.Type{reflect.TypeFor[Report](), reflect.TypeFor[Finding]()} {
 		for i := range s.NumField() {
 			name, _, _ := strings.Cut(s.Field(i).Tag.Get("json"), ",")
@@ -91,13 +84,9 @@ func TestPageOnJSON(t *testing.T) {
 func TestJSON(t *testing.T) {
 	r := sample(t)
 	encoded, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var back Report
-	if err := json.Unmarshal(encoded, &back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(encoded, &back))
 	if diff := cmp.Diff(r, back); diff != "" {
 		t.Errorf("(-sent +received):\n%s", diff)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const balancerFolder = "kustomize/balancer/"
@@ -68,10 +69,7 @@ func TestWorker(t *testing.T) {
 		local + "}]": {"herald-worker", "worker", "DoesNotExist"},
 		local + "}]\nchecks: [{name: c, tcp: {address: \"127.0.0.1:6443\"}}]": {"herald", "speaker", "Exists"},
 	} {
-		out, err := manifests.Make(manifests.DaemonSet, manifests.Options{Config: parse(t, balances+config)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get[[]byte](t)(manifests.Make(manifests.DaemonSet, manifests.Options{Config: parse(t, balances+config)}))
 		var set struct {
 			Metadata struct{ Name string }
 			Spec     struct {
@@ -81,9 +79,7 @@ func TestWorker(t *testing.T) {
 				}
 			}
 		}
-		if err := yaml.Unmarshal(out, &set); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(out, &set))
 		const component = "app.kubernetes.io/component"
 		if set.Metadata.Name != want.name || set.Spec.Selector.Match[component] != want.component || set.Spec.Template.Metadata.Labels[component] != want.component {
 			t.Errorf("it is called %s, %v with pods %v; want %+v", set.Metadata.Name, set.Spec.Selector, set.Spec.Template.Metadata.Labels, want)

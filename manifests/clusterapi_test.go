@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // kubeadmControlPlane has the fields that the tests here read.
@@ -37,15 +38,10 @@ type masterFile struct {
 // readControlPlane reads a file of manifests/cluster-api, its words in @ replaced.
 func readControlPlane(t *testing.T, name string) kubeadmControlPlane {
 	t.Helper()
-	text, err := os.ReadFile("cluster-api/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile("cluster-api/" + name))
 	words := strings.NewReplacer("@VIP@", "10.3.0.100", "@HERALD_IMAGE@", manifests.DefaultImage, "@KUBELET_ARGS@", "[]")
 	var k kubeadmControlPlane
-	if err := yaml.Unmarshal([]byte(words.Replace(string(text))), &k); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(words.Replace(string(text))), &k))
 	return k
 }
 
@@ -69,10 +65,7 @@ func settings(text string) []string {
 // TestClusterAPIFiles checks what Cluster API writes on a master: the pod that Make makes, a
 // configuration that it fits, secrets from a Secret, and the sysctls of cloud-init.
 func TestClusterAPIFiles(t *testing.T) {
-	want, err := manifests.Make(manifests.StaticPod, manifests.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get[[]byte](t)(manifests.Make(manifests.StaticPod, manifests.Options{}))
 	for _, test := range []struct{ name, settingsOf, secret string }{
 		{"bgp.yaml", "master-bgp.yaml", "/etc/herald/bgp-password"},
 		{name: "flat.yaml", secret: "/etc/herald/gossip.key"},
@@ -83,9 +76,7 @@ func TestClusterAPIFiles(t *testing.T) {
 				t.Errorf("the pod is not static-pod.yaml: copy it (-want +have):\n%s", diff)
 			}
 			c, err := config.Parse("herald.yaml", []byte(k.file(t, manifests.DefaultFile).Content), config.Hostname("m1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			podFits(t, c)
 
 			if diff := cmp.Diff([]string{test.secret}, secretsOf(c)); diff != "" {
@@ -149,16 +140,11 @@ func secretsOf(c *config.Config) (files []string) {
 // userDataFile returns the content that a file of manifests/cloud-init writes to a path.
 func userDataFile(t *testing.T, name, path string) string {
 	t.Helper()
-	text, err := os.ReadFile("cloud-init/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile("cloud-init/" + name))
 	var u struct {
 		Files []struct{ Path, Content string } `yaml:"write_files"`
 	}
-	if err := yaml.Unmarshal(text, &u); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &u))
 	for _, f := range u.Files {
 		if f.Path == path {
 			return f.Content
@@ -179,9 +165,7 @@ func TestClusterAPIBootstrap(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "herald.yaml")
 			for path, content := range map[string]string{file: k.file(t, manifests.DefaultFile).Content, filepath.Join(dir, kubeadm): ""} {
-				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 			}
 			here := strings.NewReplacer("/etc/herald/", dir+"/", "/run/kubeadm/", dir+"/")
 			if out, err := exec.CommandContext(t.Context(), "sh", "-c", here.Replace(command)).CombinedOutput(); err != nil || len(out) > 0 {
@@ -204,10 +188,7 @@ func TestClusterAPIEndpoint(t *testing.T) {
 		"capm3.yaml": {`controlPlaneEndpoint: {host: "@VIP@", port: 6443}`},
 		"capo.yaml":  {`apiServerFixedIP: "@VIP@"`, `- ipAddress: "@VIP@"`},
 	} {
-		text, err := os.ReadFile("cluster-api/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get[[]byte](t)(os.ReadFile("cluster-api/" + file))
 		for _, line := range lines {
 			if !strings.Contains(string(text), " "+line+"\n") {
 				t.Errorf("%s has no line %q", file, line)

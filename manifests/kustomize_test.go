@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestKustomize checks that the bases and overlays name what exists.
@@ -64,9 +65,7 @@ func TestExampleConfigures(t *testing.T) {
 	}
 	for _, node := range []string{"m1", "m2", "m3"} {
 		c, err := config.Parse("configmap.yaml", []byte(text), config.Hostname(node))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if dir, name := filepath.Split(c.Election.KeyFile); dir != "/etc/herald/" || secret.Data[name] == "" {
 			t.Errorf("the Secret lacks %s", c.Election.KeyFile)
 		}
@@ -76,9 +75,7 @@ func TestExampleConfigures(t *testing.T) {
 	dir := t.TempDir()
 	text = "nodeName: m1\n" + strings.ReplaceAll(text, "/etc/herald", dir)
 	for name, content := range map[string]string{"herald.yaml": text, "gossip.key": secret.Data["gossip.key"]} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	if _, err := config.Load(filepath.Join(dir, "herald.yaml")); err == nil || !strings.Contains(err.Error(), "election.keyFile: line 1 is not base64") {
 		t.Errorf("with the key of the example: %v", err)
@@ -88,10 +85,7 @@ func TestExampleConfigures(t *testing.T) {
 // read decodes a YAML file that has a value for each of its fields.
 func read(t *testing.T, file string, v any) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(file))
 	if err := yaml.Unmarshal(data, v); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

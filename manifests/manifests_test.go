@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestCurrent checks that the generated files are current.
@@ -26,18 +27,12 @@ func TestCurrent(t *testing.T) {
 		"tenants/agent.yaml":              manifests.Agent,
 		"tenants/manager.yaml":            manifests.Manager,
 	} {
-		have, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := must.Get[[]byte](t)(os.ReadFile(file))
 		o := manifests.Options{Cluster: "acme"}
 		if folder, _ := filepath.Split(file); folder == servicesFolder || folder == balancerFolder {
 			o.Config = parseFile(t, folder+"herald.yaml", "worker")
 		}
-		want, err := manifests.Make(kind, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get[[]byte](t)(manifests.Make(kind, o))
 		if diff := cmp.Diff(string(want), string(have)); diff != "" {
 			t.Errorf("%s is not current, run go generate ./manifests (-want +have):\n%s", file, diff)
 		}
@@ -65,9 +60,7 @@ election: {members: {m1: "10.3.0.1:7946"}, keyFile: /var/lib/herald/gossip.key}
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("herald.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -112,14 +105,9 @@ type volume struct {
 
 func staticPod(t *testing.T, o manifests.Options) spec {
 	t.Helper()
-	out, err := manifests.Make(manifests.StaticPod, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get[[]byte](t)(manifests.Make(manifests.StaticPod, o))
 	var p pod
-	if err := yaml.Unmarshal(out, &p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(out, &p))
 	if len(p.Spec.Containers) != 1 {
 		t.Fatalf("%d containers:\n%s", len(p.Spec.Containers), out)
 	}
@@ -142,10 +130,7 @@ checks: [{name: web, tcp: {address: "127.0.0.1:80"}}]
 		if mounted != want || pod.Shared != want {
 			t.Errorf("the pod has the device: %t, and another first process: %t; want %t", mounted, pod.Shared, want)
 		}
-		unit, err := manifests.Make(manifests.Systemd, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := must.Get[[]byte](t)(manifests.Make(manifests.Systemd, o))
 		if strings.Contains(string(unit), "DeviceAllow=/dev/net/tun rw\n") != want || strings.Contains(string(unit), "PrivateDevices=yes\n") == want {
 			t.Errorf("the unit has the device: %t, want %t:\n%s", !want, want, unit)
 		}
@@ -171,10 +156,7 @@ func TestCapabilities(t *testing.T) {
 			if got := strings.Join(c.Add, " "); got != test.want || !slices.Equal(c.Drop, []string{"ALL"}) {
 				t.Errorf("the pod drops %s and has %s, want ALL and %s", c.Drop, got, test.want)
 			}
-			unit, err := manifests.Make(manifests.Systemd, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			unit := must.Get[[]byte](t)(manifests.Make(manifests.Systemd, o))
 			want := "\nCapabilityBoundingSet=CAP_" + strings.ReplaceAll(test.want, " ", " CAP_") + "\n"
 			if !strings.Contains(string(unit), want) {
 				t.Errorf("the unit has no line %q:\n%s", want, unit)
@@ -234,10 +216,7 @@ func TestCommand(t *testing.T) {
 		t.Errorf("the program is not among %v", mounts)
 	}
 	for c, want := range map[*config.Config]bool{with: true, parse(t, bgp+peer): false} {
-		unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := must.Get[[]byte](t)(manifests.Make(manifests.Systemd, manifests.Options{Config: c}))
 		if got := strings.Contains(string(unit), "\nSystemCallFilter=@setuid\n"); got != want {
 			t.Errorf("setuid is let through: %v, want %v:\n%s", got, want, unit)
 		}
@@ -252,10 +231,7 @@ func TestSocketFolder(t *testing.T) {
 		"/var/run/herald/herald.sock": "RuntimeDirectory=herald",
 		"/opt/herald/herald.sock":     "ReadWritePaths=/opt/herald",
 	} {
-		unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parse(t, bgp+peer+fmt.Sprintf("admin: {socket: %s}", socket))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := must.Get[[]byte](t)(manifests.Make(manifests.Systemd, manifests.Options{Config: parse(t, bgp+peer+fmt.Sprintf("admin: {socket: %s}", socket))}))
 		if !strings.Contains(string(unit), "\n"+want+"\n") {
 			t.Errorf("with the socket %s the unit has no line %q:\n%s", socket, want, unit)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // k0sctl has the fields of a k0sctl configuration that the tests read.
@@ -54,19 +55,14 @@ func (h k0sHost) data(path string) string {
 // VIP that k0s gives its nodes, and the certificate that the check shows.
 func TestK0s(t *testing.T) {
 	const file = "k0s/k0sctl.yaml"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile(file))
 	// k0sctl puts variables in, and $ in the place of $$.
 	parts := strings.Split(string(text), "$$")
 	if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(part, "$") }) {
 		t.Errorf("%s has a $ that k0sctl takes for the beginning of a variable: write $$", file)
 	}
 	var cluster k0sctl
-	if err := yaml.Unmarshal([]byte(strings.Join(parts, "$")), &cluster); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(strings.Join(parts, "$")), &cluster))
 	controllers := 0
 	for _, h := range cluster.Spec.Hosts {
 		if h.Role != "controller" {
@@ -80,13 +76,8 @@ func TestK0s(t *testing.T) {
 			t.Errorf("the controller at %s has the private address %q", h.SSH.Address, h.Private)
 		}
 		c, err := config.Parse(file, []byte(h.data(manifests.DefaultFile)), config.Hostname(fmt.Sprint("m", controllers)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		unit := must.Get[[]byte](t)(manifests.Make(manifests.Systemd, manifests.Options{Config: c}))
 		if diff := cmp.Diff(string(unit), h.data("/etc/systemd/system/herald.service")); diff != "" {
 			t.Errorf("the unit in %s is not what `herald manifest systemd` prints for its configuration, with $$ for $ (-want +have):\n%s", file, diff)
 		}
@@ -154,10 +145,7 @@ func TestKubespray(t *testing.T) {
 // service, and that the VIP is the cluster's.
 func TestTalos(t *testing.T) {
 	const file = "talos/patch.yaml"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile(file))
 	type mount struct {
 		Source, Destination string
 		Options             []string
@@ -181,9 +169,7 @@ func TestTalos(t *testing.T) {
 	}
 	d := yaml.NewDecoder(strings.NewReader(string(text)))
 	for _, document := range []any{&node, &own} {
-		if err := d.Decode(document); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Decode(document))
 	}
 	if len(own.Files) != 1 || own.Files[0].Path != manifests.DefaultFile {
 		t.Fatalf("the files are %+v", own.Files)

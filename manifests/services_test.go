@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const servicesFolder = "kustomize/services/"
@@ -23,14 +24,9 @@ const servicesFolder = "kustomize/services/"
 // parseFile reads a configuration as a node does.
 func parseFile(t *testing.T, file, node string) *config.Config {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(file))
 	c, err := config.Parse(file, data, config.Hostname(node))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -76,18 +72,13 @@ func TestServices(t *testing.T) {
 			want: account{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			out, err := manifests.Make(test.kind, manifests.Options{Config: parse(t, file+test.config)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get[[]byte](t)(manifests.Make(test.kind, manifests.Options{Config: parse(t, file+test.config)}))
 			var object struct {
 				Metadata struct{ Namespace string }
 				Spec     struct{ Template struct{ Spec account } }
 			}
 			var bare struct{ Spec account }
-			if err := errors.Join(yaml.Unmarshal(out, &object), yaml.Unmarshal(out, &bare)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(yaml.Unmarshal(out, &object), yaml.Unmarshal(out, &bare)))
 			pod := object.Spec.Template.Spec
 			if test.kind == manifests.StaticPod {
 				pod = bare.Spec
@@ -117,10 +108,7 @@ func TestServices(t *testing.T) {
 // so that `herald status` works with both, and the same folder of state.
 func TestFoldersOfTheNode(t *testing.T) {
 	for _, file := range []string{"static-pod.yaml", servicesFolder + "daemonset.yaml", "helm/herald/templates/daemonset.yaml"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get[[]byte](t)(os.ReadFile(file))
 		for _, folder := range []string{"/run/herald", "/var/lib/herald"} {
 			if !bytes.Contains(text, []byte("hostPath: {path: "+folder+", type: DirectoryOrCreate}")) {
 				t.Errorf("%s has no %s of the node", file, folder)
@@ -132,10 +120,7 @@ func TestFoldersOfTheNode(t *testing.T) {
 // TestChartSchema checks that the chart takes the fields of the configuration that
 // it does not decide itself, and no others; and has the CRDs.
 func TestChartSchema(t *testing.T) {
-	data, err := os.ReadFile("helm/herald/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile("helm/herald/values.schema.json"))
 	type object struct {
 		Properties map[string]object
 		Additional *bool `json:"additionalProperties"`
@@ -143,9 +128,7 @@ func TestChartSchema(t *testing.T) {
 	var schema struct {
 		Properties struct{ Speaker object }
 	}
-	if err := json.Unmarshal(data, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &schema))
 	speaker := schema.Properties.Speaker
 	for _, level := range []struct {
 		subject reflect.Type
@@ -178,10 +161,7 @@ func TestChartSchema(t *testing.T) {
 		t.Fatalf("the CRDs are %q, %v", files, err)
 	}
 	for _, file := range files {
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get[[]byte](t)(os.ReadFile(file))
 		if have, err := os.ReadFile("helm/herald/" + file); err != nil || !bytes.Equal(want, have) {
 			t.Errorf("helm/herald/%s differs: link helm/herald/crds to ../../crds: %v", file, err)
 		}

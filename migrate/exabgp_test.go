@@ -6,6 +6,7 @@ import (
 
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/exabgp"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // A converted file without notes to do is complete.
@@ -24,9 +25,7 @@ func TestExaBGPConfigFile(t *testing.T) {
 		{Name: "conf/hc.conf", Data: []byte("# for a\n debug\nname = web\ncommand = /bin/a -b=c\nfall = 9\n\nip = 10.99.0.1/32\nunheard-of = 1\nwithdraw-on-down")},
 	}
 	r, err := exabgp.Convert(files, migrate.Options{File: "exabgp.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, want := range []string{"name: web\n", "name: web-2\n", `command: [/bin/a, "-b=c"]`, "fall: 7", "addresses: [10.99.0.1]", "addresses: [10.99.0.2]"} {
 		if !strings.Contains(string(r.Config), want) {
 			t.Errorf("no %s:\n%s", want, r.Config)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/healthchecker"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The files are read as one, and notes name their file.
@@ -16,9 +17,7 @@ func TestAnycastFiles(t *testing.T) {
 		{Name: "b.conf", Data: []byte("[b]\nip_prefix = 10.3.0.1/32\ninterface = eth0\ncheck_cmd = /bin/b")},
 	}
 	r, err := healthchecker.Convert(files, migrate.Options{File: "main.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, want := range []string{
 		"main.conf:5: loglevel: ", "a.conf:3: check_cmd: runs in a sandbox", "b.conf:2: ip_prefix: 10.3.0.1 is a VIP already",
 		"b.conf:1: vips[1].addresses: to do: ", "b.conf:3: interface: ", "main.conf: to do: have BIRD read table 201",

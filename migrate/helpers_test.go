@@ -24,6 +24,7 @@ import (
 	"github.com/herald-vip/herald/migrate/keepalived"
 	"github.com/herald-vip/herald/migrate/kubevip"
 	"github.com/herald-vip/herald/migrate/metallb"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files and TABLES.md anew")
@@ -59,10 +60,7 @@ func (c converter) file(data []byte, o migrate.Options) (*migrate.Result, error)
 // read converts a file.
 func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.Result {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(file))
 	o.File = filepath.Base(file)
 	if o.ConfigID == "" {
 		o.ConfigID = "m1"
@@ -74,9 +72,7 @@ func (c converter) read(t *testing.T, file string, o migrate.Options) *migrate.R
 func (c converter) text(t *testing.T, input string, o migrate.Options) *migrate.Result {
 	t.Helper()
 	r, err := c.file([]byte(input), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -85,10 +81,7 @@ func (c converter) inputs(t testing.TB) []string {
 	t.Helper()
 	var files []string
 	for _, ending := range []string{"yaml", "env", "conf"} {
-		found, err := filepath.Glob(c.name + "/testdata/*." + ending)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get[[]string](t)(filepath.Glob(c.name + "/testdata/*." + ending))
 		files = append(files, found...)
 	}
 	if len(files) < 4 {
@@ -115,10 +108,7 @@ func TestGolden(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	for _, c := range all() {
 		for _, file := range c.inputs(t) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get[[]byte](t)(os.ReadFile(file))
 			for n := 0; n < len(data); n += 1 + len(data)/50 {
 				if r, err := c.file(data[:n], migrate.Options{}); err == nil {
 					c.honest(t, r)
@@ -183,10 +173,7 @@ func TestRefused(t *testing.T) {
 // fuzz checks any input with and without members: checkHonest holds, and the result is deterministic.
 func (c converter) fuzz(f *testing.F, seeds ...string) {
 	for _, file := range c.inputs(f) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Get[[]byte](f)(os.ReadFile(file))
 		f.Add(string(data))
 	}
 	for _, s := range seeds {
@@ -239,15 +226,10 @@ func lines(notes []migrate.Note) string {
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get[[]byte](t)(os.ReadFile(file))
 	if diff := gocmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got), go test ./migrate -update rewrites it:\n%s", file, diff)
 	}
@@ -328,10 +310,7 @@ func node(r *migrate.Result) string {
 func manual(t *testing.T, name, table string) {
 	t.Helper()
 	const manual = "TABLES.md"
-	data, err := os.ReadFile(manual)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(manual))
 	begin := "<!-- The table of " + name + " is written by go test ./migrate -update. -->\n"
 	before, rest, ok := strings.Cut(string(data), begin)
 	old, after, ok2 := strings.Cut(rest, "<!-- end -->")
@@ -339,9 +318,7 @@ func manual(t *testing.T, name, table string) {
 		t.Fatalf("no place for the table of %s in %s", name, manual)
 	}
 	if *update {
-		if err := os.WriteFile(manual, []byte(before+begin+table+"<!-- end -->"+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(manual, []byte(before+begin+table+"<!-- end -->"+after), 0o644))
 	} else if diff := gocmp.Diff(table, old); diff != "" {
 		t.Errorf("the table of %s differs (-code +manual), go test ./migrate -update rewrites it:\n%s", name, diff)
 	}

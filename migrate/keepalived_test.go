@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/migrate/keepalived"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // A VRRP peer that is not among the given members is noted.
@@ -23,16 +24,11 @@ func TestKeepalivedMembers(t *testing.T) {
 
 // The unicast files of all nodes give the same members, and different node names.
 func TestUnicastFilesAgree(t *testing.T) {
-	data, err := os.ReadFile("keepalived/testdata/unicast.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile("keepalived/testdata/unicast.conf"))
 	swap := strings.NewReplacer("10.3.0.1\n", "10.3.0.2\n", "10.3.0.2\n", "10.3.0.1\n")
 	var nodes [2]*config.Config
 	for i, s := range []string{string(data), swap.Replace(string(data))} {
-		if nodes[i], err = config.Parse("", fromKeepalived.text(t, s, migrate.Options{}).Config); err != nil {
-			t.Fatal(err)
-		}
+		nodes[i] = must.Get[*config.Config](t)(config.Parse("", fromKeepalived.text(t, s, migrate.Options{}).Config))
 	}
 	same := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 	if diff := cmp.Diff(nodes[0].Election.Members, nodes[1].Election.Members, same); diff != "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/migrate"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // With members and key as options, a usual file of kubeadm needs no work.
@@ -24,9 +25,7 @@ func TestKubeVIPMembers(t *testing.T) {
 		t.Errorf("not complete:\n%s%s", r.Config, lines(r.Notes))
 	}
 	c, err := config.Parse("", r.Config, config.Hostname("m2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(o.Members, c.Election.Members, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}

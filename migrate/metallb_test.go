@@ -20,6 +20,7 @@ import (
 	"github.com/herald-vip/herald/migrate/metallb"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // manifest is a result, decoded strictly as Kubernetes does.
@@ -38,9 +39,7 @@ func readManifest(t *testing.T, text []byte) manifest {
 			t.Fatalf("%v\n%s", err, document)
 		}
 		object, err := json.Marshal(plain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		strict := json.NewDecoder(bytes.NewReader(object))
 		strict.DisallowUnknownFields()
 		switch plain["kind"] {
@@ -118,10 +117,7 @@ func checkHonestResources(t *testing.T, r *migrate.Result) {
 
 // A pool and its advertisement may be in different files, in any order.
 func TestMetalLBFiles(t *testing.T) {
-	data, err := os.ReadFile("metallb/testdata/bgp.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile("metallb/testdata/bgp.yaml"))
 	documents := strings.Split(string(data), "\n---\n")
 	var files []migrate.File
 	for i, d := range documents {
@@ -131,9 +127,7 @@ func TestMetalLBFiles(t *testing.T) {
 	for range documents {
 		files = append(files[1:], files[0])
 		r, err := metallb.Convert(files, migrate.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want, got := readManifest(t, whole.Config), readManifest(t, r.Config)
 		byName := func(m manifest) map[string]any {
 			all := map[string]any{"file": m.file}
@@ -173,9 +167,7 @@ func TestMetalLBClass(t *testing.T) {
 	r := fromMetalLB.text(t, lbClassPool, migrate.Options{Class: "metallb"})
 	m := readManifest(t, r.Config)
 	c, err := config.Parse("", []byte(m.file), config.Hostname("node"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if c.Services.LoadBalancerClass != "metallb" || c.Services.DefaultClass {
 		t.Errorf("the class is %q, and Services without one %t", c.Services.LoadBalancerClass, c.Services.DefaultClass)
 	}
@@ -233,9 +225,7 @@ func TestMetalLBMerge(t *testing.T) {
 				return
 			}
 			var want v1alpha1.PoolBGP
-			if err := yaml.UnmarshalWithOptions([]byte(test.want), &want, yaml.UseJSONUnmarshaler()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.UnmarshalWithOptions([]byte(test.want), &want, yaml.UseJSONUnmarshaler()))
 			if diff := cmp.Diff(want, *readManifest(t, r.Config).pools[0].Spec.BGP); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

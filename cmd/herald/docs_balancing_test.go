@@ -13,6 +13,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The two guides in the page on balancing.
@@ -28,9 +29,7 @@ func guideBalancer(t *testing.T, page, name string) (balancer.Config, string) {
 	var found []balancer.Config
 	for _, block := range configurations(t, page) {
 		c, err := config.Parse(page, []byte(block), config.Hostname("m1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		i := slices.IndexFunc(c.Balancers, func(b balancer.Config) bool { return b.Name == name })
 		if i < 0 {
 			t.Fatalf("%s: no balancer is called %s in\n%s", page, name, block)
@@ -65,9 +64,7 @@ func TestKubeadmBehindBalancer(t *testing.T) {
 		t.Fatal("there is no ClusterConfiguration")
 	}
 	block, _, _ := strings.Cut(all[i:], "---\n")
-	if err := yaml.Unmarshal([]byte(block), &cluster); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(block), &cluster))
 	host, _, err := net.SplitHostPort(cluster.Endpoint)
 	if err != nil || cluster.Kind != "ClusterConfiguration" || cluster.Endpoint != at || !slices.Contains(cluster.Server.Names, host) {
 		t.Errorf("%+v, %v; the balancer is at %s", cluster, err, at)
@@ -90,9 +87,7 @@ func TestRegistryGuide(t *testing.T) {
 	var registry struct {
 		HTTP struct{ Addr string }
 	}
-	if err := yaml.Unmarshal([]byte(blocks(t, balancingRegistry, "yaml")[0]), &registry); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(blocks(t, balancingRegistry, "yaml")[0]), &registry))
 	_, port, err := net.SplitHostPort(registry.HTTP.Addr)
 	if want := net.JoinHostPort("0.0.0.0", port); err != nil || registry.HTTP.Addr != want || port != "5001" || b.Backends.Members.Port != 5001 {
 		t.Errorf("registries listen at %s, connections go to port %d: %v", registry.HTTP.Addr, b.Backends.Members.Port, err)

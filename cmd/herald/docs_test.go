@@ -14,6 +14,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // guides are the pages with commands and configurations to copy.
@@ -41,10 +42,7 @@ func blocks(t *testing.T, page, language string) []string {
 func section(t *testing.T, page string) string {
 	t.Helper()
 	file, heading, part := strings.Cut(page, "#")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(file))
 	text := string(data)
 	if part {
 		var ok bool
@@ -76,23 +74,16 @@ func configurations(t *testing.T, page string) (out []string) {
 		if slices.ContainsFunc(part, func(item yaml.MapItem) bool { return !slices.Contains(sections, fmt.Sprint(item.Key)) }) {
 			continue
 		}
-		text, err := os.ReadFile(shared)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get[[]byte](t)(os.ReadFile(shared))
 		var whole yaml.MapSlice
-		if err := yaml.Unmarshal(text, &whole); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(text, &whole))
 		replaced := part.ToMap()
 		whole = slices.DeleteFunc(whole, func(item yaml.MapItem) bool {
 			_, ok := replaced[item.Key]
 			return ok || item.Key == "bgp" && strings.Contains(block, "announce: arp")
 		})
 		merged, err := yaml.Marshal(append(whole, part...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		out = append(out, string(merged))
 	}
 	if len(out) == 0 {
@@ -109,10 +100,7 @@ func TestGuidesConfigurations(t *testing.T) {
 		all[page] = configurations(t, page)
 	}
 	for _, file := range []string{shared, "../../docs/herald-worker.yaml"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get[[]byte](t)(os.ReadFile(file))
 		all[file] = []string{string(text)}
 	}
 	if !slices.Equal(all["../../README.md"], all[shared]) {
@@ -172,9 +160,7 @@ func TestGuidesEndpoint(t *testing.T) {
 				Names []string `yaml:"certSANs"`
 			} `yaml:"apiServer"`
 		}
-		if err := yaml.UnmarshalWithOptions([]byte(block), &cluster); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.UnmarshalWithOptions([]byte(block), &cluster))
 		host, _, err := net.SplitHostPort(cluster.Endpoint)
 		if err != nil || !slices.Contains(cluster.Server.Names, host) || !strings.Contains(block, "10.99.0.10") {
 			t.Errorf("the endpoint is %s, the names are %s, %v", cluster.Endpoint, cluster.Server.Names, err)
@@ -187,9 +173,7 @@ func TestGuidesEndpoint(t *testing.T) {
 // TestMakeHelp checks that `make help` tells of every target how long it takes, and has a quick one.
 func TestMakeHelp(t *testing.T) {
 	out, err := exec.Command("make", "--no-print-directory", "-C", "../..", "help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(string(out)) {
 		if !regexp.MustCompile(`^[a-z0-9-]+ +[0-9]+ (s|min|h) +[a-z]`).MatchString(line) {
 			t.Errorf("how long does it take? %s", line)

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestMain lets the test binary be herald: see [herald].
@@ -25,14 +27,10 @@ func TestMain(m *testing.M) {
 func herald(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	name := filepath.Join(dir, "herald")
-	if err := os.Symlink(program, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(program, name))
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "HERALD_TEST_MAIN=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	return cmd
@@ -59,13 +57,9 @@ bgp: {asn: 64512, peers: [{address: 10.0.1.254, asn: 64500}]}
 
 func TestCommandLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "herald.yaml")
-	if err := os.WriteFile(file, []byte(goodConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(goodConfig), 0o600))
 	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(empty, nil, 0o600))
 	bad := strings.Replace(goodConfig, "kind", "king", 1)
 	absentCA := strings.Replace(goodConfig, `tcp: {address: "127.0.0.1:6443"}`, `http: {url: "https://127.0.0.1:6443/readyz", caFile: /no/ca.crt}`, 1)
 	emptyCA := strings.Replace(absentCA, "/no/ca.crt", empty, 1)
@@ -125,9 +119,7 @@ func TestCompletionInBash(t *testing.T) {
 	bash := exec.Command("bash", "--noprofile", "--norc", "-i")
 	bash.Env = herald(t).Env
 	bash.Dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(bash.Dir, "my.yaml"), []byte(goodConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(bash.Dir, "my.yaml"), []byte(goodConfig), 0o600))
 	bash.Stdin = strings.NewReader("source <(herald completion bash)\n" +
 		"herald manif\tst\t --im\tmine:1\n" + // an argument and a flag
 		"herald valid\t --con\tmy.\t\n" + // a file
@@ -147,9 +139,7 @@ func TestCompletionInBash(t *testing.T) {
 // A manifest names the image that `make image` makes of the same version.
 func TestManifestNamesTheImage(t *testing.T) {
 	makeImage, err := exec.Command("make", "--no-print-directory", "-n", "-C", "../..", "image", "VERSION=v1.2.3", "COMMIT=none", "SOURCE_DATE_EPOCH=0").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	made := regexp.MustCompile(`--reference (\S+)`).FindSubmatch(makeImage)
 	if made == nil {
 		t.Fatalf("make image names none:\n%s", makeImage)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/manifests"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // A configuration that is no good, or that no manifest can be made for, is wrong usage.
@@ -30,9 +31,7 @@ election: {members: {m1: "10.3.0.1:7946"}, keyFile: /etc/herald/gossip.key}
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "herald.yaml")
 			if test.config != "" {
-				if err := os.WriteFile(file, []byte(test.config), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(test.config), 0o600))
 			}
 			err := manifestCommand{Kind: manifests.StaticPod, Config: file, Node: test.node}.Run()
 			if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const keepalivedConf = `vrrp_instance VI_1 {
@@ -42,9 +44,7 @@ func TestMigrate(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "in")
-			if err := os.WriteFile(file, []byte(test.input), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(test.input), 0o600))
 			for i, a := range test.args {
 				test.args[i] = strings.ReplaceAll(a, "FILE", file)
 			}
@@ -88,9 +88,7 @@ func TestMigrateMetalLB(t *testing.T) {
 			dir := t.TempDir()
 			places := strings.NewReplacer("FIRST", filepath.Join(dir, "1"), "SECOND", filepath.Join(dir, "2"))
 			for i, input := range []string{test.first, test.second} {
-				if err := os.WriteFile(filepath.Join(dir, string(rune('1'+i))), []byte(input), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, string(rune('1'+i))), []byte(input), 0o600))
 			}
 			args := []string{"metallb"}
 			for _, a := range test.args {
@@ -111,9 +109,7 @@ func runMigrate(t *testing.T, args []string) (code int, out, stderr string) {
 		Migrate migrateCommand `cmd:""`
 	}
 	command, err := kong.Must(&cli).Parse(append([]string{"migrate"}, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out = captured(t, &os.Stdout, func() {
 		stderr = captured(t, &os.Stderr, func() {
 			if err := command.Run(); err != nil {
@@ -128,9 +124,7 @@ func runMigrate(t *testing.T, args []string) (code int, out, stderr string) {
 func captured(t *testing.T, dst **os.File, f func()) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	before := *dst
 	*dst = file
@@ -140,9 +134,7 @@ func captured(t *testing.T, dst **os.File, f func()) string {
 		t.Fatal(err)
 	}
 	data, err := io.ReadAll(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(data)
 }
 

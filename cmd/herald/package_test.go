@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write the files of manifests/package that herald prints or that tell of its commands anew")
@@ -43,17 +45,11 @@ func TestPackageFiles(t *testing.T) {
 	}
 	if *update {
 		for _, dir := range []string{"man", "completion"} {
-			if err := os.RemoveAll(filepath.Join(folder, dir)); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Mkdir(filepath.Join(folder, dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.RemoveAll(filepath.Join(folder, dir)))
+			must.Do(t, os.Mkdir(filepath.Join(folder, dir), 0o755))
 		}
 		for name, text := range want {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 		}
 	}
 	for name, text := range want {
@@ -61,10 +57,7 @@ func TestPackageFiles(t *testing.T) {
 			t.Errorf("%s is not current (%v): go generate ./cmd/herald", name, err)
 		}
 	}
-	pages, err := filepath.Glob(folder + "/man/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := must.Get[[]string](t)(filepath.Glob(folder + "/man/*"))
 	for _, page := range pages {
 		if name := "man/" + filepath.Base(page); want[name] == "" {
 			t.Errorf("%s is of no command: there is %q", name, slices.Sorted(maps.Keys(want)))
@@ -80,15 +73,10 @@ func TestPackagedFile(t *testing.T) {
 	if code != exitUsage || strings.Count(stderr, `got the text "EDIT"`) != 3 || strings.Count(stderr, "\n") != 3 {
 		t.Errorf("validate ended with %d and said\n%s", code, stderr)
 	}
-	text, err := os.ReadFile(packaged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[[]byte](t)(os.ReadFile(packaged))
 	edited := strings.NewReplacer("[EDIT]", "[10.99.0.10]", "address: EDIT", "address: 10.0.1.254", "asn: EDIT", "asn: 64500", "/etc/kubernetes/pki/ca.crt", "/no/ca.crt").Replace(string(text))
 	file := filepath.Join(t.TempDir(), "herald.yaml")
-	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(edited), 0o600))
 	if code, _, stderr = run(t, herald(t, "validate", "--config", file)); code != 0 {
 		t.Errorf("once it is edited validate ended with %d and said\n%s", code, stderr)
 	}

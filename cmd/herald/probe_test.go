@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The exit code tells outages, and attempts that this machine could not make, from
 // a target that always answers.
 func TestProbeExit(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	target := listener.Addr().String()
 	run := func(source netip.Addr) (err error) {
 		c := probeCommand{Output: "text", Prober: probe.Prober{

@@ -11,6 +11,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestWaitForRest(t *testing.T) {
@@ -109,18 +111,14 @@ func TestLookNotifiesOnceSettled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "herald.yaml")
-			if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte("one"), 0o600))
 			synctest.Test(t, func(t *testing.T) {
 				w := New(file)
 				w.rescan = time.Hour
 				_, _ = w.Load() // not a configuration, which does not matter here
 				<-w.loaded
 				if tt.changed {
-					if err := os.WriteFile(file, []byte("two"), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.WriteFile(file, []byte("two"), 0o600))
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), tt.stop)
 				defer cancel()
@@ -153,9 +151,7 @@ func TestBeingWritten(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "herald.yaml")
 			synctest.Test(t, func(t *testing.T) {
 				f, err := os.Create(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				closing := time.AfterFunc(tt.closed, func() { f.Close() })
 				synctest.Wait()
 				start := time.Now()
@@ -241,9 +237,7 @@ func TestRested(t *testing.T) {
 func TestFollow(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	put := func(name, content string) {
 		t.Helper()
@@ -298,13 +292,9 @@ func TestWalk(t *testing.T) {
 		"loop":   "loop",
 		"broken": "none/file",
 	} {
-		if err := os.Symlink(target, dir+"/"+name); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, dir+"/"+name))
 	}
-	if err := os.Mkdir(dir+"/v1", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir+"/v1", 0o700))
 	record := func(name string) (steps []string, end string) {
 		end = walk(name, func(step string) { steps = append(steps, step) })
 		return steps, end

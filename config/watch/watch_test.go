@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/config/watch"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // patience is the maximum time for a condition on a busy machine.
@@ -62,9 +63,7 @@ func startReloader(t *testing.T, file string) *reloader {
 	r := &reloader{t: t, watch: watch.New(file), event: make(chan struct{}, 1)}
 	r.watch.SetRescan(time.Hour) // a rescan would hide a missed event
 	c, err := r.watch.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.config = c
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -128,23 +127,17 @@ func (r *reloader) waitFailure(what string) {
 
 func rename(t *testing.T, src, dst string) {
 	t.Helper()
-	if err := os.Rename(src, dst); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(src, dst))
 }
 
 func mkdir(t *testing.T, name string) {
 	t.Helper()
-	if err := os.MkdirAll(name, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(name, 0o700))
 }
 
 func symlink(t *testing.T, target, name string) {
 	t.Helper()
-	if err := os.Symlink(target, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(target, name))
 }
 
 // swap atomically replaces name by a symbolic link.
@@ -189,9 +182,7 @@ func TestWatchConfigMap(t *testing.T) {
 	r := startReloader(t, dir+"/herald.yaml")
 	for i := 2; i < 5; i++ {
 		swap(t, fmt.Sprintf("..v%d", i), dir+"/..data")
-		if err := os.RemoveAll(fmt.Sprintf("%s/..v%d", dir, i-1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(fmt.Sprintf("%s/..v%d", dir, i-1)))
 		r.waitNode(fmt.Sprint("m", i))
 	}
 }
@@ -262,13 +253,9 @@ func TestWatchDropIns(t *testing.T) {
 	checks("a", "c")
 	write(t, file+".d/b.yaml", "bgp: {}\n")
 	r.waitFailure("a section that a drop-in may not have")
-	if err := os.Remove(file + ".d/b.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file+".d/b.yaml"))
 	checks("a")
-	if err := os.RemoveAll(file + ".d"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(file+".d"))
 	checks()
 }
 
@@ -278,9 +265,7 @@ func TestWatchBadFile(t *testing.T) {
 	r := startReloader(t, file)
 	write(t, file, "vips: [")
 	r.waitFailure("bad file")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file))
 	write(t, file, named("m2"))
 	r.waitNode("m2")
 }
@@ -303,9 +288,7 @@ func TestWatchPassword(t *testing.T) {
 	hasPassword("one")
 	write(t, passwordFile, "two")
 	hasPassword("two")
-	if err := os.Remove(passwordFile); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(passwordFile))
 	r.waitFailure("password is gone")
 	write(t, passwordFile, "three")
 	hasPassword("three")
@@ -370,7 +353,5 @@ func TestWatchWithoutEvents(t *testing.T) {
 }
 func write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(content), 0o600))
 }

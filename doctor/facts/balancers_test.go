@@ -10,6 +10,7 @@ import (
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/ruleset"
 	"github.com/herald-vip/herald/status/admin"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/netns"
 )
 
@@ -55,7 +56,5 @@ func TestLookAtFilters(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

@@ -6,18 +6,16 @@ import (
 	"encoding/pem"
 	"math/big"
 	"testing"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func FuzzParseCertificate(f *testing.F) {
 	public, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
 	der, err := x509.CreateCertificate(nil, template, template, public, key)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	good := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	if parseCertificate(good) == nil {
 		f.Error("a certificate is not recognised")

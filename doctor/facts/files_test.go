@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // tree is a root file system with these files and links.
@@ -62,12 +64,8 @@ func TestPrograms(t *testing.T) {
 // Opening a pipe would block until a writer opens it.
 func TestReadsFilesOnly(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600))
 	for name, want := range map[string]string{"file": "text", "pipe": "", "none": "", ".": ""} {
 		if got := read(os.DirFS(dir), name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -76,10 +74,7 @@ func TestReadsFilesOnly(t *testing.T) {
 }
 
 func TestCapabilities(t *testing.T) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get[[]byte](t)(os.ReadFile("/proc/self/status"))
 	for _, pid := range []int{0, os.Getpid()} {
 		got, err := capabilities(pid)
 		if err != nil || !strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", got)) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // The configurations that the findings are tested with, too.
@@ -16,14 +17,9 @@ var vip = netip.MustParseAddr("10.0.1.100") // of flatFile
 
 func parsed(t testing.TB, file string) *config.Config {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile(file))
 	c, err := config.Parse("herald.yaml", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -83,13 +84,9 @@ func TestOwners(t *testing.T) {
 // tryPort reports a taken port, and does not keep a free one.
 func TestTryPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, taken := range []struct {
 		port Port
 		end  func() error
@@ -104,9 +101,7 @@ func TestTryPort(t *testing.T) {
 				t.Errorf("%+v: %v", p, err)
 			}
 		}
-		if err := taken.end(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, taken.end())
 		for range 2 {
 			if err := tryPort(taken.port); err != nil {
 				t.Errorf("%+v, which is free: %v", taken.port, err)
@@ -153,9 +148,7 @@ func TestPorts(t *testing.T) {
 // reach tells TCP and UDP of a member apart.
 func TestReach(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	member := netip.MustParseAddrPort(l.Addr().String())
 	own := netip.MustParseAddrPort("127.0.0.2:0")
@@ -164,9 +157,7 @@ func TestReach(t *testing.T) {
 		t.Errorf("TCP only: %+v", got)
 	}
 	packets, err := net.ListenPacket("udp", member.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer packets.Close()
 	if got := f.reach(t.Context(), own, member); got != (Reach{Accepted, Silent}) {
 		t.Errorf("TCP and UDP: %+v", got)

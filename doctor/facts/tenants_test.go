@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // Tenants are listed only with a services section and access to the API server.
@@ -25,9 +26,7 @@ func TestAskTenants(t *testing.T) {
 	t.Cleanup(server.Close)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`, server.URL), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
 	for _, test := range []struct {
 		name     string

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func netipAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -50,9 +51,7 @@ func conclusive(r *probe.Result) int {
 func serve(t *testing.T, answer func(net.Conn)) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -100,9 +99,7 @@ func TestSource(t *testing.T) {
 // Connections closed the ordinary way would wait for a minute each.
 func TestNoTimeWait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	// No process accepts: the kernel completes the handshake, and the prober closes first.
@@ -110,10 +107,7 @@ func TestNoTimeWait(t *testing.T) {
 	if res.Outcomes[probe.OK] < 20 {
 		t.Fatalf("outcomes %v, want 20 ok", res.Outcomes)
 	}
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get[[]byte](t)(os.ReadFile("/proc/net/tcp"))
 	hexPort := strings.ToUpper(strconv.FormatInt(int64(port), 16))
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)

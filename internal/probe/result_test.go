@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestLatency(t *testing.T) {
@@ -66,9 +67,7 @@ func sampleResult() *probe.Result {
 
 func TestWriteText(t *testing.T) {
 	var b strings.Builder
-	if err := sampleResult().WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sampleResult().WriteText(&b))
 	want := `10.99.0.10:6443: 1998 attempts in 10s, one every 5ms, timeout 100ms
 outcomes: 1938 ok, 1 refused, 38 timeout, 20 unreachable, 1 stalled
 latency:  min 81µs, median 123µs, p99 2.346ms, max 45.7ms
@@ -85,9 +84,7 @@ outages:  5, longest 195ms, together 290ms
 
 	b.Reset()
 	quiet := &probe.Result{Target: "h:1", Interval: 5 * ms, Timeout: 100 * ms}
-	if err := quiet.WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, quiet.WriteText(&b))
 	want = "h:1: 0 attempts in 0s, one every 5ms, timeout 100ms\noutages:  none\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("text of an empty result (-want +got):\n%s", diff)
@@ -98,18 +95,14 @@ func TestJSON(t *testing.T) {
 	want := sampleResult()
 	want.Attempts = []probe.Attempt{{Start: 5 * ms, Delay: 1, Latency: 2, Outcome: probe.Reset, Server: "m1"}}
 	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, part := range []string{`"outcome":"reset"`, `"startNs":5000000`, `"timeout":38`, `"downtimeNs":290000000`} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("JSON lacks %s: %s", part, text)
 		}
 	}
 	got := new(probe.Result)
-	if err := json.Unmarshal(text, got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, got))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after a round trip (-want +got):\n%s", diff)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/status/metrics"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write the table of metrics in docs/monitoring.md anew")
@@ -88,10 +89,7 @@ func decode(t *testing.T, path string, into any) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get[[]byte](t)(os.ReadFile(path))
 	return string(b)
 }
 
@@ -105,9 +103,7 @@ type alert struct {
 func alerts(t *testing.T) []alert {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []alert } }
-	if err := yaml.Unmarshal([]byte(read(t, "alerts.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "alerts.yaml")), &file))
 	return file.Groups[0].Rules
 }
 
@@ -154,9 +150,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, "alerts_test.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "alerts_test.yaml")), &file))
 	fires, silent, known := make(map[string]bool), make(map[string]bool), exported(t)
 	for _, test := range file.Tests {
 		for _, c := range test.Cases {
@@ -252,13 +246,9 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	out, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	path := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(path, out, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, out, 0o600))
 	promtool(t, "", "check", "rules", path)
 }
 
@@ -329,9 +319,7 @@ func TestReference(t *testing.T) {
 		t.Fatalf("%s has no place for the table", path)
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644))
 		return
 	}
 	if diff := cmp.Diff(table.String(), got); diff != "" {

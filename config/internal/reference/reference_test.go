@@ -19,6 +19,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const root = "../../.."
@@ -28,21 +29,14 @@ var update = flag.Bool("update", false, "write docs/config.md and docs/resources
 // All pages match their sources; -update regenerates them.
 func TestPages(t *testing.T) {
 	made, err := pages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, want := range made {
 		file := filepath.Join(root, "docs", name)
 		if *update {
-			if err := os.WriteFile(file, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, want, 0o644))
 			continue
 		}
-		got, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get[[]byte](t)(os.ReadFile(file))
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Errorf("docs/%s is stale, run go generate ./config (-want +got):\n%s", name, diff)
 		}
@@ -128,17 +122,11 @@ bgp: {asn: 64512, listen: {}, peers: [{address: 10.0.1.254, asn: 64500, bfd: {}}
 balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name: masters, port: 2}}}]
 `
 	c, err := config.Parse("herald.yaml", []byte(least))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	source, err := readSource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	comments, err := parse(source...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	checked := 0
 	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.Services, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.LoadBalancer, c.Balancers[0], *c.Balancers[0].Backends.DNS, *c.Balancers[0].Check, c.Admin, c.Metrics} {
 		v := reflect.ValueOf(s)
@@ -172,9 +160,7 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 
 func TestUndocumentedFieldIsRefused(t *testing.T) {
 	source, err := readSource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	comment := "\t// Port is the peer's TCP port. Default: 179.\n"
 	if !bytes.Contains(source[0], []byte(comment)) {
 		t.Fatalf("no comment %q", comment)
@@ -189,13 +175,9 @@ func TestUndocumentedFieldIsRefused(t *testing.T) {
 // TestRefused checks that each field of a CRD needs a description, with its actual default.
 func TestRefused(t *testing.T) {
 	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pool, err := readSchema(crds[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	priority := pool.Properties["spec"].Properties["priority"]
 	for _, test := range []struct {
 		description string
