@@ -329,17 +329,12 @@ func TestTables(t *testing.T) {
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for _, c := range all() {
 		rows := slices.DeleteFunc(c.table(), func(r migrate.Row) bool { return r.Becomes == "" }) // reported by the command
-		in := func(section string) string {
-			if slices.ContainsFunc(rows, func(r migrate.Row) bool { return r.In != "" }) {
-				return "| " + section + " "
-			}
-			return ""
-		}
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s| setting | becomes | |\n%s|---|---|---|\n", in("in"), in("---"))
+		b.WriteString("| in | setting | becomes | |\n|---|---|---|---|\n")
 		found := 0
 		for _, row := range rows {
-			fmt.Fprintf(&b, "%s| `%s` | %s | %s |\n", in(cmp.Or(row.In, "the file")), strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
+			in := strings.ReplaceAll("`"+row.In+"`", "``", "the file")
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", in, strings.Join(row.Names, "`, `"), row.Becomes, row.Text)
 			for _, m := range quoted.FindAllStringSubmatch(row.Becomes, -1) {
 				path, _, _ := strings.Cut(m[1], ":")
 				if !c.hasField(row.In, strings.Split(strings.ReplaceAll(path, "[]", ""), ".")) {

@@ -23,7 +23,9 @@ func TestEachFieldOfMetalLB(t *testing.T) {
 		"bfdProfile": "b", "ebgpMultiHop": "true", "dualStackAddressFamily": "true", "connectTime": "7s", "routerID": "7.7.7.7", "vrf": "red",
 		"receiveInterval": "777", "transmitInterval": "777", "detectMultiplier": "7", "echoInterval": "7", "minimumTtl": "7",
 	}
-	nameOf := func(kind string) string { return cmp.Or(map[string]string{"BFDProfile": "b", "BGPPeer": "x"}[kind], "p") }
+	nameOf := func(kind string) string {
+		return cmp.Or(map[string]string{"BFDProfile": "b", "BGPPeer": "x"}[kind], "p")
+	}
 	base := func(kind, spec string) *migrate.Result {
 		t.Helper()
 		specs := map[string]string{

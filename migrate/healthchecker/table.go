@@ -6,7 +6,7 @@ import "github.com/herald-vip/herald/migrate"
 const (
 	inDefault = "DEFAULT"
 	inDaemon  = "daemon"
-	inService = "a service"
+	inService = "service"
 )
 
 // Table returns all known settings, in the order of TABLES.md.
