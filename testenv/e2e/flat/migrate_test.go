@@ -62,7 +62,7 @@ func TestMigrateFromKeepalived(t *testing.T) {
 	for i, m := range site.FlatMasters() {
 		conf := fmt.Sprintf(oldConf, 120-10*i)
 		site.Must(t, os.WriteFile(filepath.Join(f.Dir, m, "keepalived.conf"), []byte(conf), 0o644))
-		r, err := keepalived.Convert([]byte(conf), o)
+		r, err := keepalived.Convert([]migrate.File{{Name: "keepalived.conf", Data: []byte(conf)}}, o)
 		site.Must(t, err)
 		if !r.Complete() {
 			t.Fatalf("not complete: %v\n%s", r.Notes, r.Config)
