@@ -224,7 +224,7 @@ func (k *fakeKernel) get(a address) (address, bool) {
 
 // has reports whether lo has Herald's address.
 func (k *fakeKernel) has(ip netip.Addr) bool {
-	_, ok := k.get(vip(link{Index: 1, Name: "lo", AdminUp: true, Loopback: true}, ip, defaultLifetime, DefaultMark))
+	_, ok := k.get(vip(lo, ip, defaultLifetime, DefaultMark))
 	return ok
 }
 
@@ -238,6 +238,16 @@ func (k *fakeKernel) failWith(fail func(op string) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fail = fail
+}
+
+// refuse makes the calls named ops fail.
+func (k *fakeKernel) refuse(err error, ops ...string) {
+	k.failWith(func(op string) error {
+		if slices.Contains(ops, op) {
+			return err
+		}
+		return nil
+	})
 }
 
 func (k *fakeKernel) Close() {}

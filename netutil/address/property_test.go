@@ -86,12 +86,7 @@ func (h *history) do(d deed) {
 		h.k.loseAll()
 	case "refuse":
 		h.refusing = d.Op != ""
-		h.k.failWith(func(op string) error {
-			if op == d.Op {
-				return unix.ENOMEM
-			}
-			return nil
-		})
+		h.k.refuse(unix.ENOMEM, d.Op)
 	case "wait":
 		time.Sleep(d.Time)
 	}
