@@ -411,7 +411,7 @@ func TestGraceIsForTheCaller(t *testing.T) {
 	k := newFakeKernel(lo)
 	virtual(t, k, func(a *Binder, _ *bytes.Buffer, _ func()) {
 		must.Do(t, errors.Join(a.Bind("lo", vip4), a.Bind("lo", vip6)))
-		loseFor(k, 2 * defaultLifetime)
+		loseFor(k, 2*defaultLifetime)
 		time.Sleep(rtnetlink.Pause + 2*defaultLifetime + grace/2)
 		synctest.Wait()
 		if k.has(vip4) || k.has(vip6) {
