@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -93,13 +94,14 @@ func status() admin.Status {
 	}
 }
 
+// addresses compares addresses and prefixes.
+var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+
 func TestStatusTravelsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "herald.sock")
 	serve(t, path, &daemon{status: status()})
 	got := must.Get[admin.Status](t)(admin.NewClient(path).Status(t.Context()))
-	compare := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	comparePrefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(status(), got, compare, comparePrefix); diff != "" {
+	if diff := cmp.Diff(status(), got, addresses); diff != "" {
 		t.Errorf("(-sent +received):\n%s", diff)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -192,10 +194,18 @@ func flat() admin.Status {
 	}
 }
 
-func TestWriteTextOfElection(t *testing.T) {
+// wantText checks the text of a status at a time.
+func wantText(t *testing.T, s admin.Status, at time.Time, want string) {
+	t.Helper()
 	var out strings.Builder
+	must.Do(t, s.WriteText(&out, at))
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWriteTextOfElection(t *testing.T) {
 	s := flat()
-	must.Do(t, s.WriteText(&out, s.Started.Add(time.Minute)))
 	want := `herald v1.2.3 on m1, up 1m0s, configuration /etc/herald/herald.yaml generation 1
 
 VIP             ADDRESS      LINK   STATE       FOR    WHY
@@ -212,9 +222,7 @@ m1       10.3.0.1:7946   yes     this node   -        1            -
 m2       10.3.0.2:7946   yes     alive       1s ago   1            -
 m3       10.3.0.3:7946   yes     silent      -        0            no packet yet
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantText(t, s, s.Started.Add(time.Minute), want)
 }
 
 func TestReady(t *testing.T) {
@@ -322,8 +330,6 @@ func TestWriteText(t *testing.T) {
 	s.Config.Error = "herald.yaml:3:1: vips: at least one is needed"
 	s.Peers = append(s.Peers, bgp.Session{Name: "10.0.2.254", ASN: 64500, State: "established", BFD: &bfd.Status{State: bfd.Down, Reason: "no packet yet"}},
 		bgp.Session{Name: "eth1", ASN: 64501, State: "waiting", Reason: "no router\tadvertisement\nreceived"})
-	var out strings.Builder
-	must.Do(t, s.WriteText(&out, s.Started.Add(2*time.Minute)))
 	want := `herald v1.2.3 on m1, up 2m0s, configuration /etc/herald/herald.yaml generation 2
 NOT IN REAL TIME: real-time scheduling: operation not permitted lock memory: operation not permitted
 DRAINING: kernel upgrade (until undrain or a restart, since 2026-01-02T03:04:05Z)
@@ -341,9 +347,7 @@ PEER         ASN     STATE         FOR    BFD    SENT            WHY
 10.0.2.254   64500   established   -      down   -               BFD: no packet yet
 eth1         64501   waiting       -      -      -               no router advertisement received
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantText(t, s, s.Started.Add(2*time.Minute), want)
 }
 
 // A path given by mistake may be that of something precious.

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/health"
@@ -63,11 +61,7 @@ m1           serving    1m0s ago    apiserver, registry (unhealthy)
 m2           silent     1m0s ago    apiserver
 w1           draining   this node   -
 `
-	var text strings.Builder
-	must.Do(t, s.WriteText(&text, s.Started.Add(time.Minute)))
-	if diff := cmp.Diff(want, text.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantText(t, s, s.Started.Add(time.Minute), want)
 }
 
 // The status names the error of a balancer, or the reason why it has no backend.

@@ -65,11 +65,8 @@ in no pool   -                        0           0          1           0      
 public       3/254, 0/1.1529215e+18   2           1          0           0      2 conflicts: kubectl describe addresspool public
 typo         -                        0           0          0           0      no range
 `
+	wantText(t, s, at.Add(time.Minute), want)
 	var out strings.Builder
-	must.Do(t, s.WriteText(&out, at.Add(time.Minute)))
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
 	const lease = "herald-system/herald-writer"
 	for who, w := range map[string]*assign.Status{
 		"another node":                 nil,
@@ -117,9 +114,7 @@ func TestServicesTravelWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "herald.sock")
 	serve(t, path, &daemon{services: services()})
 	got := must.Get[[]admin.Service](t)(admin.NewClient(path).Services(t.Context()))
-	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	prefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(services(), got, addr, prefix); diff != "" {
+	if diff := cmp.Diff(services(), got, addresses); diff != "" {
 		t.Errorf("(-sent +received):\n%s", diff)
 	}
 }

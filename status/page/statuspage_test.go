@@ -102,7 +102,7 @@ func golden(t *testing.T, name, got string) {
 	}
 	want := must.Get[[]byte](t)(os.ReadFile(path))
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not what the page is now; if that is as it should be, run go test ./statuspage -update:\n%s", path, diff)
+		t.Errorf("%s is not what the page is now; if that is as it should be, run go test ./status/page -update:\n%s", path, diff)
 	}
 }
 
