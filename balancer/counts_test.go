@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -66,8 +65,7 @@ func TestStatusCountsOnceForAll(t *testing.T) {
 
 // After a failed read the open connections are -1, and counters do not fall.
 func TestStatusWithoutCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofMembers("api"))
 		x.SetMembers([]Member{master("10.0.0.1")})
 		backend := netip.MustParseAddrPort("10.0.0.1:6443")

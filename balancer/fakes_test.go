@@ -217,7 +217,12 @@ type site struct {
 	resolver      *fakeResolver
 }
 
-// newSite returns a Set that runs until the test ends. Call it in a synctest bubble.
+// onSite calls f with a running Set in a synctest bubble.
+func onSite(t *testing.T, f func(t *testing.T, x *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newSite(t)) })
+}
+
 func newSite(t *testing.T) *site {
 	t.Helper()
 	kernel, proxy := new(fakePlane), new(fakePlane)
@@ -227,9 +232,7 @@ func newSite(t *testing.T) *site {
 		return s.monitor
 	})
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, s.Close())
 		if !kernel.closed || !proxy.closed || !s.monitor.closed {
 			t.Error("Close left a data plane or the monitor open")
 		}

@@ -49,8 +49,7 @@ func timesOut(m *Member) { m.TimedOut = true }
 func drains(m *Member)   { m.Draining = true }
 
 func TestMembersReachTheDataPlaneAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofMembers("api"))
 		worker := Member{Name: "w1", Addr: netip.MustParseAddr("10.0.0.9"), Checks: map[string]bool{"kubelet": true}}
 		for _, step := range []struct {
@@ -74,14 +73,12 @@ func TestMembersReachTheDataPlaneAtOnce(t *testing.T) {
 			t.Error("Apply was called without a change")
 		}
 		time.Sleep(4*time.Hour + s)
-		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
 	})
 }
 
 func TestKernelIsUnchangedUntilBackendsAreKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		other := ofList("registry", "10.0.0.1:5001")
 		other.Listen = listen("127.0.0.1:5000")
 		x.apply(t, ofMembers("api"), other)
@@ -97,8 +94,7 @@ func TestKernelIsUnchangedUntilBackendsAreKnown(t *testing.T) {
 
 // A predecessor's proxy does not outlive its process, so the new proxy need not wait.
 func TestProxiesStartAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		files := ofList("files", "10.0.0.9:80", "10.0.0.8:80")
 		files.Mode, files.Listen = Proxy, listen("127.0.0.1:80")
 		x.apply(t, ofMembers("api"), files)
@@ -116,28 +112,23 @@ func TestProxiesStartAtOnce(t *testing.T) {
 }
 
 func TestKernelIsChangedAfterADeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofList("api", "10.0.0.1:6443"))
 		time.Sleep(undisturbed - 1)
-		synctest.Wait()
 		if x.kernel.tries() != 0 {
 			t.Errorf("kernel services %q too early", x.kernel)
 		}
 		time.Sleep(time.Nanosecond)
-		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining")
 	})
 }
 
 // A Herald that receives nothing from any member after its start keeps its predecessor's services.
 func TestKernelIsUnchangedWhileNoBackendIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofMembers("api"))
 		x.SetMembers(nil)
 		time.Sleep(time.Hour)
-		synctest.Wait()
 		if x.kernel.tries() != 0 {
 			t.Errorf("kernel services %q though no backend is known", x.kernel)
 		}
@@ -149,8 +140,7 @@ func TestKernelIsUnchangedWhileNoBackendIsKnown(t *testing.T) {
 }
 
 func TestCheckResultsReachTheDataPlaneAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofList("api", "10.0.0.2:6443", "10.0.0.1:6443"))
 		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 draining")
@@ -165,8 +155,7 @@ func TestCheckResultsReachTheDataPlaneAtOnce(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofList("api", "10.0.0.1:6443", "10.0.0.2:6443"))
 		x.monitor.find("api/10.0.0.1:6443", health.Healthy, "200")
 		x.monitor.find("api/10.0.0.2:6443", health.Healthy, "200")
@@ -203,8 +192,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestAnotherSourceDrainsOldBackends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofMembers("api"))
 		x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
 		elsewhere := ofMembers("api")
@@ -218,8 +206,7 @@ func TestAnotherSourceDrainsOldBackends(t *testing.T) {
 }
 
 func TestModeChangesTheDataPlane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.SetMembers([]Member{master("10.0.0.1")})
 		c := ofMembers("api")
 		x.apply(t, c)
@@ -243,8 +230,7 @@ func TestModeChangesTheDataPlane(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.apply(t, ofName("api"))
 		synctest.Wait()
 		if got, want := x.Status()[0].Error, "lookup masters.example on 10.0.0.53:53: no such host"; got != want {
@@ -267,7 +253,6 @@ func TestNames(t *testing.T) {
 
 		x.resolver.answer() // fails
 		time.Sleep(30 * s)
-		synctest.Wait()
 		x.carries(t, both)
 		if got := x.Status()[0]; got.Error == "" || got.Backends[0].Reason != "200" {
 			t.Errorf("status after a failed look-up: %+v", got)
@@ -275,7 +260,6 @@ func TestNames(t *testing.T) {
 
 		x.resolver.answer("10.0.0.2")
 		time.Sleep(lookUpRetry)
-		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 draining 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
 			t.Errorf("error %q after a successful look-up", got)
@@ -284,7 +268,6 @@ func TestNames(t *testing.T) {
 		x.monitor.find("api/10.0.0.1:6443", health.Unhealthy, "connection refused")
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving")
 		time.Sleep(4*time.Hour + s)
-		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.2:6443 serving")
 
 		asked, _ := x.resolver.queries()
@@ -298,8 +281,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestNameOfManyAddresses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		var many []string
 		for i := range 200 {
 			many = append(many, netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}).String())
@@ -314,8 +296,7 @@ func TestNameOfManyAddresses(t *testing.T) {
 }
 
 func TestFailedApplyIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.kernel.fail(errors.New("no room in the table"))
 		x.apply(t, ofMembers("api"))
 		x.SetMembers([]Member{master("10.0.0.1")})
@@ -323,7 +304,6 @@ func TestFailedApplyIsRetried(t *testing.T) {
 			t.Errorf("error %q, want %q", got, want)
 		}
 		time.Sleep(10*retry + retry/2)
-		synctest.Wait()
 		if x.kernel.tries() != 11 {
 			t.Errorf("Apply was called %d times, want once and then every %v", x.kernel.tries(), retry)
 		}
@@ -334,7 +314,6 @@ func TestFailedApplyIsRetried(t *testing.T) {
 		}
 		x.kernel.fail(nil)
 		time.Sleep(retry)
-		synctest.Wait()
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving 10.0.0.2:6443 serving")
 		if got := x.Status()[0].Error; got != "" {
 			t.Errorf("error %q after a successful Apply", got)
@@ -344,8 +323,7 @@ func TestFailedApplyIsRetried(t *testing.T) {
 
 // An error about one service does not appear at another.
 func TestErrorsOfOneService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		a, b, c := ofMembers("a"), ofMembers("b"), ofMembers("c")
 		b.Listen, c.Listen = listen("127.0.0.1:5000"), listen("127.0.0.1:5001")
 		x.kernel.fail(errors.Join(&ServiceError{"a", errors.New("cannot listen")}, fmt.Errorf("half done: %w", &ServiceError{"b", errors.New("is odd")})))
@@ -366,8 +344,7 @@ func TestErrorsOfOneService(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		c := ofMembers("api")
 		c.Method = SourceHash
 		x.apply(t, c)
@@ -394,8 +371,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestWrongConfiguration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newSite(t)
+	onSite(t, func(t *testing.T, x *site) {
 		x.SetMembers([]Member{master("10.0.0.1")})
 		x.apply(t, ofMembers("api"))
 		c := ofMembers("x")
@@ -405,5 +381,106 @@ func TestWrongConfiguration(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+	})
+}
+
+// A slow data plane delays no other method. Its next Apply has all changes since.
+func TestNoMethodWaitsForADataPlane(t *testing.T) {
+	onSite(t, func(t *testing.T, x *site) {
+		registry := ofList("registry", "10.0.0.1:5001")
+		registry.Listen = listen("127.0.0.1:5000")
+		x.apply(t, ofMembers("api"))
+		stuck, again := make(chan struct{}), false
+		x.kernel.afterEach(func() { // blocks the first Apply only
+			if !again {
+				again = true
+				<-stuck
+			}
+		})
+		x.SetMembers([]Member{master("10.0.0.1")})
+		synctest.Wait()
+
+		// In a synctest bubble waiting for a mutex blocks for ever.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			x.SetMembers([]Member{master("10.0.0.1"), master("10.0.0.2")})
+			x.SetMembers([]Member{master("10.0.0.1", fails), master("10.0.0.2")})
+			x.apply(t, ofMembers("api"), registry)
+			x.monitor.find("registry/10.0.0.1:5001", health.Healthy, "connected")
+			if !x.serves("registry") || x.Status()[0].Backends[0].State != Dead {
+				t.Errorf("the changes are not in the status: %+v", x.Status())
+			}
+		}()
+		<-done
+		time.Sleep(time.Hour)
+		if x.kernel.tries() != 1 {
+			t.Errorf("%d concurrent calls of Apply", x.kernel.tries())
+		}
+		close(stuck)
+		if x.kernel.tries() != 2 {
+			t.Errorf("Apply was called %d times, want once more", x.kernel.tries())
+		}
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 dead 10.0.0.2:6443 serving; registry@127.0.0.1:5000: 10.0.0.1:5001 serving")
+	})
+}
+
+// A reload does not wait for a call of a data plane, and Close does.
+func TestReloadAndCloseDuringApply(t *testing.T) {
+	onSite(t, func(t *testing.T, x *site) {
+		x.resolver.answer("10.0.0.1")
+		stuck := make(chan struct{})
+		x.kernel.afterEach(func() { <-stuck })
+		unchecked := ofName("api")
+		unchecked.Check = nil
+		x.apply(t, unchecked)
+		synctest.Wait() // the look-up has ended, and Apply blocks
+		if x.kernel.tries() != 1 {
+			t.Fatalf("Apply was called %d times", x.kernel.tries())
+		}
+		x.apply(t) // must not block
+		closing := make(chan struct{})
+		go func() {
+			defer close(closing)
+			if err := x.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		select {
+		case <-closing:
+			t.Error("Close returned during a call of Apply")
+		default:
+		}
+		close(stuck)
+		<-closing
+		x.carries(t, "api@127.0.0.1:9443: 10.0.0.1:6443 serving")
+	})
+}
+
+// Status waits for a short Apply, so that the data plane has the reported states.
+func TestStatusWaitsForADataPlane(t *testing.T) {
+	onSite(t, func(t *testing.T, x *site) {
+		x.apply(t, ofMembers("api"))
+		stuck := make(chan struct{})
+		x.kernel.afterEach(func() { <-stuck })
+		x.SetMembers([]Member{master("10.0.0.1")})
+		synctest.Wait()
+		began, said := time.Now(), make(chan struct{})
+		go func() {
+			defer close(said)
+			x.Status()
+		}()
+		synctest.Wait()
+		select {
+		case <-said:
+			t.Error("Status did not wait")
+		default:
+		}
+		close(stuck)
+		<-said
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("Status returned %v after Apply", waited)
+		}
 	})
 }

@@ -20,11 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newPlane(t *testing.T, o proxy.Options) *proxy.DataPlane {
 	t.Helper()
 	p := proxy.New(o)
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, p.Close()) })
 	return p
 }
 

@@ -31,8 +31,7 @@ func TestRefused(t *testing.T) {
 		_ = backend.Close()
 		receive(t, client, "here")
 	}
-	counts := must.Get[[]balancer.Count](t)(p.Counts())
-	for _, c := range counts {
+	for _, c := range must.Get[[]balancer.Count](t)(p.Counts()) {
 		if want := map[bool]uint64{true: 30}[c.Backend == s.addr]; c.Connections != want {
 			t.Errorf("%s got %d connections, want %d", c.Backend, c.Connections, want)
 		}
@@ -198,8 +197,7 @@ func TestFlood(t *testing.T) {
 	dialling.Wait()
 	close(over)
 	serving.Wait()
-	counts := must.Get[[]balancer.Count](t)(p.Counts())
-	for _, n := range counts {
+	for _, n := range must.Get[[]balancer.Count](t)(p.Counts()) {
 		if fair := uint64(clients * each / 3); n.Connections < fair*95/100 || n.Connections > fair*105/100 {
 			t.Errorf("%s got %d connections, the fair share is %d", n.Backend, n.Connections, fair)
 		}
@@ -229,9 +227,7 @@ func TestClose(t *testing.T) {
 	receive(t, backend, "still here")
 	_ = backend.Close()
 	receive(t, client, "")
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-closed)
 	if err := p.Apply(nil); err == nil {
 		t.Error("Apply succeeds after Close")
 	}
@@ -247,9 +243,7 @@ func TestCloseHasADeadline(t *testing.T) {
 	apply(t, p, service(addr, s.addr, crowded(t)))
 	first, second := dial(t, addr), dial(t, addr)
 	s.next(t)
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, p.Close())
 	for _, c := range []*net.TCPConn{first, second} {
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("error %v, want a reset", err)

@@ -49,9 +49,7 @@ func TestReset(t *testing.T) {
 				first, second = second, first
 			}
 			say(t, first, "x")
-			if _, err := io.ReadFull(second, make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get[int](t)(io.ReadFull(second, make([]byte, 1)))
 			_ = first.SetLinger(0)
 			_ = first.Close()
 			if _, err := second.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -65,9 +63,7 @@ func TestReset(t *testing.T) {
 func TestEarlyAnswer(t *testing.T) {
 	client, backend := through(t)
 	say(t, client, "a long story")
-	if _, err := io.ReadFull(backend, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(io.ReadFull(backend, make([]byte, 1)))
 	answer := strings.Repeat("too long ", 1000)
 	say(t, backend, answer)
 	_ = backend.CloseWrite()

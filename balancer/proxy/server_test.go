@@ -114,9 +114,7 @@ func through(t *testing.T) (client, backend *net.TCPConn) {
 
 func say(t *testing.T, w io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(io.WriteString(w, text))
 }
 
 func receive(t *testing.T, r io.Reader, want string) {

@@ -23,11 +23,7 @@ func TestSet(t *testing.T) {
 	a, b, addr := newServer(t), newServer(t), free(t)
 	healthy := newHealthPort(t)
 	set := balancer.New(nil, proxy.New(proxy.Options{}), proxy.New(proxy.Options{}))
-	defer func() {
-		if err := set.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Do(t, set.Close()) }()
 	config := balancer.Config{
 		Name: "api", Listen: []balancer.Listener{{Address: addr}}, Mode: balancer.Proxy, Forget: time.Hour,
 		Backends: balancer.Backends{Static: &balancer.Static{Addresses: []netip.AddrPort{a.addr, b.addr}}},
