@@ -2,6 +2,7 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/health"
@@ -32,9 +32,8 @@ func TestLife(t *testing.T) {
 	n := newNode(t)
 	n.apiserver.Store(http.StatusInternalServerError)
 	h := n.start()
-	wait.Until(t, "the check has spoken", func() bool {
-		s, err := n.status()
-		return err == nil && s.Checks[0].State == health.Unhealthy
+	n.awaitStatus("the check has spoken", func(s admin.Status) bool {
+		return s.Checks[0].State == health.Unhealthy
 	})
 	if got := n.vips(); len(got) != 0 {
 		t.Fatalf("bound before healthy: %q", got)
@@ -55,13 +54,8 @@ func TestLife(t *testing.T) {
 	if !slices.ContainsFunc(s.Events, withdrawn) {
 		t.Errorf("the withdrawal is none of the last events: %+v", s.Events)
 	}
-	h.signal(t, syscall.SIGTERM)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("left behind: %q", got)
-	}
+	h.stop(t)
+	n.wantVIPs()
 	log := h.log.String()
 	for _, stage := range []string{"vip draining", "vip lingering"} {
 		if !strings.Contains(log, stage) {
@@ -74,9 +68,7 @@ func TestLife(t *testing.T) {
 func TestOutlivesTheReaderOfItsLog(t *testing.T) {
 	n := newNode(t)
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := exec.Command(binary, "run", "--config", n.file())
 	cmd.Stderr = write
 	h := n.launch(cmd)
@@ -87,13 +79,8 @@ func TestOutlivesTheReaderOfItsLog(t *testing.T) {
 	n.awaitVIPs()
 	n.apiserver.Store(http.StatusOK)
 	n.awaitVIPs(both()...)
-	h.signal(t, syscall.SIGTERM)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("%v", h.cmd.ProcessState)
-	}
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("left behind: %q", got)
-	}
+	h.stop(t)
+	n.wantVIPs()
 }
 
 // An address of a VIP, added by hand on a node that does not announce it, sends the node's own clients to its dead
@@ -106,32 +93,25 @@ func TestTellsOfAddressesAddedByHand(t *testing.T) {
 		s, err := n.status()
 		return err == nil && len(s.VIPs) == len(both()) && s.VIPs[0].Stage == speaker.Withdrawn && strings.Contains(s.VIPs[0].Error, "not put there by Herald")
 	}
-	wait.Until(t, "the speaker has heard the check", func() bool { s, err := n.status(); return err == nil && len(s.VIPs) > 0 && s.VIPs[0].Decided })
-	n.addAddress("lo", "10.99.0.10/32")
+	n.awaitStatus("the speaker has heard the check", func(s admin.Status) bool { return len(s.VIPs) > 0 && s.VIPs[0].Decided })
+	n.Add("lo", "10.99.0.10/32")
 	logged := func() int { return strings.Count(h.log.String(), "not put there by Herald") }
 	wait.Until(t, "status and log tell", func() bool { return told() && logged() > 0 })
 	if got := logged(); got != 1 {
 		t.Errorf("the log tells %d times", got)
 	}
-	if got := n.vips(); !slices.Equal(got, both()[:1]) {
-		t.Errorf("what is not Herald's is now %q", got)
-	}
+	n.wantVIPs(both()[:1]...) // the administrator's
 }
 
 func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.Replace(config, "linger: 100ms", "linger: 5m", 1))
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	h.signal(t, syscall.SIGTERM)
 	wait.Until(t, "it lingers", func() bool { return strings.Contains(h.log.String(), "vip lingering") })
 	h.signal(t, syscall.SIGINT)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("left behind: %q", got)
-	}
+	h.wantExit(t, 0)
+	n.wantVIPs()
 }
 
 // Without the right to bind, nothing is said to be announced, and the end waits for nothing.
@@ -144,10 +124,7 @@ func TestStopsWithoutRights(t *testing.T) {
 	if s, err := n.status(); err != nil || s.VIPs[0].State != admin.Blocked || s.VIPs[0].Since.IsZero() {
 		t.Errorf("status says %+v, %v; want it blocked", s.VIPs, err)
 	}
-	h.signal(t, syscall.SIGTERM)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	h.stop(t)
 	for _, wrong := range []string{"vip announcing", "vip draining", "vip lingering", "msg=withdraw", "vip not withdrawn"} {
 		if strings.Contains(h.log.String(), wrong) {
 			t.Errorf("the log has %q", wrong)
@@ -162,11 +139,7 @@ func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 	n.addLink("eth0", "10.4.0.1/24")
 	n.write(flatConfig)
 	n.start()
-	wait.Until(t, "it says why nobody holds the lease", func() bool {
-		s, err := n.status()
-		if err != nil {
-			return false
-		}
+	n.awaitStatus("it says why nobody holds the lease", func(s admin.Status) bool {
 		if s.Election == nil || len(s.Election.Leases) != 1 || s.Election.Leases[0].Lease != "control-plane" {
 			t.Fatalf("the election is %+v", s.Election)
 		}
@@ -179,14 +152,11 @@ func TestLeaseOfAVIPThatNobodyStandsFor(t *testing.T) {
 func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.Replace(config, "linger: 100ms", "linger: 1s", 1))
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	h.signal(t, syscall.SIGTERM)
 	wait.Until(t, "it drains", func() bool { return strings.Contains(h.log.String(), "vip draining") })
 	h.signal(t, syscall.SIGHUP)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	h.wantExit(t, 0)
 	if strings.Contains(h.log.String(), "drain cut short") || !strings.Contains(h.log.String(), "vip lingering") {
 		t.Error("SIGHUP cut the drain short")
 	}
@@ -195,24 +165,19 @@ func TestReloadSignalDoesNotCutTheDrainShort(t *testing.T) {
 // A drain of a node without announced VIPs ends at once.
 func TestStopsAfterADrain(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	for range 2 {
 		must.Do(t, c.Drain(t.Context(), "kernel upgrade", false, 0, 0))
 	}
-	h.signal(t, syscall.SIGTERM)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	h.stop(t)
 }
 
 // When the metrics listener breaks, herald ends, but in good order: drained, as
 // otherwise the route would outlive the address.
 func TestBrokenListenerEndsInADrain(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	n.breakListener(h)
 	if code := h.wait(t); code != 1 || !strings.Contains(h.log.String(), "herald: metrics.listen: ") {
 		t.Errorf("exit code %d", code)
@@ -220,22 +185,16 @@ func TestBrokenListenerEndsInADrain(t *testing.T) {
 	if !strings.Contains(h.log.String(), "vip lingering") {
 		t.Error("the failure did not go through a drain")
 	}
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("left behind: %q", got)
-	}
+	n.wantVIPs()
 }
 
 // However many connect to the metrics listener, herald serves only some at a time.
 func TestMetricsClientsAreLimited(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	const clients, limit = 300, 100
 	var answered atomic.Int32
-	onThread(t, func() error {
-		if err := netns.Set(n.ns); err != nil {
-			return err
-		}
+	n.in(func() error {
 		for range clients {
 			conn, err := net.Dial("tcp4", "127.0.0.1:9474")
 			if err != nil {
@@ -274,11 +233,7 @@ func (n *node) breakListener(h *herald) {
 		_, tcp := name.(*unix.SockaddrInet4)
 		listens, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 		if tcp && err == nil && listens == 1 {
-			err = unix.Shutdown(socket, unix.SHUT_RDWR)
-			unix.Close(socket)
-			if err != nil {
-				n.t.Fatal(err)
-			}
+			must.Do(n.t, errors.Join(unix.Shutdown(socket, unix.SHUT_RDWR), unix.Close(socket)))
 			return
 		}
 		unix.Close(socket)
@@ -290,10 +245,8 @@ func (n *node) breakListener(h *herald) {
 // are gone, while the node is healthy, and removes them when it is not.
 func TestCrashLeavesNothingForLong(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
-	h.signal(t, syscall.SIGKILL)
-	h.wait(t)
+	h := n.announcing()
+	h.kill(t)
 
 	again := n.start()
 	wait.Until(t, "the new process announces", func() bool {
@@ -303,8 +256,7 @@ func TestCrashLeavesNothingForLong(t *testing.T) {
 		s, err := n.status()
 		return err == nil && s.VIPs[0].Stage == "announced"
 	})
-	again.signal(t, syscall.SIGKILL)
-	again.wait(t)
+	again.kill(t)
 	n.apiserver.Store(http.StatusInternalServerError)
 	n.start()
 	n.awaitVIPs()
@@ -313,10 +265,8 @@ func TestCrashLeavesNothingForLong(t *testing.T) {
 // The start removes addresses that a predecessor with another configuration left.
 func TestForeignLeftoversAreSwept(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
-	h.signal(t, syscall.SIGKILL)
-	h.wait(t)
+	h := n.announcing()
+	h.kill(t)
 	n.write(strings.Replace(config, `[10.99.0.10, "fd00:99::10"]`, "[10.99.0.11]", 1))
 	n.start()
 	n.awaitVIPs("10.99.0.11")
@@ -324,8 +274,7 @@ func TestForeignLeftoversAreSwept(t *testing.T) {
 
 func TestReload(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 
 	more := strings.Replace(config, `, "fd00:99::10"]`, `, "fd00:99::10", 10.99.0.12]`, 1)
 	n.write(more)
@@ -333,9 +282,8 @@ func TestReload(t *testing.T) {
 	n.awaitGeneration(2)
 
 	n.write(strings.Replace(config, "asn: 64500", "asn: 0", 1))
-	wait.Until(t, "the error is told", func() bool {
-		s, err := n.status()
-		return err == nil && strings.Contains(s.Config.Error, "herald.yaml:18:")
+	n.awaitStatus("the error is told", func(s admin.Status) bool {
+		return strings.Contains(s.Config.Error, "herald.yaml:18:")
 	})
 	for _, fixed := range [][2]string{
 		{"asn: 64512", "asn: 64513"},
@@ -345,9 +293,8 @@ func TestReload(t *testing.T) {
 	} {
 		before := must.Get[admin.Status](t)(n.status())
 		n.write(strings.Replace(more, fixed[0], fixed[1], 1))
-		wait.Until(t, fixed[1]+" is refused", func() bool {
-			s, err := n.status()
-			return err == nil && s.Config.Error != before.Config.Error && strings.Contains(s.Config.Error, "restart herald")
+		n.awaitStatus(fixed[1]+" is refused", func(s admin.Status) bool {
+			return s.Config.Error != before.Config.Error && strings.Contains(s.Config.Error, "restart herald")
 		})
 	}
 	if s, err := n.status(); err != nil || s.Config.Generation != 2 || len(s.VIPs) != 3 {
@@ -379,9 +326,8 @@ func TestHalfWrittenFile(t *testing.T) {
 	n.awaitVIPs(all...)
 
 	n.write(half)
-	wait.Until(t, "log and status say that it waits for the rest", func() bool {
-		s, err := n.status()
-		return err == nil && strings.Contains(s.Config.Error, "it takes away vip 10.99.0.11: applied when") && strings.Contains(h.log.String(), `takes="vip 10.99.0.11"`)
+	n.awaitStatus("log and status say that it waits for the rest", func(s admin.Status) bool {
+		return strings.Contains(s.Config.Error, "it takes away vip 10.99.0.11: applied when") && strings.Contains(h.log.String(), `takes="vip 10.99.0.11"`)
 	})
 	n.write(half + strings.Replace(more, "10.99.0.11", "10.99.0.11, 10.99.0.12", 1))
 	n.awaitGeneration(2)
@@ -400,9 +346,7 @@ func TestBadConfigEndsWithTwo(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.NewReplacer("checks: [apiserver]", "checks: [apisrever]", "asn: 64512", "asn: none").Replace(config))
 	h := n.start()
-	if code := h.wait(t); code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
+	h.wantExit(t, 2)
 	for _, want := range []string{":8:", "apisrever", ":15:"} {
 		if !strings.Contains(h.log.String(), want) {
 			t.Errorf("no %q in %q", want, h.log)

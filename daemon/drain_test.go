@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,13 +19,10 @@ import (
 
 func TestDrainByHand(t *testing.T) {
 	n := newNode(t)
-	n.start()
-	n.awaitVIPs(both()...)
+	n.announcing()
 	c := admin.NewClient(filepath.Join(n.dir, "herald.sock"))
 	must.Do(t, c.Drain(t.Context(), "kernel upgrade", false, 0, 0))
-	if got := n.vips(); len(got) != 0 {
-		t.Errorf("drained but bound: %q", got)
-	}
+	n.wantVIPs()
 	if s, err := n.status(); err != nil || s.Draining != "kernel upgrade" || s.VIPs[0].Reason != "kernel upgrade" {
 		t.Errorf("status %+v, %v", s, err)
 	}
@@ -37,28 +33,24 @@ func TestDrainByHand(t *testing.T) {
 // A drain prints its result and the event that ends it; a second one says that there is nothing to do.
 func TestDrainSaysWhatItDid(t *testing.T) {
 	n := newNode(t)
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	const drained = `control-plane +10\.99\.0\.10 +lo +%s +withdrawn\ncontrol-plane +fd00:99::10 +lo +%s +withdrawn\n` +
 		`drained until undrain or a restart, since [0-9TZ:-]+: kernel upgrade\n`
 	n.wantHerald(0, `VIP +ADDRESS +LINK +WAS +IS\n`+strings.ReplaceAll(drained, "%s", "announced to 0 of 1 peers"), "drain", "--reason", "kernel upgrade")
 	n.wantHerald(0, `drained already, until undrain or a restart, since [0-9TZ:-]+: kernel upgrade\n`, "drain", "--reason", "again")
 	h.signal(t, syscall.SIGTERM)
 	h.wait(t)
-	n.start()
-	n.awaitVIPs(both()...)
+	n.announcing()
 }
 
 // After a timeout the error lists the remaining addresses.
 func TestDrainTakesLong(t *testing.T) {
 	n := newNode(t)
 	n.write(strings.Replace(config, "linger: 100ms", "linger: 5m", 1))
-	n.start()
-	n.awaitVIPs(both()...)
+	n.announcing()
 	n.wantHerald(1, `VIP .*herald: the drain goes on, and has left after 1ms: control-plane 10\.99\.0\.10, control-plane fd00:99::10\n`, "drain", "--timeout", "1ms")
-	wait.Until(t, "it lingers", func() bool {
-		s, err := n.status()
-		return err == nil && s.VIPs[0].Stage == speaker.Lingering && s.VIPs[1].Stage == speaker.Lingering
+	n.awaitStatus("it lingers", func(s admin.Status) bool {
+		return s.VIPs[0].Stage == speaker.Lingering && s.VIPs[1].Stage == speaker.Lingering
 	})
 	n.wantHerald(1, `VIP .*lingering +lingering\n.*herald: the drain goes on, and has left after 1s: control-plane 10\.99\.0\.10, control-plane fd00:99::10\n`, "drain", "--timeout", "1s")
 }
@@ -94,16 +86,14 @@ func TestDrainUntilUndrain(t *testing.T) {
 		h.wait(t)
 		return n.start()
 	}
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	n.wantHerald(0, `.*drained until undrain or a restart, .*`, "drain", "--reason", "kernel upgrade")
 	n.wantHerald(0, `drained already, until undrain, since .*: kernel upgrade\n`, "drain", "--until-undrain")
 	n.wantHerald(0, `drained already, until undrain, since .*: kernel upgrade\n`, "drain")
 	before := must.Get[admin.Status](t)(n.status())
 	h = again(h)
-	wait.Until(t, "it is drained again", func() bool {
-		s, err := n.status()
-		return err == nil && s.Checks[0].State == health.Healthy && s.Draining == "kernel upgrade" && s.DrainingSince.Equal(before.DrainingSince) && s.UntilUndrain
+	n.awaitStatus("it is drained again", func(s admin.Status) bool {
+		return s.Checks[0].State == health.Healthy && s.Draining == "kernel upgrade" && s.DrainingSince.Equal(before.DrainingSince) && s.UntilUndrain
 	})
 	n.wantHerald(0, `.*\nDRAINING: kernel upgrade \(until undrain, since .*`, "status")
 	if got := n.vips(); len(got) != 0 || strings.Contains(h.log.String(), "vip announcing") {
@@ -119,9 +109,7 @@ func TestDrainUntilUndrain(t *testing.T) {
 	remove(t, state)
 	n.writeFile(state, "in the way")
 	n.wantHerald(1, "herald: .*: a drain until undrain cannot be remembered, so it does not begin: .*", "drain", "--until-undrain")
-	if got := n.vips(); !slices.Equal(got, both()) {
-		t.Errorf("drained: %q", got)
-	}
+	n.wantVIPs(both()...)
 	remove(t, state)
 	must.Do(t, os.Mkdir(state, 0o700))
 	for _, put := range []func(file string) error{
@@ -130,9 +118,8 @@ func TestDrainUntilUndrain(t *testing.T) {
 	} {
 		must.Do(t, put(filepath.Join(state, "drained")))
 		h = again(h)
-		wait.Until(t, "it is drained", func() bool {
-			s, err := n.status()
-			return err == nil && s.Checks[0].State == health.Healthy && strings.HasPrefix(s.Draining, state+"/drained cannot be read, which counts as a drain: ")
+		n.awaitStatus("it is drained", func(s admin.Status) bool {
+			return s.Checks[0].State == health.Healthy && strings.HasPrefix(s.Draining, state+"/drained cannot be read, which counts as a drain: ")
 		})
 		n.wantHerald(0, "", "undrain")
 		n.awaitVIPs(both()...)

@@ -45,8 +45,7 @@ balancers:
 
 func parseBalancing(tb testing.TB) *config.Config {
 	tb.Helper()
-	c := must.Get[*config.Config](tb)(config.Parse("herald.yaml", []byte(balancing)))
-	return c
+	return must.Get[*config.Config](tb)(config.Parse("herald.yaml", []byte(balancing)))
 }
 
 // countingPlane counts how often it is asked to count.

@@ -4,12 +4,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/status/admin"
@@ -29,8 +26,7 @@ func TestTwoHeraldsDoNotShareANode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.start()
-			n.awaitVIPs(both()...)
+			n.announcing()
 			if tt.remove {
 				remove(t, filepath.Join(n.dir, "herald.sock"))
 			}
@@ -40,9 +36,7 @@ func TestTwoHeraldsDoNotShareANode(t *testing.T) {
 			if code := second.wait(t); code != 1 || !strings.Contains(second.log.String(), "herald: another herald runs on this node (process ") {
 				t.Errorf("exit code %d, log %s", code, second.log)
 			}
-			if got := n.vips(); !slices.Equal(got, both()) {
-				t.Errorf("the second took the first one's addresses away: %q", got)
-			}
+			n.wantVIPs(both()...)
 		})
 	}
 }
@@ -51,10 +45,7 @@ func TestTwoHeraldsDoNotShareANode(t *testing.T) {
 func TestLockOfAnotherUserIsNone(t *testing.T) {
 	const nobody = 65534
 	n := newNode(t)
-	onThread(t, func() error { // which ends with its rights
-		if err := netns.Set(n.ns); err != nil {
-			return err
-		}
+	n.in(func() error { // on a thread that ends with its rights
 		if _, _, err := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); err != 0 {
 			return err
 		}
@@ -64,8 +55,7 @@ func TestLockOfAnotherUserIsNone(t *testing.T) {
 		}
 		return err
 	})
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	if !strings.Contains(h.log.String(), "user=65534") {
 		t.Error("the log does not say whose the lock is")
 	}
@@ -77,8 +67,7 @@ func TestSocketComesBack(t *testing.T) {
 	run, elsewhere := filepath.Join(n.dir, "run"), t.TempDir()
 	socket := filepath.Join(run, "herald.sock")
 	n.write(strings.Replace(config, "DIR/herald.sock", socket, 1))
-	h := n.start()
-	n.awaitVIPs(both()...)
+	h := n.announcing()
 	answers := func() bool {
 		_, err := admin.NewClient(socket).Status(t.Context())
 		return err == nil
@@ -96,10 +85,7 @@ func TestSocketComesBack(t *testing.T) {
 	remove(t, socket)
 	n.writeFile(socket, "precious")
 	wait.Until(t, "the log says why there is none", func() bool { return strings.Contains(h.log.String(), socket+" is not a socket") })
-	h.signal(t, syscall.SIGTERM)
-	if code := h.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	h.stop(t)
 	if got, err := os.ReadFile(socket); err != nil || string(got) != "precious" {
 		t.Errorf("got %q, %v", got, err)
 	}

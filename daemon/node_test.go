@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,10 +18,11 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/recorder"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -48,66 +48,31 @@ func run(m *testing.M) int {
 // binary is the herald under test, set once by TestMain.
 var binary string
 
-// node is a network namespace with an apiserver that can be told how to answer.
+// node is a host with an apiserver that can be told how to answer.
 type node struct {
+	*nettest.Host
 	t         *testing.T
 	dir       string
-	ns        netns.NsHandle
-	links     *netlink.Handle
 	apiserver atomic.Int32 // the status it answers
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
-	n := &node{t: t, dir: t.TempDir()}
+	n := &node{Host: nettest.NewHost(t), t: t, dir: t.TempDir()}
 	n.apiserver.Store(http.StatusOK)
-	var listener net.Listener
-	onThread(t, func() error {
-		ns, err := netns.New()
-		if err != nil {
-			return err
-		}
-		n.ns = ns
-		if n.links, err = netlink.NewHandleAt(ns); err != nil {
-			return err
-		}
-		lo, err := n.links.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		if err := n.links.LinkSetUp(lo); err != nil {
-			return err
-		}
-		listener, err = net.Listen("tcp4", "127.0.0.1:6443")
-		return err
-	})
-	n.serveOn(listener)
-	t.Cleanup(func() {
-		n.links.Close()
-		n.ns.Close()
-	})
+	n.serve("127.0.0.1:6443")
 	n.write(config)
 	return n
 }
 
-// serve has the apiserver listen at another address of the node.
+// serve makes the apiserver listen at an address of the node.
 func (n *node) serve(address string) {
 	n.t.Helper()
 	var listener net.Listener
-	onThread(n.t, func() error {
-		err := netns.Set(n.ns)
-		if err == nil {
-			listener, err = net.Listen("tcp4", address)
-		}
+	n.in(func() (err error) {
+		listener, err = net.Listen("tcp4", address)
 		return err
 	})
-	n.serveOn(listener)
-}
-
-func (n *node) serveOn(listener net.Listener) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(int(n.apiserver.Load()))
 	})}
@@ -119,17 +84,10 @@ func (n *node) serveOn(listener net.Listener) {
 	})
 }
 
-// onThread runs f on its own thread, which may end in any namespace.
-func onThread(t *testing.T, f func() error) {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		err := errors.New("it has not returned: it may have failed the test")
-		defer func() { done <- err }()
-		err = f()
-	}()
-	must.Do(t, <-done)
+// in runs f inside the node, on a thread that ends with it.
+func (n *node) in(f func() error) {
+	n.t.Helper()
+	must.Do(n.t, netns.In(n.NS, f))
 }
 
 const config = `apiVersion: herald.dev/v1alpha1
@@ -176,59 +134,17 @@ admin: {socket: DIR/herald.sock}
 // addLink adds a link with an address. Its other end is in the same namespace.
 func (n *node) addLink(name, cidr string) {
 	n.t.Helper()
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}
-	addr := must.Get[*netlink.Addr](n.t)(netlink.ParseAddr(cidr))
-	must.Do(n.t, n.links.LinkAdd(pair))
-	for _, end := range []string{pair.Name, pair.PeerName} {
-		link, err := n.links.LinkByName(end)
-		if err == nil {
-			err = n.links.LinkSetUp(link)
-		}
-		if err == nil && end == name {
-			err = n.links.AddrAdd(link, addr)
-		}
-		if err != nil {
-			n.t.Fatal(err)
-		}
-	}
-}
-
-// addAddress adds another address to a link.
-func (n *node) addAddress(name, cidr string) {
-	n.t.Helper()
-	addr, err := netlink.ParseAddr(cidr)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	link, err := n.links.LinkByName(name)
-	if err == nil {
-		err = n.links.AddrAdd(link, addr)
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	n.AddVeth(name, name+"-peer")
+	n.Add(name, cidr)
 }
 
 // giveEnd gives the other end of a link, with an address, to another node.
 func (n *node) giveEnd(name string, dst *node, cidr string) {
 	n.t.Helper()
-	addr, err := netlink.ParseAddr(cidr)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	end, err := n.links.LinkByName(name + "-peer")
-	if err == nil {
-		err = n.links.LinkSetNsFd(end, int(dst.ns))
-	}
-	if err == nil {
-		end, err = dst.links.LinkByName(name + "-peer")
-	}
-	if err == nil {
-		err = errors.Join(dst.links.LinkSetUp(end), dst.links.AddrAdd(end, addr))
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	name += "-peer"
+	must.Do(n.t, n.NL.LinkSetNsFd(n.Link(name), int(dst.NS)))
+	dst.SetUp(name)
+	dst.Add(name, cidr)
 }
 
 func (n *node) file() string { return filepath.Join(n.dir, "herald.yaml") }
@@ -245,10 +161,8 @@ func (n *node) writeFile(file, text string) {
 // vips are the VIP addresses on lo.
 func (n *node) vips() []string {
 	n.t.Helper()
-	lo := must.Get[netlink.Link](n.t)(n.links.LinkByName("lo"))
-	addrs := must.Get[[]netlink.Addr](n.t)(n.links.AddrList(lo, netlink.FAMILY_ALL))
 	var out []string
-	for _, a := range addrs {
+	for _, a := range must.Get[[]netlink.Addr](n.t)(n.NL.AddrList(n.Link("lo"), netlink.FAMILY_ALL)) {
 		if ip, _ := netip.AddrFromSlice(a.IP); !ip.IsLoopback() {
 			out = append(out, ip.Unmap().String())
 		}
@@ -268,6 +182,14 @@ type herald struct {
 
 func (n *node) start() *herald { return n.startWith(n.file()) }
 
+// announcing starts herald and waits until it announces both addresses.
+func (n *node) announcing() *herald {
+	n.t.Helper()
+	h := n.start()
+	n.awaitVIPs(both()...)
+	return h
+}
+
 func (n *node) startWith(file string) *herald { return n.startAs(binary, "run", "--config", file) }
 
 // startAs starts herald by a command line.
@@ -284,12 +206,7 @@ func (n *node) launch(cmd *exec.Cmd) *herald {
 		cmd.Stderr = h.log
 	}
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+filepath.Join(n.dir, "state"))
-	onThread(n.t, func() error {
-		if err := netns.Set(n.ns); err != nil {
-			return err
-		}
-		return h.cmd.Start()
-	})
+	n.in(h.cmd.Start)
 	go func() { h.done <- h.cmd.Wait() }()
 	n.t.Cleanup(func() {
 		if h.cmd.ProcessState == nil {
@@ -328,6 +245,27 @@ func (h *herald) wait(t *testing.T) int {
 	}
 }
 
+// stop sends SIGTERM, and wants the exit code 0.
+func (h *herald) stop(t *testing.T) {
+	t.Helper()
+	h.signal(t, syscall.SIGTERM)
+	h.wantExit(t, 0)
+}
+
+func (h *herald) wantExit(t *testing.T, want int) {
+	t.Helper()
+	if code := h.wait(t); code != want {
+		t.Errorf("exit code %d, want %d", code, want)
+	}
+}
+
+// kill ends herald without a drain.
+func (h *herald) kill(t *testing.T) {
+	t.Helper()
+	h.signal(t, syscall.SIGKILL)
+	h.wait(t)
+}
+
 func (n *node) status() (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
 	defer cancel()
@@ -339,10 +277,26 @@ func (n *node) awaitVIPs(want ...string) {
 	wait.Until(n.t, fmt.Sprintf("VIP addresses are %q", want), func() bool { return slices.Equal(n.vips(), want) })
 }
 
+// wantVIPs checks the VIP addresses on lo.
+func (n *node) wantVIPs(want ...string) {
+	n.t.Helper()
+	if got := n.vips(); !slices.Equal(got, want) {
+		n.t.Errorf("VIP addresses are %q, want %q", got, want)
+	}
+}
+
+// awaitStatus waits for a status.
+func (n *node) awaitStatus(what string, holds func(admin.Status) bool) {
+	n.t.Helper()
+	wait.Until(n.t, what, func() bool {
+		s, err := n.status()
+		return err == nil && holds(s)
+	})
+}
+
 func (n *node) awaitGeneration(want int) {
 	n.t.Helper()
-	wait.Until(n.t, fmt.Sprintf("generation %d is in force", want), func() bool {
-		s, err := n.status()
-		return err == nil && s.Config.Generation == want && s.Config.Error == ""
+	n.awaitStatus(fmt.Sprintf("generation %d is in force", want), func(s admin.Status) bool {
+		return s.Config.Generation == want && s.Config.Error == ""
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // pair is a BGP server with a router at 127.0.0.2 as its peer.
@@ -60,14 +61,7 @@ func TestNoRouteToAFlatVIP(t *testing.T) {
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.4.0.9"}}
 	a.SetService(svc)
 	a.Synced()
-	deadline := time.After(30 * time.Second)
-	for len(advertised()) == 0 {
-		select {
-		case <-deadline:
-			t.Fatal("the Service is never announced")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	wait.Until(t, "the Service is announced", func() bool { return len(advertised()) > 0 })
 
 	d := &Daemon{bgp: s, services: &services{announcer: a}}
 	d.speaker = speaker.New(slog.New(slog.DiscardHandler), s, route.New(), nil, speaker.FlatParts{}, nil, nil)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -48,10 +49,6 @@ func TestPools(t *testing.T) {
 	}
 }
 
-type failure struct{}
-
-func (failure) Error() string { return "no such range" }
-
 // routes accepts everything.
 type routes struct{}
 
@@ -89,7 +86,7 @@ func TestServicesStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	short := s.status([]peering.LeftOut{{Peer: "rack", Reason: "no Secret"}}, failure{}, []speaker.Status{here}, nil)
+	short := s.status([]peering.LeftOut{{Peer: "rack", Reason: "no Secret"}}, errors.New("no such range"), []speaker.Status{here}, nil)
 	if short.Total != 2 || short.Stands != 1 || short.Held != 1 || short.Obstructed != 1 || len(short.LeftOut) != 1 || short.Unpeered == "" || short.Synced {
 		t.Errorf("in short: %+v", short)
 	}

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
-
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
@@ -69,11 +67,7 @@ func (w *worker) write(changes ...string) {
 // awaitBalancing waits until the worker is ready with reason why, or is not.
 func (w *worker) await(ready bool, why string) {
 	w.t.Helper()
-	wait.Until(w.t, fmt.Sprintf("ready is %t: %s", ready, why), func() bool {
-		s, err := w.status()
-		if err != nil {
-			return false
-		}
+	w.awaitStatus(fmt.Sprintf("ready is %t: %s", ready, why), func(s admin.Status) bool {
 		got, because := s.Ready()
 		return got == ready && strings.Contains(because, why)
 	})
@@ -82,10 +76,7 @@ func (w *worker) await(ready bool, why string) {
 // client makes requests from the node, over a single connection if it keeps it.
 func (n *node) client(keep bool) *http.Client {
 	transport := &http.Transport{DisableKeepAlives: !keep, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		onThread(n.t, func() error {
-			if err := netns.Set(n.ns); err != nil {
-				return err
-			}
+		n.in(func() error {
 			conn, err = new(net.Dialer).DialContext(ctx, network, address)
 			return nil
 		})
@@ -187,10 +178,7 @@ func TestWorker(t *testing.T) {
 			w.awaitBackend("healthy: apiserver")
 
 			// Its Herald is upgraded.
-			master.signal(t, syscall.SIGTERM)
-			if code := master.wait(t); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
+			master.stop(t)
 			w.awaitBackend("was drained or stopped, and has sent no advertisement since, but no other backend serves")
 			w.wantKept(kept)
 			n.start()
@@ -221,10 +209,7 @@ func TestWorker(t *testing.T) {
 			w.await(true, "balancing")
 			w.awaitGet(once, balanced, http.StatusOK)
 
-			h.signal(t, syscall.SIGTERM)
-			if code := h.wait(t); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
+			h.stop(t)
 		})
 	}
 }
@@ -242,11 +227,7 @@ balancers:
 admin: {socket: DIR/herald.sock}
 `)
 	n.startAs("setpriv", "--bounding-set=-net_admin", binary, "run", "--config", n.file())
-	wait.Until(t, "it is not ready and says what to do", func() bool {
-		s, err := n.status()
-		if err != nil {
-			return false
-		}
+	n.awaitStatus("it is not ready and says what to do", func(s admin.Status) bool {
 		ready, why := s.Ready()
 		return !ready && strings.HasPrefix(why, "balancer api: no balancing in the kernel") && strings.Contains(why, "mode: proxy")
 	})
@@ -274,9 +255,8 @@ func (w *worker) awaitBackend(reason string) {
 			w.t.Logf("it said %q last", said)
 		}
 	}()
-	wait.Until(w.t, "its backend: "+reason, func() bool {
-		s, err := w.status()
-		if err != nil || len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
+	w.awaitStatus("its backend: "+reason, func(s admin.Status) bool {
+		if len(s.Balancers) != 1 || len(s.Balancers[0].Backends) != 1 {
 			return false
 		}
 		said = s.Balancers[0].Backends[0].Reason

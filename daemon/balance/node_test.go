@@ -54,8 +54,7 @@ var ports = cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})
 
 func parseBalancing(t *testing.T, change ...string) *config.Config {
 	t.Helper()
-	c := must.Get[*config.Config](t)(config.Parse("herald.yaml", []byte(strings.NewReplacer(change...).Replace(balancing))))
-	return c
+	return must.Get[*config.Config](t)(config.Parse("herald.yaml", []byte(strings.NewReplacer(change...).Replace(balancing))))
 }
 
 // listen returns listeners at addresses.
