@@ -17,9 +17,7 @@ import (
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
-const (
-	poolsAt = "/apis/herald.dev/v1alpha1/addresspools"
-)
+const poolsAt = "/apis/herald.dev/v1alpha1/addresspools"
 
 func poolOf(name, addresses string) *v1alpha1.AddressPool {
 	return &v1alpha1.AddressPool{
@@ -52,14 +50,18 @@ func (e *ear) has() []string {
 	return slices.Clone(e.heard)
 }
 
-// follow runs informers until the test ends.
-func follow(t *testing.T, i interface{ Run(context.Context) }) {
-	t.Helper()
+// run runs f until stop is called or the test ends.
+func run(t *testing.T, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { i.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() { f(ctx) })
+	stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(stop)
+	return stop
 }
+
+// follow runs informers until the test ends.
+func follow(t *testing.T, i interface{ Run(context.Context) }) { run(t, i.Run) }
 
 // TestDeltas cuts watches of a server without history: handlers receive only the
 // changes.
@@ -173,10 +175,8 @@ func TestWatchSecret(t *testing.T) {
 		}
 	}
 	heard := make(chan string)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
 	var l journal
-	wg.Go(func() {
+	run(t, func(ctx context.Context) {
 		c.WatchSecret(ctx, l.log(), "herald-system", "bgp", func(s *corev1.Secret) {
 			if s == nil {
 				heard <- "none"
@@ -185,8 +185,6 @@ func TestWatchSecret(t *testing.T) {
 			heard <- string(s.Data["password"])
 		})
 	})
-	defer wg.Wait()
-	defer cancel()
 	want := func(password string) {
 		t.Helper()
 		if got := <-heard; got != password {

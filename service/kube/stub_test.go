@@ -30,6 +30,9 @@ type stub struct {
 	refused int      // number of refused requests
 }
 
+// hangUp in place of an error status closes the connection.
+const hangUp = -1
+
 type event struct {
 	Type   string `json:"type"`
 	Object any    `json:"object"`
@@ -125,6 +128,9 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"major": "1", "minor": %q}`, s.version)
 		s.refused++
 		s.mu.Unlock()
+	case status == hangUp:
+		s.mu.Unlock()
+		panic(http.ErrAbortHandler)
 	case status != 0:
 		s.refused++
 		w.WriteHeader(status)
