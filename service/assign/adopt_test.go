@@ -19,7 +19,6 @@ func TestForeign(t *testing.T) {
 		})
 		s.wait()
 		s.create("ours", ask("10.0.0.1"))
-		s.wait()
 		if got, want := s.message("ours"), "10.0.0.1 belongs to default/theirs: ask for another address, or give both the same sharing key"; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
@@ -27,7 +26,6 @@ func TestForeign(t *testing.T) {
 			t.Errorf("pool: %+v", got)
 		}
 		s.create("theirs", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress = nil })
-		s.wait()
 		s.want("ours", "10.0.0.1 Assigned")
 		s.want("theirs", "")
 		if got := s.pool("a").Status; got.Usage != "1/2" || got.Conflicts != nil {
@@ -53,7 +51,6 @@ func TestUninteresting(t *testing.T) {
 		s.watch = watch
 		s.mu.Unlock()
 		s.delete("a")
-		s.wait()
 		s.want("c", "10.0.0.1 Assigned")
 	})
 }
@@ -131,13 +128,11 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("conflicts (-want +got):\n%s", diff)
 		}
 		s.create("jealous", ask("10.0.0.2"))
-		s.wait()
 		if got, want := s.message("jealous"), "10.0.0.2 belongs to default/foreign: ask for another address, or give both the same sharing key"; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.delete("leaving")
 		s.create("late", ask("10.0.0.6"))
-		s.wait()
 		s.want("late", "10.0.0.6 Assigned")
 
 		// The next writer finds nothing to do and writes nothing.

@@ -20,8 +20,7 @@ import (
 
 // node creates a Node or sets its readiness.
 func (s *server) node(name string, ready corev1.ConditionStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 	s.nodes[name] = o
@@ -30,8 +29,7 @@ func (s *server) node(name string, ready corev1.ConditionStatus) {
 
 // tells writes the report of a node.
 func (s *server) tells(name string, told v1alpha1.NodeServices) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := &v1alpha1.NodeStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.NodeState{Services: told}}
 	s.states[name] = o
 	s.watch(func(st *state) { st.setNodeStatus(o, time.Now()) })
@@ -49,6 +47,7 @@ func withdraws(reason string, ranges ...string) v1alpha1.NodeServices {
 
 // said returns the condition about the nodes that announce a Service.
 func (s *server) said(name string) string {
+	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := announcedOf(s.services["default/"+name])
@@ -103,13 +102,11 @@ func TestDescribe(t *testing.T) {
 func TestAnnounced(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
-		s.wait()
 		s.says("web", "") // no node reports
 		for _, n := range []string{"n1", "n2", "n3"} {
 			s.node(n, corev1.ConditionTrue)
 			s.tells(n, announces("10.0.0.1"))
 		}
-		s.wait()
 		s.says("web", "True Announced: announced by n1, n2 and n3")
 		s.want("web", "10.0.0.1 Assigned")
 		if n := s.written("default/web"); n != 2 {
@@ -119,15 +116,12 @@ func TestAnnounced(t *testing.T) {
 		s.tells("n1", withdraws("node n1 has the label x", "10.0.0.1"))
 		s.tells("n3", announces())
 		s.tells("n1", withdraws("node n1 is cordoned", "10.0.0.1"))
-		s.wait()
 		s.says("web", "True Announced: announced by n2")
 		s.node("n2", corev1.ConditionUnknown) // it is NotReady, so its report is ignored
-		s.wait()
 		s.says("web", "True Announced: announced by n2") // for a while
 		s.sleep(patience)
 		s.says("web", "False NotAnnounced: announced by no node: node n1 is cordoned (n1)")
 		s.node("n2", corev1.ConditionTrue)
-		s.wait()
 		s.says("web", "True Announced: announced by n2")
 		if n := s.written("default/web"); n != 5 {
 			t.Errorf("%d writes, want one for each move", n)
@@ -158,7 +152,6 @@ func TestRestartOfOneOfMany(t *testing.T) {
 			s.node(fmt.Sprintf("n%02d", i), corev1.ConditionTrue)
 			s.tells(fmt.Sprintf("n%02d", i), announces("10.0.0.1"))
 		}
-		s.wait()
 		s.says("web", "True Announced: announced by n00, n01, n02, n03, n04 and more")
 		before := s.total()
 		s.tells("n15", announces())
@@ -211,7 +204,6 @@ func TestHolderMoves(t *testing.T) {
 		s.tells("n1", holds("10.0.0.1"))
 		s.tells("n2", v1alpha1.NodeServices{})
 		s.create("web")
-		s.wait()
 		s.says("web", "True Announced: held by n1")
 		before := s.written("default/web")
 		s.tells("n1", v1alpha1.NodeServices{})
@@ -239,13 +231,11 @@ func TestTwoFamilies(t *testing.T) {
 		})
 		s.node("n1", corev1.ConditionTrue)
 		s.tells("n1", announces("10.0.0.1", "fd00::"))
-		s.wait()
 		s.says("web", "True Announced: announced by n1")
 		s.tells("n1", v1alpha1.NodeServices{Announced: []string{"fd00::"}, Withdrawn: withdraws("because", "10.0.0.1").Withdrawn})
 		s.sleep(time.Minute)
 		s.says("web", "False NotAnnounced: 10.0.0.1: announced by no node: because (n1); fd00::: announced by n1")
 		s.create("web", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeClusterIP })
-		s.wait()
 		s.says("web", "")
 	})
 }

@@ -41,7 +41,6 @@ func port(n int32) func(*corev1.Service) {
 func TestAssign(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("web")
-		s.wait()
 		s.want("web", "10.0.0.1 Assigned")
 		ingress := s.services["default/web"].Status.LoadBalancer.Ingress
 		if len(ingress) != 1 || *ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
@@ -64,7 +63,6 @@ func TestRefusedOnce(t *testing.T) {
 			s.create(name)
 			s.sleep(time.Second)
 		}
-		s.wait()
 		s.want("c", "PoolExhausted")
 		s.want("d", "PoolExhausted")
 		s.sleep(24 * time.Hour)
@@ -76,11 +74,9 @@ func TestRefusedOnce(t *testing.T) {
 			t.Errorf("%d writes, events (-want +got):\n%s", s.written("default/c"), diff)
 		}
 		s.delete("a")
-		s.wait()
 		s.want("c", "10.0.0.1 Assigned") // the older
 		s.want("d", "PoolExhausted")
 		s.createPool("a", nil, "10.0.0.1-10.0.0.9")
-		s.wait()
 		s.want("d", "10.0.0.3 Assigned")
 		want = append(want, "Normal c Assigned: it has 10.0.0.1", "Normal d Assigned: it has 10.0.0.3")
 		if diff := cmp.Diff(want, s.events); diff != "" {
@@ -94,10 +90,8 @@ func TestConflict(t *testing.T) {
 		s.create("a", ask("10.0.0.2"))
 		s.wait()
 		s.create("b", ask("10.0.0.2"))
-		s.wait()
 		s.want("b", "AddressConflict")
 		s.create("a", ask("10.0.0.1"))
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.0.0.2 Assigned")
 		if want := "Normal a AddressMoved: it has 10.0.0.1 instead of 10.0.0.2"; !contains(s.events, want) {
@@ -105,7 +99,6 @@ func TestConflict(t *testing.T) {
 		}
 		for _, addr := range []string{"10.9.0.1", "10.9.0.2"} {
 			s.create("c", ask(addr))
-			s.wait()
 			if got, want := s.message("c"), addr+" is in no ready pool: ask for an address of a ready pool, or add this one to a pool"; got != want {
 				t.Errorf("message %q, want %q", got, want)
 			}
@@ -124,7 +117,6 @@ func TestMistakenShare(t *testing.T) {
 		s.wait()
 		s.create("b", shared, port(81))
 		s.create("c", shared, port(80))
-		s.wait()
 		s.want("a", "10.0.0.1 InvalidClaim")
 		s.want("b", "10.0.0.2 Assigned")
 		s.want("c", "10.0.0.1 Assigned")
@@ -138,15 +130,12 @@ func TestShare(t *testing.T) {
 		s.wait()
 		s.create("b", shared, port(443))
 		s.create("c", shared, port(80))
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.0.0.1 Assigned")
 		s.want("c", "10.0.0.2 Assigned")
 		s.create("d", shared, ask("10.0.0.1"), port(80))
-		s.wait()
 		s.want("d", "AddressConflict")
 		s.create("a", port(81)) // 80 is free
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("d", "10.0.0.1 Assigned")
 	})
@@ -157,13 +146,11 @@ func TestMistakeKeepsAddress(t *testing.T) {
 		s.create("a")
 		s.wait()
 		s.create("a", ask("10.0.0.300"))
-		s.wait()
 		s.want("a", "10.0.0.1 InvalidClaim")
 		if got, want := s.message("a"), `herald.dev/addresses has "10.0.0.300": want an address such as 10.1.0.1 or fd00::1`; got != want {
 			t.Errorf("message %q, want %q", got, want)
 		}
 		s.create("a", ask(""))
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 	})
 }
@@ -173,17 +160,14 @@ func TestNotOursAnyMore(t *testing.T) {
 		other := metav1.Condition{Type: "example.com/Other", Status: metav1.ConditionTrue, Reason: "Yes"}
 		s.create("a", func(o *corev1.Service) { o.Status.Conditions = []metav1.Condition{other} })
 		s.create("b", ask("10.0.0.1"))
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.create("a", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeClusterIP })
-		s.wait()
 		s.want("a", "")
 		s.want("b", "10.0.0.1 Assigned")
 		if got := s.services["default/a"].Status.Conditions; len(got) != 1 || got[0] != other {
 			t.Errorf("conditions %v, want those of other controllers", got)
 		}
 		s.create("a", func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeLoadBalancer })
-		s.wait()
 		s.want("a", "10.0.0.2 Assigned")
 	})
 }
@@ -225,11 +209,9 @@ func TestDualStack(t *testing.T) {
 		}
 		s.create("prefer", families(corev1.IPFamilyPolicyPreferDualStack))
 		s.create("require", families(corev1.IPFamilyPolicyRequireDualStack))
-		s.wait()
 		s.want("prefer", "10.0.0.1 Assigned")
 		s.want("require", "NoPool")
 		s.createPool("six", nil, "fd00::/120")
-		s.wait()
 		s.want("prefer", "fd00:: 10.0.0.1 Assigned")
 		s.want("require", "fd00::1 10.0.0.2 Assigned")
 	})

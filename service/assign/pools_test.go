@@ -28,12 +28,10 @@ func TestPools(t *testing.T) {
 		s.create("b", func(o *corev1.Service) { o.Labels = map[string]string{"tier": "b"} })
 		s.create("a")
 		s.create("c", annotate(service.AnnotationPool, "c"))
-		s.wait()
 		s.want("a", "10.0.0.1 Assigned")
 		s.want("b", "10.1.0.0 Assigned")
 		s.want("c", "NoPool")
 		s.label("default", map[string]string{"team": "c"})
-		s.wait()
 		s.want("c", "10.2.0.0 Assigned")
 
 		const overlap = `pool "B" (10.1.0.200-10.1.0.210) and pool "b" (10.1.0.0/24) overlap: remove the common addresses from one of them`
@@ -61,7 +59,6 @@ func TestPools(t *testing.T) {
 
 		// After the older pool is deleted, the younger is in force. The Service keeps its addresses.
 		s.deletePool("b")
-		s.wait()
 		s.want("b", "10.1.0.0 AddressNotInPool")
 		s.watch(func(st *state) {
 			if _, refused := st.count(); refused["AddressNotInPool"] != 1 {

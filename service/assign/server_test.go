@@ -43,6 +43,8 @@ type server struct {
 	writes   map[string]int // writes of statuses, by the key of the Service, or "pool " and the name
 	watch    func(func(*state))
 
+	unsettled bool // an edit by the test was not waited for
+
 	// doubles are addresses that two Services had at once without sharing.
 	doubles []string
 	// under counts the pending requests, most is its maximum.
@@ -159,10 +161,23 @@ func collide(a, b *corev1.Service) bool {
 	return x.Share == "" && y.Share == "" || slices.ContainsFunc(x.Ports, func(p pool.Port) bool { return slices.Contains(y.Ports, p) })
 }
 
+// edit locks the server for an edit by the test.
+func (s *server) edit() (unlock func()) {
+	s.mu.Lock()
+	s.unsettled = true
+	return s.mu.Unlock
+}
+
+// settle waits for the writer after an edit.
+func (s *server) settle() {
+	if s.unsettled {
+		s.wait()
+	}
+}
+
 // create creates or changes a Service.
 func (s *server) create(name string, edit ...func(*corev1.Service)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := s.services["default/"+name]
 	if o == nil {
 		o = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -179,8 +194,7 @@ func (s *server) create(name string, edit ...func(*corev1.Service)) {
 }
 
 func (s *server) delete(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	if o := s.services["default/"+name]; o != nil {
 		delete(s.services, "default/"+name)
 		s.watch(func(st *state) { st.deleteService(o, time.Now()) })
@@ -189,8 +203,7 @@ func (s *server) delete(name string) {
 
 // createPool creates or changes a pool.
 func (s *server) createPool(name string, edit func(*v1alpha1.AddressPoolSpec), addresses ...v1alpha1.AddressRange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := s.pools[name]
 	if o == nil {
 		o = &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(time.Now())}}
@@ -212,16 +225,14 @@ func (s *server) putPool(o *v1alpha1.AddressPool) {
 }
 
 func (s *server) label(space string, labels map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space, Labels: labels}}
 	s.spaces[space] = o
 	s.watch(func(st *state) { st.setNamespace(o, time.Now()) })
 }
 
 func (s *server) deletePool(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.edit()()
 	o := s.pools[name]
 	delete(s.pools, name)
 	s.watch(func(st *state) { st.deletePool(o, time.Now()) })
@@ -323,6 +334,7 @@ func (s *server) WriteEvent(ctx context.Context, e kube.Event) error {
 
 // has returns the addresses and the condition's reason of a Service.
 func (s *server) has(name string) string {
+	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.services["default/"+name]
@@ -341,6 +353,7 @@ func (s *server) has(name string) string {
 
 // message returns the message of a Service's condition.
 func (s *server) message(name string) string {
+	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := conditionOf(s.services["default/"+name]); c != nil {
@@ -357,6 +370,7 @@ func (s *server) want(name, want string) {
 }
 
 func (s *server) pool(name string) *v1alpha1.AddressPool {
+	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pools[name]
@@ -384,6 +398,7 @@ func (s *server) wait() { s.sleep(5 * time.Second) }
 
 // sleep lets time pass, then waits for pending work.
 func (s *server) sleep(d time.Duration) {
+	s.unsettled = false
 	time.Sleep(d)
 	synctest.Wait()
 }
