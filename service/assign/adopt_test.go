@@ -19,9 +19,7 @@ func TestForeign(t *testing.T) {
 		})
 		s.wait()
 		s.create("ours", ask("10.0.0.1"))
-		if got, want := s.message("ours"), "10.0.0.1 belongs to default/theirs: ask for another address, or give both the same sharing key"; got != want {
-			t.Errorf("message %q, want %q", got, want)
-		}
+		s.explains("ours", "10.0.0.1 belongs to default/theirs: ask for another address, or give both the same sharing key")
 		if got := s.pool("a").Status; got.Usage != "1/2" || len(got.Conflicts) != 1 {
 			t.Errorf("pool: %+v", got)
 		}
@@ -60,8 +58,7 @@ func TestMode(t *testing.T) {
 	world(t, func(s *server) {
 		s.create("a")
 		s.wait()
-		proxy := corev1.LoadBalancerIPModeProxy
-		s.create("a", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress[0].IPMode = &proxy })
+		s.create("a", func(o *corev1.Service) { o.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy) })
 		s.wait()
 		if mode := *s.services["default/a"].Status.LoadBalancer.Ingress[0].IPMode; mode != corev1.LoadBalancerIPModeVIP {
 			t.Errorf("ipMode %s", mode)
@@ -128,9 +125,7 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("conflicts (-want +got):\n%s", diff)
 		}
 		s.create("jealous", ask("10.0.0.2"))
-		if got, want := s.message("jealous"), "10.0.0.2 belongs to default/foreign: ask for another address, or give both the same sharing key"; got != want {
-			t.Errorf("message %q, want %q", got, want)
-		}
+		s.explains("jealous", "10.0.0.2 belongs to default/foreign: ask for another address, or give both the same sharing key")
 		s.delete("leaving")
 		s.create("late", ask("10.0.0.6"))
 		s.want("late", "10.0.0.6 Assigned")

@@ -117,7 +117,7 @@ func TestAnnounced(t *testing.T) {
 		s.tells("n3", announces())
 		s.tells("n1", withdraws("node n1 is cordoned", "10.0.0.1"))
 		s.says("web", "True Announced: announced by n2")
-		s.node("n2", corev1.ConditionUnknown) // it is NotReady, so its report is ignored
+		s.node("n2", corev1.ConditionUnknown)            // it is NotReady, so its report is ignored
 		s.says("web", "True Announced: announced by n2") // for a while
 		s.sleep(patience)
 		s.says("web", "False NotAnnounced: announced by no node: node n1 is cordoned (n1)")
@@ -226,8 +226,7 @@ func TestTwoFamilies(t *testing.T) {
 		s.createPool("six", nil, "fd00::/120")
 		s.create("web", func(o *corev1.Service) {
 			o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-			policy := corev1.IPFamilyPolicyRequireDualStack
-			o.Spec.IPFamilyPolicy = &policy
+			o.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 		})
 		s.node("n1", corev1.ConditionTrue)
 		s.tells("n1", announces("10.0.0.1", "fd00::"))

@@ -17,15 +17,11 @@ import (
 // TestRandom creates, changes and deletes Services and pools, lets requests fail in all
 // ways, and kills writers. It checks every version of every Service: none ever has an
 // address of another.
-func TestRandom(t *testing.T) {
-	randomly(t, false)
-}
+func TestRandom(t *testing.T) { randomly(t, false) }
 
 // TestRandomLate is TestRandom with requests that take effect a second after their
 // writer died: the damage is repaired.
-func TestRandomLate(t *testing.T) {
-	randomly(t, true)
-}
+func TestRandomLate(t *testing.T) { randomly(t, true) }
 
 func randomly(t *testing.T, late bool) {
 	const seeds = 15
@@ -137,8 +133,7 @@ func someEdit(r *rand.Rand) func(*corev1.Service) {
 	case 7:
 		return func(s *corev1.Service) {
 			s.Spec.IPFamilies = [][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}}[r.IntN(3)]
-			policy := []corev1.IPFamilyPolicy{"PreferDualStack", "RequireDualStack"}[r.IntN(2)]
-			s.Spec.IPFamilyPolicy = &policy
+			s.Spec.IPFamilyPolicy = new([]corev1.IPFamilyPolicy{"PreferDualStack", "RequireDualStack"}[r.IntN(2)])
 		}
 	default:
 		return func(*corev1.Service) {}

@@ -351,15 +351,15 @@ func (s *server) has(name string) string {
 	return strings.Join(words, " ")
 }
 
-// message returns the message of a Service's condition.
-func (s *server) message(name string) string {
+// explains checks the message of a Service's condition.
+func (s *server) explains(name, want string) {
+	s.t.Helper()
 	s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := conditionOf(s.services["default/"+name]); c != nil {
-		return c.Message
+	if c := conditionOf(s.services["default/"+name]); c == nil || c.Message != want {
+		s.t.Errorf("condition of %s: %+v, want the message %q", name, c, want)
 	}
-	return ""
 }
 
 func (s *server) want(name, want string) {
