@@ -16,6 +16,7 @@ import (
 
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -231,13 +232,8 @@ func FuzzClaimOf(f *testing.F) {
 			return
 		}
 		a := pool.New()
-		r, err := pool.ParseRange("10.0.0.0/30")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Replace([]pool.Pool{{Name: "p", AutoAssign: true, Ranges: []pool.Range{r}}}); err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get[pool.Range](t)(pool.ParseRange("10.0.0.0/30"))
+		must.Do(t, a.Replace([]pool.Pool{{Name: "p", AutoAssign: true, Ranges: []pool.Range{r}}}))
 		got, err := a.Assign(c)
 		if err != nil {
 			says(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestNodeFit(t *testing.T) {
@@ -182,15 +183,24 @@ func TestSelectors(t *testing.T) {
 		{[]v1alpha1.LabelSelector{zone("a"), zone("b")}, map[string]string{"zone": "b"}, true},
 		{[]v1alpha1.LabelSelector{zone("a"), exists}, map[string]string{"rack": ""}, true},
 	} {
-		s, err := service.SelectorsOf(c.selectors)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get[service.Selectors](t)(service.SelectorsOf(c.selectors))
 		if got := s.Match(c.labels); got != c.want {
 			t.Errorf("%s", cmp.Diff(c.want, got))
 		}
 	}
 	if _, err := service.SelectorsOf([]v1alpha1.LabelSelector{zone("not a value!")}); err == nil {
 		t.Error("an invalid label value is accepted")
+	}
+}
+
+func TestOlder(t *testing.T) {
+	node := func(name string, seconds int64) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(seconds, 0)}}
+	}
+	nodes := []*corev1.Node{node("b", 1), node("c", 1), node("a", 3)}
+	for _, n := range [][]*corev1.Node{{nodes[2], nodes[0], nodes[1]}, {nodes[1], nodes[0], nodes[2]}} {
+		if slices.SortFunc(n, service.Older); !slices.Equal(n, nodes) {
+			t.Errorf("%s is the oldest", n[0].Name)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // tree parses an object from YAML, where a tab means two spaces.
@@ -40,10 +41,7 @@ func ask(t testing.TB, o *unstructured.Unstructured, parents []Parent, secrets .
 	for _, name := range secrets {
 		there = append(there, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	spec, err := AskRoute(o, parents, there)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := must.Get[*v1alpha1.HTTPLoadBalancerSpec](t)(AskRoute(o, parents, there))
 	return &v1alpha1.HTTPLoadBalancer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-acme", Name: RouteName(o.GetKind(), o.GetNamespace(), o.GetName()), UID: "lb", Generation: 1}, Spec: *spec,
 	}
@@ -96,10 +94,7 @@ func TestDeriveIngress(t *testing.T) {
 	spec["defaultBackend"] = map[string]any{"service": map[string]any{"name": "rest", "port": map[string]any{"number": int64(8080)}}}
 	spec["tls"] = []any{map[string]any{"hosts": []any{"a.acme.example.com"}, "secretName": "own"}}
 	own := allowing(func(t *v1alpha1.Tenant) { t.Spec.Certificates.Own = true })
-	d, err := derive(own, ask(t, in, nil, "own"), ownName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get[DerivedRoute](t)(derive(own, ask(t, in, nil, "own"), ownName))
 	web, rest := DerivedName("default.web"), DerivedName("default.rest")
 	paths := func(service, port string) string {
 		return fmt.Sprintf(`{"paths":[{"backend":{"service":{"name":%q,"port":%s}},"path":"/","pathType":"Prefix"}]}`, service, port)
@@ -173,10 +168,7 @@ func TestPermitted(t *testing.T) {
 
 func TestDeriveHTTPRoute(t *testing.T) {
 	lb := ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}, {Gateway: "default/front", ByName: true}})
-	d, err := derive(allowing(), lb, "front.acme.lb.example.net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get[DerivedRoute](t)(derive(allowing(), lb, "front.acme.lb.example.net"))
 	want := fmt.Sprintf(`{"hostnames":["front.acme.lb.example.net","www.acme.example.com"],"parentRefs":[{"name":"shared","namespace":"gateways"}],"rules":[{`+
 		`"backendRefs":[{"name":%q,"port":80},{"name":%q,"port":80,"weight":3}],"filters":[{"requestMirror":{"backendRef":{"name":%q,"port":80}},"type":"RequestMirror"}],`+
 		`"matches":[{"path":{"value":"/a"}}]}]}`, DerivedName("default.web"), DerivedName("default.old"), DerivedName("default.shadow"))
@@ -314,10 +306,7 @@ func TestNames(t *testing.T) {
 
 func TestRouteStatus(t *testing.T) {
 	lb := ask(t, tree(t, plainRoute), []Parent{{Hostnames: []string{"www.acme.example.com"}}})
-	d, err := derive(allowing(), lb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get[DerivedRoute](t)(derive(allowing(), lb))
 	said := func(generation int64, conditions ...metav1.Condition) *unstructured.Unstructured {
 		current := d.Object.DeepCopy()
 		current.SetGeneration(2)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 const (
@@ -26,10 +27,7 @@ const (
 
 // TestCurrent runs the generator as go generate does, elsewhere, and compares.
 func TestCurrent(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get[[]byte](t)(os.ReadFile("doc.go"))
 	directive := regexp.MustCompile(`(?m)^//go:generate (go run .*)$`).FindSubmatch(doc)
 	if directive == nil {
 		t.Fatal("doc.go has no go:generate")
@@ -40,15 +38,9 @@ func TestCurrent(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
-	current, err := filepath.Glob(crds + "/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	current := must.Get[[]string](t)(filepath.Glob(crds + "/*.yaml"))
 	current = append(current, deepcopy)
-	made, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get[[]os.DirEntry](t)(os.ReadDir(dir))
 	if len(made) != 8 || len(current) != 8 {
 		t.Errorf("generated %v, there are %q: want seven CRDs and a Go file", made, current)
 	}
@@ -58,10 +50,7 @@ func TestCurrent(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		have, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := must.Get[[]byte](t)(os.ReadFile(file))
 		if diff := cmp.Diff(string(want), string(have)); diff != "" {
 			t.Errorf("%s is not current, run go generate ./api/v1alpha1 (-want +have):\n%s", file, diff)
 		}
@@ -71,9 +60,7 @@ func TestCurrent(t *testing.T) {
 // TestScheme makes an object of each kind by its name.
 func TestScheme(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v1alpha1.AddToScheme(scheme))
 	for kind, want := range map[string]runtime.Object{
 		"AddressPool":     &v1alpha1.AddressPool{},
 		"AddressPoolList": &v1alpha1.AddressPoolList{},
@@ -144,9 +131,7 @@ func TestSelector(t *testing.T) {
 		`{"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "kubernetes.io/os", "operator": "DoesNotExist"}]}`: false,
 	} {
 		var s v1alpha1.LabelSelector
-		if err := json.Unmarshal([]byte(selector), &s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(selector), &s))
 		matcher, err := s.Selector()
 		if err != nil {
 			t.Errorf("%s: %v", selector, err)

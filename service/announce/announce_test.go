@@ -113,13 +113,13 @@ func TestWithdrawal(t *testing.T) {
 				if len(c.want) > 0 {
 					n.did(c.want[0])
 				}
-				wait(notice - 1)
+				pass(notice - 1)
 				n.did()
-				wait(1)
+				pass(1)
 				if len(c.want) > 1 {
 					n.did(c.want[1])
 				}
-				wait(time.Minute)
+				pass(time.Minute)
 				n.did()
 				if c.reason != "" {
 					n.reason("default/web", c.reason)
@@ -151,7 +151,7 @@ func TestEndpoints(t *testing.T) {
 		n.set(slice("web-4", "web", "IPv4", "n2"))
 		n.did() // the second slice has another
 		n.set(slice("web-4b", "web", "IPv4", "n1 terminating"))
-		wait(notice)
+		pass(notice)
 		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32") // it still serves; n2 has a ready one
 		n.set(slice("web-4", "web", "IPv4", "n2 terminating"))
 		n.did("announce 10.1.0.1/32") // no endpoint is ready: proxies fall back
@@ -166,7 +166,7 @@ func TestEndpointsBeforeTheService(t *testing.T) {
 		n.set(svc("web", local, "10.1.0.1"))
 		n.did("announce 10.1.0.1/32")
 		n.DeleteService("default/web")
-		wait(notice)
+		pass(notice)
 		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32")
 		n.set(svc("web", local, "10.1.0.1"))
 		n.did("announce 10.1.0.1/32")
@@ -238,7 +238,7 @@ func TestAggregates(t *testing.T) {
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.0/28", "announce 10.1.0.16/28")
 		n.DeleteService("default/b")
-		wait(notice)
+		pass(notice)
 		n.did() // the other address still uses the route
 		n.DeleteSlice("default/a-1")
 		n.did("withdraw 10.1.0.0/28")
@@ -246,7 +246,7 @@ func TestAggregates(t *testing.T) {
 		n.did("announce 10.1.0.0/28")
 		n.set(addressPool("p", aggregate(32), "10.1.0.0/24"))
 		n.did("announce 10.1.0.2/32", "mark 10.1.0.0/28", "announce 10.1.0.20/32", "mark 10.1.0.16/28")
-		wait(notice)
+		pass(notice)
 		n.did("withdraw 10.1.0.0/28", "withdraw 10.1.0.16/28")
 	})
 }
@@ -265,7 +265,7 @@ func TestAggregatesKeepToTheirPool(t *testing.T) {
 		older := addressPool("older", nil, "10.1.0.46/31")
 		older.CreationTimestamp = aged(-1)
 		n.set(older)
-		wait(notice)
+		pass(notice)
 		n.did("announce 10.1.0.33/32", "mark 10.1.0.32/28", "announce 10.1.0.40/32", "withdraw 10.1.0.1/32", "withdraw 10.1.0.32/28")
 	})
 }
@@ -303,7 +303,7 @@ func TestFamilies(t *testing.T) {
 		n.Apply(config)
 		n.did("announce fd00::1/128")
 		n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"a"} }, "10.1.0.0/24", "fd00::/64"))
-		wait(notice)
+		pass(notice)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]", "mark fd00::1/128",
 			"withdraw fd00::1/128", "announce 10.1.0.1/32 to [10.0.0.1]")
 	})
@@ -316,7 +316,7 @@ func TestReserved(t *testing.T) {
 		n.Apply(announce.Config{Peers: onePeer(), Reserved: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
 		n.did() // the route belongs to the speaker now
 		n.reason("default/a", "it is a VIP of this node's own file")
-		wait(time.Minute)
+		pass(time.Minute)
 		n.did()
 		n.router.lose(netip.MustParseAddr("10.1.0.1"))
 		n.Apply(announce.Config{Peers: onePeer()})
@@ -366,7 +366,7 @@ func TestAttributesAndPeers(t *testing.T) {
 		}
 		n.set(pool("rack-a", "10.0.0.1", "rack-c"))
 		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]")
-		wait(notice)
+		pass(notice)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		n.set(pool("rack-a", "rack-b"))
 		n.did("announce 10.1.0.1/32 to [10.0.0.1 10.0.0.2]")
@@ -376,7 +376,7 @@ func TestAttributesAndPeers(t *testing.T) {
 		n.Apply(config)
 		n.did()
 		n.set(pool("rack-b"))
-		wait(notice)
+		pass(notice)
 		n.did("mark 10.1.0.1/32 to [10.0.0.1]", "withdraw 10.1.0.1/32")
 	})
 }
@@ -414,9 +414,9 @@ func TestExceptions(t *testing.T) {
 		} {
 			n.set(step.event)
 			n.did("announce 10.1.0.1/32 to [" + step.dst + "] draining [" + step.from + "]")
-			wait(notice - 1)
+			pass(notice - 1)
 			n.did()
-			wait(1)
+			pass(1)
 			n.did("announce 10.1.0.1/32 to [" + step.dst + "]")
 		}
 	})
@@ -435,12 +435,12 @@ func TestPoolOfOtherPeers(t *testing.T) {
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
 		n.set(pool("old", 1, "rack-b"))
 		n.did("announce 10.1.0.1/32 to [10.0.0.2] draining [10.0.0.1]")
-		wait(notice / 2)
+		pass(notice / 2)
 		n.DeletePool("old")
 		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]")
-		wait(notice)
+		pass(notice)
 		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
-		wait(time.Minute)
+		pass(time.Minute)
 		n.did()
 	})
 }
@@ -452,7 +452,7 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 		n.set(addressPool("p", nil, "10.1.0.0/33"))
 		n.set(addressPool("q", nil, "nonsense"))
 		n.set(addressPool("q", nil, "nonsense"))
-		wait(time.Minute)
+		pass(time.Minute)
 		n.did()
 		pools := n.Counts().Pools
 		if len(pools) != 2 || pools[0].Error == "" || pools[1].Error == "" {
@@ -477,20 +477,20 @@ func TestRefusedRoutesAreTriedAgain(t *testing.T) {
 		n.set(svc("b", nil, "10.1.0.2"))
 		n.set(svc("c", nil, "10.1.0.3"))
 		n.DeleteService("default/c")
-		wait(10 * time.Second)
+		pass(10 * time.Second)
 		n.did()
 		status := n.Services()[0].Addresses[0]
 		if status.Error == "" || n.Counts().Failing != 2 {
 			t.Errorf("status %+v and %d failing, want the error, and two", status, n.Counts().Failing)
 		}
 		n.router.deafen(nil)
-		wait(time.Second)
+		pass(time.Second)
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
 		n.router.deafen(errRefused)
 		n.DeleteService("default/a")
-		wait(time.Minute)
+		pass(time.Minute)
 		n.router.deafen(nil)
-		wait(time.Second)
+		pass(time.Second)
 		n.did("withdraw 10.1.0.1/32")
 		if got := strings.Count(n.log.String(), errRefused.Error()); got != 2 {
 			t.Errorf("logged %d times that routes are refused, want twice:\n%s", got, n.log)
@@ -515,7 +515,7 @@ func TestOriginIsTold(t *testing.T) {
 			t.Errorf("status %+v, want %+v", got, want)
 		}
 		n.DeleteService("tenant-acme/web-default-4f2a")
-		wait(notice)
+		pass(notice)
 		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32")
 		lines := 0
 		for line := range strings.Lines(n.log.String()) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestReturnsWhileDraining(t *testing.T) {
@@ -16,10 +17,10 @@ func TestReturnsWhileDraining(t *testing.T) {
 		n.did("announce 10.1.0.1/32")
 		n.DeleteService("default/web")
 		n.did("mark 10.1.0.1/32")
-		wait(notice / 2)
+		pass(notice / 2)
 		n.set(web)
 		n.did("announce 10.1.0.1/32")
-		wait(time.Minute)
+		pass(time.Minute)
 		n.did()
 	})
 }
@@ -34,7 +35,7 @@ func TestFailsWhileDraining(t *testing.T) {
 		n.DeletePool("p")
 		n.did("mark 10.1.0.1/32")
 		n.DeleteSlice("default/web-1")
-		wait(notice)
+		pass(notice)
 		n.did("withdraw 10.1.0.1/32")
 	})
 }
@@ -44,9 +45,7 @@ func TestDrain(t *testing.T) {
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32")
 		began := time.Now()
-		if err := n.Drain("drained by hand")(n.t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.Drain("drained by hand")(n.t.Context()))
 		if took := time.Since(began); took != notice {
 			t.Errorf("drained in %v, want %v", took, notice)
 		}
@@ -54,9 +53,7 @@ func TestDrain(t *testing.T) {
 		n.reason("default/a", "drained by hand")
 		n.set(svc("c", nil, "10.1.0.3"))
 		n.did()
-		if err := n.Drain("again")(n.t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.Drain("again")(n.t.Context()))
 		n.Undrain()
 		n.did("announce 10.1.0.1/32", "announce 10.1.0.2/32", "announce 10.1.0.3/32")
 		ctx, cancel := context.WithTimeout(n.t.Context(), notice/2)
@@ -78,13 +75,11 @@ func TestStop(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("a", nil, "10.1.0.1")}
 	inVirtualTime(t, announce.Config{}, known, func(n *node) {
 		n.did("announce 10.1.0.1/32")
-		if err := n.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.Stop())
 		n.did("withdraw 10.1.0.1/32")
 		n.Undrain()
 		n.set(svc("b", nil, "10.1.0.2"))
-		wait(time.Minute)
+		pass(time.Minute)
 		n.did()
 	})
 }

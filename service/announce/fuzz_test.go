@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // FuzzObjects feeds arbitrary objects to an announcer. Nothing may panic, no VIP of
@@ -89,9 +90,7 @@ func FuzzObjects(f *testing.F) {
 			a.DeletePool(p.Name)
 		}
 		r.took()
-		if err := a.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Stop())
 		if left := r.has(); len(left) > 0 {
 			t.Errorf("%v remains", left)
 		}

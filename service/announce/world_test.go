@@ -1,7 +1,6 @@
 package announce_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // class is the class of Herald's Services in these tests.
@@ -167,16 +167,7 @@ func newNode(t *testing.T, config announce.Config) *node {
 	n.Announcer = announce.New(announce.Options{
 		Log: slog.New(slog.NewTextHandler(n.log, nil)), Routes: n.router, FlatChanged: func() { n.flat++ },
 	}, config)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	wait.Go(t, n.Run)
 	return n
 }
 
@@ -218,7 +209,7 @@ func (n *node) reason(service, want string) {
 	n.t.Errorf("the status has no address of %s", service)
 }
 
-func wait(d time.Duration) {
+func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }

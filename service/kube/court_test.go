@@ -13,6 +13,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // court is a server with one Lease, in memory and virtual time.
@@ -162,13 +164,7 @@ func (tr *trial) join(n int) (s *seat, leave func()) {
 			tr.leave(n)
 		},
 	}
-	ctx, cancel := context.WithCancel(tr.t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.run(ctx)
-	}()
-	return s, func() { cancel(); <-done }
+	return s, wait.Go(tr.t, l.run)
 }
 
 func (tr *trial) enter(n int) {

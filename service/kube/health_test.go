@@ -22,7 +22,7 @@ func TestHealth(t *testing.T) {
 	}
 	i := c.Informers(slog.New(slog.DiscardHandler))
 	i.Pools.Handle((&ear{}).handlers())
-	follow(t, i)
+	wait.Go(t, i.Run)
 
 	wait.Until(t, "Health reports the trouble", func() bool { return len(c.Health().Troubles) == 1 })
 	first := c.Health().Troubles[0]
@@ -46,7 +46,7 @@ func TestHangUpIsTrouble(t *testing.T) {
 	s.refuse[poolsAt] = hangUp
 	i := c.Informers(slog.New(slog.DiscardHandler))
 	i.Pools.Handle((&ear{}).handlers())
-	follow(t, i)
+	wait.Go(t, i.Run)
 	wait.Until(t, "Health reports the trouble", func() bool { return len(c.Health().Troubles) == 1 })
 	if got := c.Health().Troubles[0].Reason; got != "EOF" {
 		t.Errorf("the reason is %q, want one without changing parts", got)
@@ -65,7 +65,7 @@ func TestReasonIsTheSameEachTime(t *testing.T) {
 	s, c := newStub(t, "36")
 	s.http.Close()
 	var log strings.Builder
-	stop := run(t, func(ctx context.Context) {
+	stop := wait.Go(t, func(ctx context.Context) {
 		c.WatchSecret(ctx, slog.New(slog.NewTextHandler(&log, nil)), "a", "b", func(*corev1.Secret) {})
 	})
 	wait.Until(t, "retries last long enough to be logged", func() bool {

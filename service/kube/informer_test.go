@@ -50,19 +50,6 @@ func (e *ear) has() []string {
 	return slices.Clone(e.heard)
 }
 
-// run runs f until stop is called or the test ends.
-func run(t *testing.T, f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { f(ctx) })
-	stop = func() { cancel(); wg.Wait() }
-	t.Cleanup(stop)
-	return stop
-}
-
-// follow runs informers until the test ends.
-func follow(t *testing.T, i interface{ Run(context.Context) }) { run(t, i.Run) }
-
 // TestDeltas cuts watches of a server without history: handlers receive only the
 // changes.
 func TestDeltas(t *testing.T) {
@@ -74,7 +61,7 @@ func TestDeltas(t *testing.T) {
 	i := c.Informers(l.log())
 	var e ear
 	i.Pools.Handle(e.handlers())
-	follow(t, i)
+	wait.Go(t, i.Run)
 	<-i.Synced()
 	want := []string{"set a [10.0.0.0/24]", "set b [10.1.0.0/24]", "set c [10.2.0.0/24]"}
 	if diff := cmp.Diff(want, e.has()); diff != "" {
@@ -120,7 +107,7 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 	var l journal
 	i := c.Informers(l.log())
 	i.Pools.Handle((&ear{}).handlers())
-	follow(t, i)
+	wait.Go(t, i.Run)
 	wait.Until(t, "the version is logged", func() bool { return len(l.has()) >= 1 })
 	again := func() {
 		n := s.vain() + 2
@@ -176,7 +163,7 @@ func TestWatchSecret(t *testing.T) {
 	}
 	heard := make(chan string)
 	var l journal
-	run(t, func(ctx context.Context) {
+	wait.Go(t, func(ctx context.Context) {
 		c.WatchSecret(ctx, l.log(), "herald-system", "bgp", func(s *corev1.Secret) {
 			if s == nil {
 				heard <- "none"

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // Failed work is retried after growing pauses, keys added meanwhile are not lost, and no key is worked on twice at once.
@@ -17,9 +19,7 @@ func TestQueue(t *testing.T) {
 		q := NewQueue()
 		var mu sync.Mutex
 		began, busy, times := time.Now(), make(map[string]bool), make(map[string][]time.Duration)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
+		stop := wait.Go(t, func(ctx context.Context) {
 			q.Run(ctx, func(_ context.Context, key string) error {
 				mu.Lock()
 				if busy[key] {
@@ -45,8 +45,7 @@ func TestQueue(t *testing.T) {
 		q.Add("works") // while it is worked on
 		q.AddAfter("later", 10*time.Second)
 		time.Sleep(time.Minute)
-		cancel()
-		running.Wait()
+		stop()
 		want := map[string][]time.Duration{
 			"fails": {0, time.Second + retryFirst, 2*time.Second + 3*retryFirst},
 			"works": {0, time.Second}, "later": {10 * time.Second},

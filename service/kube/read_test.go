@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // TestSnapshot: without a Lease's name, only reports and readiness of the nodes are read.
@@ -25,10 +26,7 @@ func TestSnapshot(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
 		s.put(nodes, n)
 	}
-	got, err := c.Snapshot(t.Context(), "herald-system", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get[*Snapshot](t)(c.Snapshot(t.Context(), "herald-system", ""))
 	if diff := cmp.Diff(map[string]bool{"n1": true, "n2": false, "n3": false}, got.Ready); len(got.Nodes) != 2 || diff != "" {
 		t.Errorf("%d report; ready (-want +got):\n%s", len(got.Nodes), diff)
 	}
@@ -43,9 +41,7 @@ func TestConnectAsUser(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, "+text+"}"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, "+text+"}"), 0o600))
 		return path
 	}
 	context := write("a", "contexts: [{name: x, context: {cluster: there}}], current-context: x")

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // stub is a small API server: it lists and watches the objects of a test.
@@ -46,14 +48,8 @@ func newStub(t *testing.T, minor string) (*stub, *Cluster) {
 	t.Cleanup(s.http.Close)
 	t.Cleanup(s.cut)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`, s.http.URL), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Connect(kubeconfig, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`, s.http.URL), 0o600))
+	c := must.Get[*Cluster](t)(Connect(kubeconfig, "test"))
 	return s, c
 }
 

@@ -27,7 +27,7 @@ func TestOptionalKinds(t *testing.T) {
 		i.HandleChanges(func(*unstructured.Unstructured) {})
 	}
 	g := c.group(slog.New(slog.DiscardHandler), all...)
-	follow(t, &g)
+	wait.Go(t, g.Run)
 	<-g.Synced()
 	if known, ok := informers["Ingress"].Get("listed"); !ok || known.GetKind() != "Ingress" {
 		t.Errorf("%+v is not recognised as an Ingress", known)
@@ -48,7 +48,7 @@ func TestOlderCluster(t *testing.T) {
 		s.set(func() { s.refuse["/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers"] = status })
 		i := c.RemoteInformers(slog.New(slog.DiscardHandler), "tenant-acme")
 		i.Routes.HandleChanges(func(*v1alpha1.HTTPLoadBalancer) {})
-		follow(t, i)
+		wait.Go(t, i.Run)
 		<-i.Synced()
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // router returns a BGPPeer that was created so many hours after the start of 2026.
@@ -116,11 +117,6 @@ func TestSet(t *testing.T) {
 			name: "two resources for one router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
 			want: []string{"10.0.1.1"}, names: map[string]string{"z-old": "10.0.1.1"},
 			leftOut: []LeftOut{{Peer: "a-new", Reason: "the older BGPPeer z-old is for the same router"}},
-		},
-		{
-			name: "two equally old resources for one router", resources: []*v1alpha1.BGPPeer{router("b", 1, at("10.0.1.1")), router("a", 1, at("10.0.1.1"))},
-			want: []string{"10.0.1.1"}, names: map[string]string{"a": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "b", Reason: "the older BGPPeer a is for the same router"}},
 		},
 		{
 			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
@@ -284,10 +280,7 @@ func TestResourceBecomesPeer(t *testing.T) {
 	})
 	want := *r.Spec.DeepCopy()
 	want.BFD.Multihop = new(true) // because of TTLSecurity
-	got, err := resourcePeer(&config.Config{}, 64512, r, Resources{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get[v1alpha1.Peer](t)(resourcePeer(&config.Config{}, 64512, r, Resources{}))
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestAdopt(t *testing.T) {
@@ -51,9 +52,7 @@ func TestAdopt(t *testing.T) {
 			buggy.AvoidBuggyIPs = true
 			a := allocator(t, newPool("a", "10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), buggy)
 			for _, o := range c.others {
-				if err := a.Adopt(o.Claim, addresses(o.addrs)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.Adopt(o.Claim, addresses(o.addrs)))
 			}
 			c.claim.Key = "web"
 			err := a.Adopt(c.claim, addresses(c.addrs))
@@ -125,9 +124,7 @@ func TestReplace(t *testing.T) {
 
 	replace := func(want string, pools ...pool.Pool) {
 		t.Helper()
-		if err := a.Replace(pools); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Replace(pools))
 		var got []string
 		for _, key := range []string{"one", "two", "three", "four", "five", "six"} {
 			for _, addr := range strays(a, key) {

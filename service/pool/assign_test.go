@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 var (
@@ -58,9 +59,7 @@ func tcp(numbers ...uint16) []pool.Port {
 func allocator(t *testing.T, pools ...pool.Pool) *pool.Allocator {
 	t.Helper()
 	a := pool.New()
-	if err := a.Replace(pools); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Replace(pools))
 	return a
 }
 
@@ -308,9 +307,7 @@ func TestAssign(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := allocator(t, c.pools...)
 			for _, o := range c.others {
-				if err := a.Adopt(o.Claim, addresses(o.addrs)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.Adopt(o.Claim, addresses(o.addrs)))
 			}
 			c.claim.Key = web
 			got, err := a.Assign(c.claim)

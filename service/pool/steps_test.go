@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/herald-vip/herald/service/pool"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // crowds make the i-th of many claims, each a worst case.
@@ -106,8 +107,6 @@ func BenchmarkReplace(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := a.Replace(large()); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, a.Replace(large()))
 	}
 }

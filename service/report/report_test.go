@@ -24,6 +24,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
@@ -102,10 +104,7 @@ func TestBounds(t *testing.T) {
 
 // TestFits checks that the CRD limits every text and list, and accepts the report of a node beyond all limits.
 func TestFits(t *testing.T) {
-	data, err := os.ReadFile("../../manifests/crds/herald.dev_nodestatuses.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get[[]byte](t)(os.ReadFile("../../manifests/crds/herald.dev_nodestatuses.yaml"))
 	var crd struct {
 		Spec struct {
 			Versions []struct {
@@ -113,9 +112,7 @@ func TestFits(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(data, &crd))
 	long := strings.Repeat("é", 10*longest)
 	var sessions []bgp.Session
 	s := v1alpha1.NodeState{Version: "v0.1.0-1234-g0123456789ab-dirty", Draining: long}
@@ -145,17 +142,12 @@ func TestFits(t *testing.T) {
 			len(state.Sessions), len(state.VIPs), len(r.Announced), len(r.Held), len(r.Withdrawn), r.More)
 	}
 	for name, state := range map[string]v1alpha1.NodeState{"too much": state, "nothing": Of(v1alpha1.NodeState{}, nil, func(func(Address) bool) {})} {
-		text, err := json.Marshal(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get[[]byte](t)(json.Marshal(state))
 		if most := 1 << 20 * 3 / 2; len(text) > most {
 			t.Errorf("%s: %d bytes, but etcd accepts %d", name, len(text), most)
 		}
 		var value map[string]any
-		if err := json.Unmarshal(text, &value); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &value))
 		status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
 		status.judge(t, name, value)
 		for _, section := range []string{"", "services"} { // these objects are not replaced as a whole
@@ -265,10 +257,7 @@ func start(t *testing.T, fails error, test func(d *desk, stop func())) {
 				return d.fails
 			},
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); d.Run(ctx) }()
-		test(d, func() { cancel(); <-ended })
+		test(d, wait.Go(t, d.Run))
 	})
 }
 

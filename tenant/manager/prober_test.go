@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/tenant"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -25,10 +26,7 @@ func nodesOf(hosts ...string) (nodes []tenant.Node) {
 // healthz serves the health of a node; after stop, connections are refused.
 func healthz(t *testing.T, address string) (port int32, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get[net.Listener](t)(net.Listen("tcp", address))
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" {
 			w.WriteHeader(http.StatusNotFound)
@@ -69,9 +67,7 @@ func TestProber(t *testing.T) {
 	if got := says(nodes); got != "not known" {
 		t.Errorf("before any probe: %s", got)
 	}
-	if err := p.probe("acme", acme.Spec.Nodes.Probe, nodes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.probe("acme", acme.Spec.Nodes.Probe, nodes))
 	wait.Until(t, "the answering nodes are known", func() bool { return says(nodes) == "n1n2" })
 	if name := <-told; name != "acme" {
 		t.Errorf("changed is called for %s", name)
