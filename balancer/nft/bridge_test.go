@@ -35,7 +35,7 @@ func (s *site) forwards(dst netip.AddrPort) bool {
 func (s *site) takesForHolder(m *machine) {
 	s.t.Helper()
 	for _, vip := range []netip.AddrPort{vip4, vip6} {
-		s.client.run("", "ip", "neigh", "replace", vip.Addr().String(), "lladdr", m.mac(), "dev", "eth0")
+		s.client.Run("", "ip", "neigh", "replace", vip.Addr().String(), "lladdr", m.Link("eth0").Attrs().HardwareAddr.String(), "dev", "eth0")
 	}
 }
 
@@ -116,7 +116,7 @@ func TestSickMastersDoNotLoop(t *testing.T) {
 	other := s.add("sick")
 	remote, own := other.plane(Options{}), s.node.plane(Options{})
 	b, back := bridgeTo(t, own, other), bridgeTo(t, remote, s.node)
-	other.address("lo", netip.PrefixFrom(vip4.Addr(), 32)) // both have the VIP for a moment
+	other.addVIP("lo", vip4.Addr()) // both have the VIP for a moment
 	s.takesForHolder(s.node)
 	b.Open(time.Minute, vip4.Addr())
 	back.Open(time.Minute, vip4.Addr())

@@ -22,14 +22,14 @@ func TestConformance(t *testing.T) {
 	}
 	dataplane.Test(t, node.plane(Options{Node: "node"}), dataplane.Site{
 		Listen: func(addr netip.AddrPort) (out net.Listener, err error) {
-			err = namespace.In(hosts[addr.Addr()].ns, func() (err error) {
+			err = namespace.In(hosts[addr.Addr()].NS, func() (err error) {
 				out, err = net.Listen("tcp", addr.String())
 				return err
 			})
 			return out, err
 		},
 		Dial: func(dst netip.AddrPort) (out net.Conn, err error) {
-			err = namespace.In(node.ns, func() (err error) {
+			err = namespace.In(node.NS, func() (err error) {
 				out, err = net.DialTimeout("tcp", dst.String(), patience)
 				return err
 			})

@@ -76,7 +76,7 @@ func TestSource(t *testing.T) {
 
 	// A backend of a transparent service has to answer through the node.
 	m := s.masters[0]
-	m.run("", "ip", "route", "add", s.client.v4.String(), "via", s.node.v4.String())
+	m.Run("", "ip", "route", "add", s.client.v4.String(), "via", s.node.v4.String())
 	service.Backends, service.Transparent = s.backends(balancer.Serving, m), true
 	s.must(p.Apply([]balancer.Service{service}))
 	expect(s.client, vip4, s.client.v4)
@@ -88,7 +88,7 @@ func TestLocalhostStaysLocal(t *testing.T) {
 	const setting = "/proc/sys/net/ipv4/conf/eth0/route_localnet"
 	expect := func(want string) {
 		t.Helper()
-		if got := s.node.run("", "cat", setting); got != want+"\n" {
+		if got := s.node.Run("", "cat", setting); got != want+"\n" {
 			t.Errorf("route_localnet is %s, want %s", got, want)
 		}
 	}
@@ -97,13 +97,13 @@ func TestLocalhostStaysLocal(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	expect("1")
 	// A neighbour that routes 127.0.0.1 to the node.
-	s.client.run("", "sh", "-ec", `sysctl -qw net.ipv4.conf.eth0.route_localnet=1
+	s.client.Run("", "sh", "-ec", `sysctl -qw net.ipv4.conf.eth0.route_localnet=1
 		ip rule del pref 0; ip rule add pref 10 lookup local
 		ip rule add pref 1 to 127.0.0.1 lookup 100; ip route add 127.0.0.1 via `+s.node.v4.String()+` dev eth0 table 100`)
 	if c, err := s.client.dialFor(local, time.Second); err == nil {
 		t.Errorf("a neighbour got through to %s", c.server)
 	}
-	if got := s.node.run("", "nft", "list", "chain", "inet", tableName, guard); strings.Contains(got, "127.0.0.0/8 counter packets 0 bytes 0 drop comment \"from outside to") {
+	if got := s.node.Run("", "nft", "list", "chain", "inet", tableName, guard); strings.Contains(got, "127.0.0.0/8 counter packets 0 bytes 0 drop comment \"from outside to") {
 		t.Errorf("no packet was dropped:\n%s", got)
 	}
 
@@ -116,26 +116,26 @@ func TestLocalhostStaysLocal(t *testing.T) {
 	s.must(c.Close())
 	wait.Until(t, "the table is gone", func() bool {
 		s.must(p.refresh())
-		return !strings.Contains(s.node.run("", "nft", "list", "tables"), tableName)
+		return !strings.Contains(s.node.Run("", "nft", "list", "tables"), tableName)
 	})
 	expect("0")
 	// The same after a killed predecessor.
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	expect("1")
-	s.must(clearTable(int(s.node.ns)))
+	s.must(clearTable(int(s.node.NS)))
 	expect("0")
-	s.must(clearTable(int(s.node.ns)))
+	s.must(clearTable(int(s.node.NS)))
 }
 
 // A setting that another program made stays.
 func TestSettingsOfOthers(t *testing.T) {
 	s := newSite(t)
-	s.node.run("", "sysctl", "-qw", "net.ipv4.conf.eth0.route_localnet=1")
+	s.node.Run("", "sysctl", "-qw", "net.ipv4.conf.eth0.route_localnet=1")
 	p := s.node.idlePlane(Options{})
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	s.must(p.Apply(nil))
 	s.must(p.refresh())
-	if got := s.node.run("", "sysctl", "-n", "net.ipv4.conf.eth0.route_localnet"); got != "1\n" {
+	if got := s.node.Run("", "sysctl", "-n", "net.ipv4.conf.eth0.route_localnet"); got != "1\n" {
 		t.Errorf("route_localnet is %s", got)
 	}
 }
@@ -144,12 +144,12 @@ func TestSettingsOfOthers(t *testing.T) {
 func TestForwarding(t *testing.T) {
 	s := newSite(t)
 	s.holds(s.node)
-	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=1")
+	s.node.Run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=1")
 	p := s.node.plane(Options{})
 	s.must(p.Apply([]balancer.Service{s.service(vip4, vip6)}))
 	s.client.served(vip4, 3)
 	s.client.served(vip6, 3)
-	if got := s.node.run("", "sysctl", "-n", "net.ipv6.conf.eth0.accept_ra"); got != "2\n" {
+	if got := s.node.Run("", "sysctl", "-n", "net.ipv6.conf.eth0.accept_ra"); got != "2\n" {
 		t.Errorf("accept_ra is %s", got)
 	}
 }
@@ -165,13 +165,13 @@ func TestSourceHash(t *testing.T) {
 	var sources []netip.Addr
 	for i := range 30 {
 		addr := netip.AddrFrom4([4]byte{10, 9, 0, byte(150 + i)})
-		s.client.address("eth0", netip.PrefixFrom(addr, 32))
+		s.client.Add("eth0", addr.String()+"/32")
 		sources = append(sources, addr)
 	}
 	servers := func() []string {
 		var out []string
 		for _, source := range sources {
-			s.client.run("", "ip", "route", "replace", vip4.Addr().String(), "dev", "eth0", "src", source.String())
+			s.client.Run("", "ip", "route", "replace", vip4.Addr().String(), "dev", "eth0", "src", source.String())
 			c := s.client.connect(vip4)
 			out = append(out, c.server)
 		}

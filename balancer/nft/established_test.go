@@ -68,7 +68,7 @@ func TestEstablishedStays(t *testing.T) {
 	want := p.owner.desired(*p.owner.have)
 	s.must(p.owner.kernel.replace(want))
 	survive("replacing the table")
-	s.must(clearTable(int(s.node.ns)))
+	s.must(clearTable(int(s.node.NS)))
 	survive("clearing")
 }
 
@@ -158,7 +158,7 @@ func TestDeadBackend(t *testing.T) {
 		clients = append(clients, client{s.node.connect(local), true})
 	}
 	gone := s.masters[1]
-	gone.run("", "ip", "link", "set", "eth0", "down")
+	gone.Run("", "ip", "link", "set", "eth0", "down")
 	failed := make(chan error, len(clients))
 	reading := 0
 	for _, c := range clients {
@@ -218,7 +218,7 @@ func TestTimedOutBackend(t *testing.T) {
 	s.must(p.Apply([]balancer.Service{service}))
 	established := s.node.connect(local)
 	defer established.Close()
-	gone.run("", "ip", "link", "set", "eth0", "down")
+	gone.Run("", "ip", "link", "set", "eth0", "down")
 	connecting := make(chan string, 1)
 	go func() {
 		c, err := s.node.dial(local)

@@ -24,20 +24,20 @@ table inet firewall {
 	chain forward { type filter hook forward priority 0; policy drop; }
 }
 `
-		s.node.run(firewall, "sh", "-c", filter.drop)
+		s.node.Run(firewall, "sh", "-c", filter.drop)
 		if c, err := s.client.dialFor(vip4, time.Second); err == nil {
 			t.Errorf("after %q: %s got a connection", filter.drop, c.server)
 		}
 		s.node.served(vip4, 3)
-		s.node.run("", "sh", "-c", filter.accept)
+		s.node.Run("", "sh", "-c", filter.accept)
 		s.client.served(vip4, 3)
-		s.node.run("", "sh", "-c", filter.undo)
+		s.node.Run("", "sh", "-c", filter.undo)
 	}
 }
 
 // A balancer reports that forwarding cannot be switched on for a family, and the bridge opens no VIP of that family.
 func TestForwardingCannotBeSwitchedOn(t *testing.T) {
 	s := newSite(t)
-	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=0")
+	s.node.Run("", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.eth0.accept_ra=0")
 	s.node.start("confined")
 }

@@ -10,134 +10,85 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/conntrack"
 	namespace "github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/nettest"
 )
 
 // lan is an Ethernet with hosts.
 type lan struct {
-	t      testing.TB
-	ns     netns.NsHandle
-	nl     *netlink.Handle
-	bridge netlink.Link
-	hosts  int
+	t     testing.TB
+	hub   *nettest.Host // has the bridge
+	hosts int
 }
 
 // machine is a host on a lan.
 type machine struct {
-	t    testing.TB
+	*nettest.Host
 	name string
-	ns   netns.NsHandle
-	nl   *netlink.Handle
 	v4   netip.Addr
 	v6   netip.Addr
 }
 
 func newLAN(t testing.TB) *lan {
 	t.Helper()
-	l := &lan{t: t}
-	l.ns, l.nl = namespace.New(t)
-	l.must(l.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
-	var err error
-	l.bridge, err = l.nl.LinkByName("br0")
-	l.must(err)
-	l.must(l.nl.LinkSetUp(l.bridge))
+	l := &lan{t: t, hub: nettest.NewHost(t)}
+	l.must(l.hub.NL.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	l.hub.SetUp("br0")
 	return l
 }
 
-func (l *lan) must(err error) {
-	l.t.Helper()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-}
+func (l *lan) must(err error) { l.t.Helper(); l.hub.Must(err) }
 
 // add adds a host to the lan: the first has 10.9.0.1 and fd00:9::1, and so on.
 func (l *lan) add(name string) *machine {
 	l.t.Helper()
 	l.hosts++
-	m := &machine{t: l.t, name: name}
-	m.ns, m.nl = namespace.New(l.t)
+	m := &machine{Host: nettest.NewHost(l.t), name: name}
 	port := fmt.Sprintf("port%d", l.hosts)
-	l.must(l.nl.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(m.ns))}))
-	link, err := l.nl.LinkByName(port)
-	l.must(err)
-	l.must(l.nl.LinkSetMaster(link, l.bridge))
-	l.must(l.nl.LinkSetUp(link))
-	eth0, err := m.nl.LinkByName("eth0")
-	l.must(err)
-	l.must(m.nl.LinkSetUp(eth0))
+	l.hub.Connect(port, m.Host, "eth0")
+	l.must(l.hub.NL.LinkSetMaster(l.hub.Link(port), l.hub.Link("br0")))
 	m.v4 = netip.AddrFrom4([4]byte{10, 9, 0, byte(l.hosts)})
 	m.v6 = netip.MustParseAddr(fmt.Sprintf("fd00:9::%d", l.hosts))
-	m.address("eth0", netip.PrefixFrom(m.v4, 24))
-	m.address("eth0", netip.PrefixFrom(m.v6, 64))
+	m.Add("eth0", m.v4.String()+"/24")
+	m.Add("eth0", m.v6.String()+"/64")
 	return m
 }
 
-func (m *machine) must(err error) {
-	m.t.Helper()
-	if err != nil {
-		m.t.Fatal(err)
+// addVIP adds an address to a link, deprecated like Herald's VIPs.
+func (m *machine) addVIP(link string, vip netip.Addr) {
+	m.T.Helper()
+	a := nettest.Parse(m.T, netip.PrefixFrom(vip, vip.BitLen()).String())
+	if vip.Is6() {
+		a.ValidLft = math.MaxInt32
 	}
-}
-
-// address adds an address to a link.
-func (m *machine) address(link string, prefix netip.Prefix) {
-	m.t.Helper()
-	l, err := m.nl.LinkByName(link)
-	m.must(err)
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
-	if prefix.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // usable at once
-		if prefix.IsSingleIP() {
-			a.ValidLft = math.MaxInt32 // deprecated, like Herald's VIPs
-		}
-	}
-	m.must(m.nl.AddrAdd(l, a))
+	m.Must(m.NL.AddrAdd(m.Link(link), a))
 }
 
 // in runs f on a thread inside the machine.
 func (m *machine) in(f func() error) {
-	m.t.Helper()
-	m.must(namespace.In(m.ns, f))
-}
-
-// run runs a program inside the machine and returns its output.
-func (m *machine) run(stdin, name string, args ...string) string {
-	m.t.Helper()
-	var out []byte
-	m.in(func() (err error) {
-		cmd := exec.Command(name, args...)
-		cmd.Stdin = strings.NewReader(stdin)
-		if out, err = cmd.CombinedOutput(); err != nil {
-			err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
-		}
-		return err
-	})
-	return string(out)
+	m.T.Helper()
+	m.Must(namespace.In(m.NS, f))
 }
 
 // serve listens at a port of the machine's own addresses, see listen.
 func (m *machine) serve(port uint16) {
-	m.t.Helper()
+	m.T.Helper()
 	m.listen(netip.AddrPortFrom(m.v4, port))
 	m.listen(netip.AddrPortFrom(m.v6, port))
 }
 
 // listen answers each connection with the machine's name and the client's address, and then echoes.
 func (m *machine) listen(addr netip.AddrPort) {
-	m.t.Helper()
+	m.T.Helper()
 	var l net.Listener
 	m.in(func() (err error) {
 		l, err = net.Listen("tcp", addr.String())
@@ -149,45 +100,37 @@ func (m *machine) listen(addr netip.AddrPort) {
 			c, err := l.Accept()
 			if err != nil {
 				if !errors.Is(err, net.ErrClosed) {
-					m.t.Error(err)
+					m.T.Error(err)
 				}
 				return
 			}
 			running.Go(func() {
 				defer c.Close()
 				// Some clients never close.
-				defer context.AfterFunc(m.t.Context(), func() { _ = c.Close() })()
+				defer context.AfterFunc(m.T.Context(), func() { _ = c.Close() })()
 				fmt.Fprintf(c, "%s %s\n", m.name, c.RemoteAddr().(*net.TCPAddr).IP)
 				// Without splice, which needs two more descriptors.
 				_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64))
 			})
 		}
 	})
-	m.t.Cleanup(func() { _ = l.Close(); running.Wait() })
-}
-
-// mac returns the MAC of the machine.
-func (m *machine) mac() string {
-	m.t.Helper()
-	link, err := m.nl.LinkByName("eth0")
-	m.must(err)
-	return link.Attrs().HardwareAddr.String()
+	m.T.Cleanup(func() { _ = l.Close(); running.Wait() })
 }
 
 // plane returns a data plane of the machine that runs until the test ends.
 func (m *machine) plane(o Options) *DataPlane {
-	m.t.Helper()
+	m.T.Helper()
 	p := m.idlePlane(o)
 	m.runs(p)
 	return p
 }
 
 func (m *machine) idlePlane(o Options) *DataPlane {
-	m.t.Helper()
+	m.T.Helper()
 	o.timeout = patience // for busy machines
-	p := newPlane(slog.New(slog.NewTextHandler(m.t.Output(), nil)), o, int(m.ns))
-	m.t.Cleanup(p.owner.kernel.Close)
-	m.must(p.open())
+	p := newPlane(slog.New(slog.NewTextHandler(m.T.Output(), nil)), o, int(m.NS))
+	m.T.Cleanup(p.owner.kernel.Close)
+	m.Must(p.open())
 	return p
 }
 
@@ -197,7 +140,7 @@ func (m *machine) runs(p *DataPlane) (stop func()) {
 	done := make(chan struct{})
 	go func() { p.Run(ctx); close(done) }()
 	stop = func() { cancel(); <-done }
-	m.t.Cleanup(stop)
+	m.T.Cleanup(stop)
 	return stop
 }
 
@@ -214,7 +157,7 @@ func (m *machine) dial(dst netip.AddrPort) (*conn, error) { return m.dialFor(dst
 
 func (m *machine) dialFor(dst netip.AddrPort, timeout time.Duration) (*conn, error) {
 	var c net.Conn
-	err := namespace.In(m.ns, func() (err error) {
+	err := namespace.In(m.NS, func() (err error) {
 		c, err = net.DialTimeout("tcp", dst.String(), timeout)
 		return err
 	})
@@ -236,20 +179,20 @@ func (m *machine) dialFor(dst netip.AddrPort, timeout time.Duration) (*conn, err
 
 // connect dials and fails the test on an error.
 func (m *machine) connect(dst netip.AddrPort) *conn {
-	m.t.Helper()
+	m.T.Helper()
 	c, err := m.dial(dst)
-	m.must(err)
-	m.t.Cleanup(func() { _ = c.Close() })
+	m.Must(err)
+	m.T.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 // served opens n connections, one after the other, and counts them by server.
 func (m *machine) served(dst netip.AddrPort, n int) map[string]int {
-	m.t.Helper()
+	m.T.Helper()
 	out := make(map[string]int)
 	for range n {
 		c, err := m.dial(dst)
-		m.must(err)
+		m.Must(err)
 		out[c.server]++
 		_ = c.SetLinger(0) // leaves no TIME_WAIT behind
 		_ = c.Close()
@@ -303,8 +246,8 @@ var (
 
 // holds gives the VIPs to a machine.
 func (s *site) holds(m *machine) {
-	m.address("eth0", netip.PrefixFrom(vip4.Addr(), 32))
-	m.address("eth0", netip.PrefixFrom(vip6.Addr(), 128))
+	m.addVIP("eth0", vip4.Addr())
+	m.addVIP("eth0", vip6.Addr())
 }
 
 // backends returns the addresses of masters, of both families, in a state.
@@ -324,7 +267,7 @@ func (s *site) service(listen ...netip.AddrPort) balancer.Service {
 
 // forget removes connections to an address from the machine's conntrack.
 func (m *machine) forget(dst netip.AddrPort) error {
-	return namespace.In(m.ns, func() error {
+	return namespace.In(m.NS, func() error {
 		connections, err := conntrack.Translated(dst)
 		if err != nil {
 			return err

@@ -22,11 +22,11 @@ table ip herald_balancer {
 
 // others lists all tables except Herald's.
 func (m *machine) others() string {
-	m.t.Helper()
+	m.T.Helper()
 	var out []string
-	for _, line := range strings.Split(strings.TrimSpace(m.run("", "nft", "list", "tables")), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(m.Run("", "nft", "list", "tables")), "\n") {
 		if line != "table inet "+tableName {
-			out = append(out, m.run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
+			out = append(out, m.Run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
 		}
 	}
 	return strings.Join(out, "")
@@ -35,7 +35,7 @@ func (m *machine) others() string {
 // No operation changes another table.
 func TestOthersUntouched(t *testing.T) {
 	s := newSite(t)
-	s.node.run(foreign, "nft", "-f", "-")
+	s.node.NFT(foreign)
 	before := s.node.others()
 	p := s.node.idlePlane(Options{})
 	for _, do := range []func() error{
@@ -45,14 +45,14 @@ func TestOthersUntouched(t *testing.T) {
 		func() error { return p.owner.kernel.replace(p.owner.desired(*p.owner.have)) },
 		func() error { return p.Bridge().Prepare(nil) },
 		func() error { return p.Apply(nil) },
-		func() error { return clearTable(int(s.node.ns)) },
+		func() error { return clearTable(int(s.node.NS)) },
 	} {
 		s.must(do())
 		if after := s.node.others(); after != before {
 			t.Fatalf("other tables were:\n%s\nand are:\n%s", before, after)
 		}
 	}
-	if got := s.node.run("", "nft", "list", "tables"); strings.Contains(got, "inet "+tableName) {
+	if got := s.node.Run("", "nft", "list", "tables"); strings.Contains(got, "inet "+tableName) {
 		t.Errorf("tables left:\n%s", got)
 	}
 }
@@ -98,7 +98,7 @@ func TestVandals(t *testing.T) {
 		func() {
 			p.owner.Lock() // prevents a repair before the check
 			defer p.owner.Unlock()
-			s.node.run(command, "nft", "-f", "-")
+			s.node.NFT(command)
 			found, err := p.owner.read()
 			s.must(err)
 			if change(found, p.owner.desired(found)).empty() {
@@ -133,7 +133,7 @@ func TestVandalsOfAnAdoptedTable(t *testing.T) {
 		s.must(before.Close())
 		p := s.node.idlePlane(Options{})
 		bridgeTo(t, p, s.masters...)
-		s.node.run(command, "nft", "-f", "-")
+		s.node.NFT(command)
 		s.must(p.owner.repair())
 		s.must(p.refresh())
 		s.must(p.Apply([]balancer.Service{service}))
@@ -150,7 +150,7 @@ func TestAdoptsAnotherPriority(t *testing.T) {
 	s.must(before.Apply([]balancer.Service{s.service(local)}))
 	s.must(before.Close())
 	const chain = "chain inet herald_balancer postrouting"
-	s.node.run("flush "+chain+"; delete "+chain+"; add "+chain+" { type nat hook postrouting priority 50; }", "nft", "-f", "-")
+	s.node.NFT("flush " + chain + "; delete " + chain + "; add " + chain + " { type nat hook postrouting priority 50; }")
 	p := s.node.idlePlane(Options{})
 	bridgeTo(t, p, s.masters...)
 	s.node.served(local, 3)
@@ -163,8 +163,8 @@ func TestSettingsReset(t *testing.T) {
 	p := s.node.plane(Options{Outlive: time.Hour})
 	s.must(p.Apply([]balancer.Service{s.service(local)}))
 	const setting = "net.ipv4.conf.eth0.route_localnet"
-	s.node.run("", "sysctl", "-qw", setting+"=0")
-	wait.Until(t, setting+" is set again", func() bool { return s.node.run("", "sysctl", "-n", setting) == "1\n" })
+	s.node.Run("", "sysctl", "-qw", setting+"=0")
+	wait.Until(t, setting+" is set again", func() bool { return s.node.Run("", "sysctl", "-n", setting) == "1\n" })
 	s.node.served(local, 3)
 }
 
@@ -173,7 +173,7 @@ func TestGoneTable(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
 	service := s.service(local)
-	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
+	flush := func() { s.node.NFT("flush ruleset") }
 	for range 2 {
 		flush()
 		s.must(p.Apply([]balancer.Service{service}))

@@ -30,8 +30,8 @@ func TestTableIsMadeWhenNeeded(t *testing.T) {
 	if err := p.Apply(services); err == nil || !strings.Contains(err.Error(), "mode: proxy") {
 		t.Errorf("error %v", err)
 	}
-	p.owner.kernel.NetNS = int(s.node.ns)
-	p.host.netns = int(s.node.ns)
+	p.owner.kernel.NetNS = int(s.node.NS)
+	p.host.netns = int(s.node.NS)
 	if err := p.Apply(services); err == nil {
 		t.Error("Apply tried again at once")
 	}

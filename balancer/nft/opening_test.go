@@ -18,15 +18,15 @@ import (
 // lasts returns the longest remaining conntrack timeout of the machine's connections to an address in a TCP state; 0 without
 // one.
 func (m *machine) lasts(dst netip.AddrPort, state string) time.Duration {
-	m.t.Helper()
+	m.T.Helper()
 	var most time.Duration
-	for line := range strings.Lines(m.run("", "cat", "/proc/net/nf_conntrack")) {
+	for line := range strings.Lines(m.Run("", "cat", "/proc/net/nf_conntrack")) {
 		f := strings.Fields(line) // ipv4 2 tcp 6 117 SYN_SENT src=… dst=… sport=… dport=…
 		if len(f) < 10 || f[5] != state || f[7] != "dst="+dst.Addr().StringExpanded() || f[9] != fmt.Sprintf("dport=%d", dst.Port()) {
 			continue
 		}
 		seconds, err := strconv.Atoi(f[4])
-		m.must(err)
+		m.Must(err)
 		most = max(most, time.Duration(seconds)*time.Second)
 	}
 	return most
@@ -50,7 +50,7 @@ func TestHalfOpenIsForgotten(t *testing.T) {
 	open := s.client.connect(vip4)
 	remembers(vip4, "ESTABLISHED", 24*time.Hour, 1000*time.Hour)
 
-	s.client.run("add table inet mute; add chain inet mute out { type filter hook output priority 0; }; add rule inet mute out tcp flags & (syn | ack) == ack drop", "nft", "-f", "-")
+	s.client.NFT("add table inet mute; add chain inet mute out { type filter hook output priority 0; }; add rule inet mute out tcp flags & (syn | ack) == ack drop")
 	for _, dst := range []netip.AddrPort{vip4, vip6} {
 		s.client.in(func() error {
 			c, err := net.DialTimeout("tcp", dst.String(), patience)
@@ -61,10 +61,10 @@ func TestHalfOpenIsForgotten(t *testing.T) {
 		})
 		remembers(dst, "SYN_RECV", 1, openingTime)
 	}
-	s.client.run("", "nft", "delete", "table", "inet", "mute")
+	s.client.Run("", "nft", "delete", "table", "inet", "mute")
 
 	for _, m := range s.masters {
-		m.run("add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in tcp flags & (syn | ack) == syn drop", "nft", "-f", "-")
+		m.NFT("add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in tcp flags & (syn | ack) == syn drop")
 	}
 	bridged := netip.AddrPortFrom(vip4.Addr(), port+1)
 	for _, dst := range []netip.AddrPort{vip4, vip6, bridged} {
@@ -87,7 +87,7 @@ func TestWithoutTimeouts(t *testing.T) {
 	for _, halfOpen := range [][]expr.Any{nil, p.owner.want.halfOpen, nil} {
 		p.owner.want.halfOpen = halfOpen
 		s.must(p.Apply(services))
-		if got, want := strings.Contains(s.node.run("", "nft", "list", "table", "inet", tableName), "ct timeout set"), halfOpen != nil; got != want {
+		if got, want := strings.Contains(s.node.Run("", "nft", "list", "table", "inet", tableName), "ct timeout set"), halfOpen != nil; got != want {
 			t.Errorf("timeouts are set: %v, want %v", got, want)
 		}
 		s.node.served(local, 3)

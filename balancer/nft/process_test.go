@@ -112,17 +112,17 @@ func confined([]string) error {
 
 // start starts a helper in the machine and waits until it is ready.
 func (m *machine) start(name string, args ...string) (kill func()) {
-	m.t.Helper()
+	m.T.Helper()
 	exe, err := os.Executable()
-	m.must(err)
+	m.Must(err)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), helperEnv+"="+name+" "+strings.Join(args, " "))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS} // its mounts are private
 	stdin, err := cmd.StdinPipe()
-	m.must(err)
+	m.Must(err)
 	stdout, err := cmd.StdoutPipe()
-	m.must(err)
+	m.Must(err)
 	m.in(cmd.Start)
 	killed := false
 	kill = func() {
@@ -133,11 +133,11 @@ func (m *machine) start(name string, args ...string) (kill func()) {
 			_ = cmd.Wait()
 		}
 	}
-	m.t.Cleanup(kill)
+	m.T.Cleanup(kill)
 	ready := time.AfterFunc(patience, kill)
 	defer ready.Stop()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		m.t.Fatalf("output of the helper: %q, %v", line, err)
+		m.T.Fatalf("output of the helper: %q, %v", line, err)
 	}
 	return kill
 }

@@ -194,7 +194,7 @@ func TestKernelFollows(t *testing.T) {
 			case "close":
 				must(p.Bridge().Close(vip4.Addr()))
 			case "flush":
-				s.node.run("flush ruleset", "nft", "-f", "-")
+				s.node.NFT("flush ruleset")
 				must(p.owner.repair())
 			case "adopt":
 				must(p.Close())

@@ -32,7 +32,7 @@ func TestStuckSettings(t *testing.T) {
 	s.holds(s.node)
 	p := s.node.idlePlane(Options{})
 	s.must(p.Bridge().Prepare(nil)) // switches no forwarding on
-	s.node.run("", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	s.node.Run("", "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	working := p.host.settings
 	calls, release := stuck(t)
 	p.host.settings = calls

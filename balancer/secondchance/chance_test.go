@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -223,7 +222,7 @@ func TestTranslated(t *testing.T) {
 	m1 := l.node(1)
 	m1.die()
 	m1.serveAt(7000)
-	m1.nft(`table inet t { chain p { type nat hook prerouting priority -100;
+	m1.NFT(`table inet t { chain p { type nat hook prerouting priority -100;
 			ip daddr 10.99.0.10 tcp dport 6443 dnat ip to 10.0.1.1:7000
 			ip6 daddr fd00:99::10 tcp dport 6443 dnat ip6 to [fd00:1::1]:7000
 		}
@@ -280,7 +279,7 @@ func TestCookies(t *testing.T) {
 			l := newLab(t, 2)
 			for _, m := range l.nodes {
 				m.tables.limits.memory = memory
-				sysctl(m.Host, "ipv4/tcp_syncookies", "2")
+				m.Sysctl("ipv4/tcp_syncookies", "2")
 			}
 			l.run()
 			l.routes(1, 2)
@@ -331,8 +330,8 @@ func TestMended(t *testing.T) {
 		"the link of the ingress member": func() { m2.Must(m2.NL.LinkDel(m2.Link("herald-tunnel"))) },
 		"the link of the owning member":  func() { m1.Must(m1.NL.LinkDel(m1.Link("herald-tunnel"))) },
 		"rp_filter": func() {
-			sysctl(m1.Host, "ipv4/conf/all/rp_filter", "1")
-			sysctl(m1.Host, "ipv4/conf/herald-tunnel/rp_filter", "0")
+			m1.Sysctl("ipv4/conf/all/rp_filter", "1")
+			m1.Sysctl("ipv4/conf/herald-tunnel/rp_filter", "0")
 		},
 	} {
 		l.routes(1)
@@ -370,13 +369,11 @@ func TestListener(t *testing.T) {
 func (m *machine) pod() *nettest.Host {
 	m.T.Helper()
 	pod := nettest.NewHost(m.T)
-	m.Must(m.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(pod.NS))}))
-	m.SetUp("pod")
+	m.Connect("pod", pod, "eth0")
 	m.Add("pod", "10.244.0.1/24")
-	pod.SetUp("eth0")
 	pod.Add("eth0", "10.244.0.2/24")
 	pod.Route("0.0.0.0/0", "eth0", "10.244.0.1")
-	sysctl(m.Host, "ipv4/ip_forward", "1")
+	m.Sysctl("ipv4/ip_forward", "1")
 	return pod
 }
 
@@ -385,7 +382,7 @@ func TestEgress(t *testing.T) {
 	l := newLab(t, 2)
 	m1 := l.node(1)
 	pod := m1.pod()
-	m1.nft(`table ip t { chain p { type nat hook postrouting priority 100; ip saddr 10.244.0.2 snat to 10.99.0.10; }
+	m1.NFT(`table ip t { chain p { type nat hook postrouting priority 100; ip saddr 10.244.0.2 snat to 10.99.0.10; }
 	}`)
 	outside := &machine{Host: l.client, name: "outside", open: make(map[net.Conn]bool)}
 	outside.serve()
@@ -396,17 +393,6 @@ func TestEgress(t *testing.T) {
 		t.Fatalf("%v; m1 %+v", err, m1.counts())
 	}
 	m1.Must(c.Close())
-}
-
-func (m *machine) nft(rules string) {
-	m.T.Helper()
-	m.In(func() {
-		nft := exec.Command("nft", "-f", "-")
-		nft.Stdin = strings.NewReader(rules)
-		if out, err := nft.CombinedOutput(); err != nil {
-			m.T.Fatalf("nft: %v: %s", err, out)
-		}
-	})
 }
 
 func (m *machine) counts() Counts {

@@ -102,7 +102,7 @@ func TestFlood(t *testing.T) {
 func TestFiltered(t *testing.T) {
 	l := newLab(t, 2)
 	m2 := l.node(2)
-	m2.nft(`table inet filter {
+	m2.NFT(`table inet filter {
 		chain p { type filter hook prerouting priority -310; udp dport 7947 drop; }
 	}`)
 	l.start()
@@ -118,7 +118,7 @@ func TestFiltered(t *testing.T) {
 	if st := m2.chance.Status(); !st.Able || len(st.To) > 0 || !strings.Contains(st.Lacks, "no answer by the tunnel from m1:") {
 		t.Errorf("status of m2: %+v", st)
 	}
-	m2.nft("delete table inet filter")
+	m2.NFT("delete table inet filter")
 	for _, m := range l.nodes {
 		m.set(m.wanted) // without waiting for the renewal
 	}
@@ -159,7 +159,7 @@ func TestPod(t *testing.T) {
 	m1.die()
 	pod := &machine{Host: m1.pod(), name: "pod", open: make(map[net.Conn]bool)}
 	pod.serve()
-	m1.nft(`table ip t { chain p { type nat hook prerouting priority -100; ip daddr 10.99.0.10 tcp dport 6443 dnat to 10.244.0.2:6443; }
+	m1.NFT(`table ip t { chain p { type nat hook prerouting priority -100; ip daddr 10.99.0.10 tcp dport 6443 dnat to 10.244.0.2:6443; }
 		}`)
 	l.run()
 	l.routes(1)
@@ -182,7 +182,7 @@ func TestOutsiders(t *testing.T) {
 	m1, m2, pod := l.node(1), l.node(2), l.node(1).pod()
 	pod.Add("lo", "10.0.2.1/32") // it pretends to be m2
 	for _, name := range []string{"all", "pod"} {
-		sysctl(m1.Host, "ipv4/conf/"+name+"/rp_filter", "2")
+		m1.Sysctl("ipv4/conf/"+name+"/rp_filter", "2")
 	}
 	l.run()
 	m1.Add("eth0", "10.0.1.9/24") // another address of the node
@@ -223,7 +223,7 @@ func TestServersAreNotReached(t *testing.T) {
 	l.run()
 	m1, m2 := l.node(1), l.node(2)
 	server := m1.listen("10.0.1.1:5000")
-	m1.nft(`table inet answered { counter answers {}
+	m1.NFT(`table inet answered { counter answers {}
 		chain o { type filter hook output priority 0; ip daddr 10.0.0.1 tcp sport 6443 counter name answers; }
 	}`)
 	before := m1.arrived()

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -68,9 +67,9 @@ func newLab(t testing.TB, n int) *lab {
 	t.Helper()
 	l := &lab{t: t, client: nettest.NewHost(t), router: nettest.NewHost(t)}
 	for _, s := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/fib_multipath_hash_policy", "ipv6/fib_multipath_hash_policy"} {
-		sysctl(l.router, s, "1")
+		l.router.Sysctl(s, "1")
 	}
-	sysctl(l.router, noDAD, "0")
+	l.router.Sysctl(noDAD, "0")
 	l.attach(l.client, 0)
 	for i := 1; i <= n; i++ {
 		m := &machine{Host: nettest.NewHost(t), name: fmt.Sprintf("m%d", i), open: make(map[net.Conn]bool), stop: func() {}}
@@ -79,7 +78,7 @@ func newLab(t testing.TB, n int) *lab {
 		m.bind()
 		m.serve()
 		m.tables = &tables{Socket: ruleset.Socket{NetNS: int(m.NS), Timeout: patience}, limits: usual(), lasts: lasts}
-		m.nft(`table inet seen { counter arrived {}
+		m.NFT(`table inet seen { counter arrived {}
 			chain p { type filter hook prerouting priority -400; iifname herald-tunnel udp dport 7948 return; iifname herald-tunnel counter name arrived; }
 		}`)
 		l.nodes = append(l.nodes, m)
@@ -96,25 +95,15 @@ func newLab(t testing.TB, n int) *lab {
 // attach connects a host to the router: 10.0.i.1 and fd00:i::1.
 func (l *lab) attach(h *nettest.Host, i int) {
 	l.t.Helper()
-	sysctl(h, noDAD, "0")
+	h.Sysctl(noDAD, "0")
 	name := fmt.Sprintf("port%d", i)
-	l.router.Must(l.router.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.NS))}))
-	l.router.SetUp(name)
+	l.router.Connect(name, h, "eth0")
 	l.router.Add(name, fmt.Sprintf("10.0.%d.254/24", i))
 	l.router.Add(name, fmt.Sprintf("fd00:%d::254/64", i))
-	h.SetUp("eth0")
 	h.Add("eth0", fmt.Sprintf("10.0.%d.1/24", i))
 	h.Add("eth0", fmt.Sprintf("fd00:%d::1/64", i))
 	h.Route("0.0.0.0/0", "eth0", fmt.Sprintf("10.0.%d.254", i))
 	h.Route("::/0", "eth0", fmt.Sprintf("fd00:%d::254", i))
-}
-
-// sysctl sets a value below /proc/sys/net.
-func sysctl(h *nettest.Host, path, value string) {
-	h.T.Helper()
-	var err error
-	h.In(func() { err = os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) })
-	h.Must(err)
 }
 
 // routes makes the router send packets for the VIP to these nodes, as if they alone announced it.

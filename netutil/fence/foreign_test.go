@@ -35,9 +35,9 @@ table ip herald {
 func (h *host) others() string {
 	h.T.Helper()
 	var out []string
-	for _, line := range strings.Split(strings.TrimSpace(h.run("", "nft", "list", "tables")), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(h.Run("", "nft", "list", "tables")), "\n") {
 		if line != "table arp herald" && line != "table inet herald" {
-			out = append(out, h.run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
+			out = append(out, h.Run("", "nft", append([]string{"--stateless", "--handle", "list"}, strings.Fields(line)...)...))
 		}
 	}
 	return strings.Join(out, "")
@@ -46,7 +46,7 @@ func (h *host) others() string {
 // No method touches other programs' tables.
 func TestOthersUntouched(t *testing.T) {
 	h := newHost(t)
-	h.run(foreign, "nft", "-f", "-")
+	h.NFT(foreign)
 	before := h.others()
 	f := h.fence()
 	for name, do := range map[string]func() error{
@@ -68,7 +68,7 @@ func TestOthersUntouched(t *testing.T) {
 		}
 	}
 	h.Must(f.Remove())
-	if got := h.run("", "nft", "--stateless", "--handle", "list", "ruleset"); strings.Contains(got, "arp herald") || strings.Contains(got, "inet herald") {
+	if got := h.Run("", "nft", "--stateless", "--handle", "list", "ruleset"); strings.Contains(got, "arp herald") || strings.Contains(got, "inet herald") {
 		t.Errorf("Remove leaves:\n%s", got)
 	}
 	h.Must(f.Remove()) // again
@@ -101,8 +101,8 @@ func TestVandals(t *testing.T) {
 	for _, command := range vandalism {
 		s.node.open(f.Open, vip.addrs()...)
 		s.node.Must(f.Check())
-		s.node.run(foreign, "nft", "-f", "-")
-		s.node.run(command, "nft", "-f", "-")
+		s.node.NFT(foreign)
+		s.node.NFT(command)
 		s.node.Must(f.Check())
 		s.node.Must(f.Check()) // installs the filters of addresses that were open
 		restored++
@@ -162,7 +162,7 @@ func TestFlushCostsNothing(t *testing.T) {
 	})
 	for judged, flushes := 0, uint64(1); judged < 30; flushes++ {
 		lost, late := failed.Load(), f.status().Late
-		s.node.run("flush ruleset", "nft", "-f", "-")
+		s.node.NFT("flush ruleset")
 		wait.Until(t, "the tables are back and no filter is pending", func() bool { return f.status().Restored == flushes && len(f.unfiltered()) == 0 })
 		began := made.Load()
 		wait.Until(t, "earlier connections have ended", func() bool { return made.Load() >= began+2 })
@@ -186,7 +186,7 @@ func TestBothWays(t *testing.T) {
 	f := s.node.fence()
 	for _, chain := range []string{"input", "output"} {
 		s.node.Must(f.Filter(vip.addrs()...))
-		s.node.run("flush chain arp herald "+chain+"; flush chain inet herald "+chain, "nft", "-f", "-")
+		s.node.NFT("flush chain arp herald " + chain + "; flush chain inet herald " + chain)
 		s.expect("without "+chain, false, false)
 	}
 }
@@ -197,7 +197,7 @@ func TestGoneTables(t *testing.T) {
 	f := s.node.fence()
 	filter := func() { s.node.Must(f.Filter(vip.addrs()...)) }
 	filter()
-	flush := func() { s.node.run("flush ruleset", "nft", "-f", "-") }
+	flush := func() { s.node.NFT("flush ruleset") }
 	flush()
 	s.node.open(f.Open, vip.addrs()...)
 	s.expect("opened", true, true)

@@ -194,7 +194,7 @@ func TestOthersAnnounce(t *testing.T) {
 	f := s.node.fence()
 	s.node.Must(f.Filter(vip.addrs()...))
 	addr := vip[0].Addr()
-	s.node.remove(linkName, vip[0])
+	s.node.Remove(linkName, vip[0].String())
 	index := s.node.Link(linkName).Attrs().Index
 	s.node.Must(s.node.NL.NeighSet(&netlink.Neigh{
 		LinkIndex: index, IP: addr.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}, State: netlink.NUD_STALE,
@@ -225,21 +225,21 @@ func TestForwarding(t *testing.T) {
 	f := s.node.fence()
 	s.node.Must(f.Filter(vip.addrs()...))
 	pod := newHost(t)
-	s.node.addVeth("pod0", pod)
+	s.node.Connect("pod0", pod.Host, "pod0")
 	inside := pair{netip.MustParsePrefix("10.8.0.1/24"), netip.MustParsePrefix("fd00:8::1/64")}
 	for i, p := range inside {
-		s.node.remove(linkName, vip[i])
-		s.node.add("pod0", p)
-		pod.add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()))
+		s.node.Remove(linkName, vip[i].String())
+		s.node.Add("pod0", p.String())
+		pod.Add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()).String())
 		pod.Must(pod.NL.RouteAdd(&netlink.Route{LinkIndex: pod.Link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
-		s.neighbour.add(linkName, vip[i]) // holds it
+		s.neighbour.Add(linkName, vip[i].String()) // holds it
 		s.neighbour.Must(s.neighbour.NL.RouteAdd(&netlink.Route{
 			LinkIndex: s.neighbour.Link(linkName).Attrs().Index, Gw: nodeOwn[i].Addr().AsSlice(),
 			Dst: &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
 		}))
 	}
-	s.node.sysctl("ipv4/ip_forward", "1")
-	s.node.sysctl("ipv6/conf/all/forwarding", "1")
+	s.node.Sysctl("ipv4/ip_forward", "1")
+	s.node.Sysctl("ipv6/conf/all/forwarding", "1")
 	for _, addr := range vip.addrs() {
 		var l net.Listener
 		var c net.Conn
@@ -262,7 +262,7 @@ func TestReadable(t *testing.T) {
 	f := h.fence()
 	h.Must(f.Filter(vip.addrs()...))
 	h.open(f.Open, vip.addrs()...)
-	got := h.run("", "nft", "list", "ruleset")
+	got := h.Run("", "nft", "list", "ruleset")
 	for _, want := range []string{
 		"table arp herald", "table inet herald", "set vips4", "set until6", "comment \"may be answered for\"",
 		"elements = { 10.9.0.100 timeout 59m59s", "arp saddr ip @vips4 arp saddr ip != @answer4 counter",

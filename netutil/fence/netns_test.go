@@ -8,14 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
 	"github.com/herald-vip/herald/testenv/nettest"
@@ -45,59 +41,7 @@ func newHost(t testing.TB) *host {
 	return &host{nettest.NewHost(t)}
 }
 
-// run runs a program inside the namespace and returns its output.
-func (h *host) run(stdin, name string, args ...string) string {
-	h.T.Helper()
-	var out []byte
-	var err error
-	h.In(func() {
-		cmd := exec.Command(name, args...)
-		cmd.Stdin = strings.NewReader(stdin)
-		out, err = cmd.CombinedOutput()
-	})
-	if err != nil {
-		h.T.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// sysctl sets a value below /proc/sys/net.
-func (h *host) sysctl(path, value string) {
-	h.T.Helper()
-	var err error
-	h.In(func() { err = os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) })
-	h.Must(err)
-}
-
 func (h *host) mac(name string) net.HardwareAddr { return h.Link(name).Attrs().HardwareAddr }
-
-// addVeth makes a link to another host, with the same name on both.
-func (h *host) addVeth(name string, peer *host) {
-	h.T.Helper()
-	h.Must(h.NL.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(int(peer.NS)),
-	}))
-	h.Must(h.NL.LinkSetUp(h.Link(name)))
-	peer.Must(peer.NL.LinkSetUp(peer.Link(name)))
-}
-
-func (h *host) add(link string, prefix netip.Prefix) {
-	h.T.Helper()
-	h.Must(h.NL.AddrAdd(h.Link(link), h.address(prefix)))
-}
-
-func (h *host) remove(link string, prefix netip.Prefix) {
-	h.T.Helper()
-	h.Must(h.NL.AddrDel(h.Link(link), h.address(prefix)))
-}
-
-func (h *host) address(prefix netip.Prefix) *netlink.Addr {
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
-	if prefix.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // usable at once
-	}
-	return a
-}
 
 // fence makes the host's fence, and removes it at the end of the test.
 func (h *host) fence() *Fence {

@@ -32,14 +32,14 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{wire: newWire(t), pod: newHost(t)}
 	s.ports.service = 80
-	s.node.addVeth("pod0", s.pod)
-	s.node.sysctl("ipv4/ip_forward", "1")
-	s.node.sysctl("ipv6/conf/all/forwarding", "1")
+	s.node.Connect("pod0", s.pod.Host, "pod0")
+	s.node.Sysctl("ipv4/ip_forward", "1")
+	s.node.Sysctl("ipv6/conf/all/forwarding", "1")
 	var rules strings.Builder
 	for i, family := range []string{"ip", "ip6"} {
 		p := podNet[i]
-		s.node.add("pod0", p)
-		s.pod.add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()))
+		s.node.Add("pod0", p.String())
+		s.pod.Add("pod0", netip.PrefixFrom(p.Addr().Next(), p.Bits()).String())
 		s.pod.Must(s.pod.NL.RouteAdd(&netlink.Route{LinkIndex: s.pod.Link("pod0").Attrs().Index, Gw: p.Addr().AsSlice()}))
 		for _, chain := range []string{"prerouting", "output"} {
 			fmt.Fprintf(&rules, `table %s proxy { chain %s { type nat hook %s priority -100; %s daddr %s tcp dport 80 dnat to %s; }
@@ -50,7 +50,7 @@ func newSite(t *testing.T) *site {
 }
 `, family, family, p.Addr().Next())
 	}
-	s.node.run(rules.String(), "nft", "-f", "-")
+	s.node.NFT(rules.String())
 	s.listen(s.pod, ":8080", "pod")
 	s.ports.host = s.listen(s.node, ":0", "node")
 	return s
@@ -228,10 +228,10 @@ func TestServeHostPorts(t *testing.T) {
 func TestServeIPVS(t *testing.T) {
 	s := newSite(t)
 	far := newHost(t)
-	s.node.addVeth("kube-ipvs0", far)
+	s.node.Connect("kube-ipvs0", far.Host, "kube-ipvs0")
 	for _, v := range vip {
-		s.node.remove(linkName, v)
-		s.node.add("kube-ipvs0", v)
+		s.node.Remove(linkName, v.String())
+		s.node.Add("kube-ipvs0", v.String())
 	}
 	f := s.node.fenceWith(Options{Services: true})
 	for _, addr := range vip.addrs() {
@@ -249,7 +249,7 @@ func TestServeIPVS(t *testing.T) {
 		}
 	}
 	for _, v := range vip {
-		s.node.add(linkName, v)
+		s.node.Add(linkName, v.String())
 	}
 	s.node.open(f.Open, vip.addrs()...)
 	for _, addr := range vip.addrs() {
@@ -270,7 +270,7 @@ func TestServeVandals(t *testing.T) {
 		"flush ruleset", "flush chain inet herald services", "flush set inet herald services4",
 		"delete element inet herald services6 { " + vip[1].Addr().String() + " }", "add element inet herald services4 { 10.9.0.1 }",
 	} {
-		s.node.run(command, "nft", "-f", "-")
+		s.node.NFT(command)
 		s.node.Must(f.Check())
 		if got := f.status().Restored; got != uint64(i+1) {
 			t.Errorf("after %q: Restored %d, want %d", command, got, i+1)
@@ -297,7 +297,7 @@ func TestServeNotAsked(t *testing.T) {
 	if err := f.FilterServices(netip.Addr{}); err == nil {
 		t.Error("FilterServices accepts the zero address")
 	}
-	if got := h.run("", "nft", "list", "ruleset"); strings.Contains(got, "services") || strings.Contains(got, "ct ") {
+	if got := h.Run("", "nft", "list", "ruleset"); strings.Contains(got, "services") || strings.Contains(got, "ct ") {
 		t.Errorf("there are rules for Services:\n%s", got)
 	}
 	if _, err := NewOver(slog.New(slog.DiscardHandler), &model{}, Options{}); err != nil {

@@ -21,7 +21,7 @@ func TestVandalsAreSeen(t *testing.T) {
 		changed := make(chan struct{}, 1)
 		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).Watch(changed)
 		h.Must(err)
-		h.run(command, "nft", "-f", "-")
+		h.NFT(command)
 		select {
 		case <-changed:
 		case <-time.After(patience):
@@ -45,9 +45,9 @@ func TestRenewalsAreNotSeen(t *testing.T) {
 		"closing":   {func() { h.Must(f.Close(vip.addrs()...)) }, false},
 		"looking":   {func() { h.Must(f.Check()) }, false},
 		"others": {func() {
-			h.run("table inet filter { set vips4 { type ipv4_addr; elements = { 10.9.0.100 } }; }", "nft", "-f", "-")
+			h.NFT("table inet filter { set vips4 { type ipv4_addr; elements = { 10.9.0.100 } }; }")
 		}, false},
-		"a flush": {func() { h.run("flush ruleset", "nft", "-f", "-") }, true},
+		"a flush": {func() { h.NFT("flush ruleset") }, true},
 	} {
 		if got := h.touched(test.do); got != test.want {
 			t.Errorf("%s: affects the fence's tables: %v, want %v", name, got, test.want)
@@ -66,14 +66,14 @@ func (h *host) touched(do func()) (yes bool) {
 	h.Must(conn.SetReadDeadline(time.Now().Add(patience)))
 	do()
 	const end = "the-end"
-	h.run("add table ip "+end, "nft", "-f", "-")
+	h.NFT("add table ip " + end)
 	for {
 		messages, err := conn.Receive()
 		h.Must(err)
 		for _, m := range messages {
 			yes = yes || affects(m)
 			if bytes.Contains(m.Data, []byte(end)) {
-				h.run("delete table ip "+end, "nft", "-f", "-")
+				h.NFT("delete table ip " + end)
 				return yes
 			}
 		}

@@ -44,11 +44,11 @@ const linkName = "lan0"
 func newWire(t testing.TB) *wire {
 	t.Helper()
 	s := &wire{node: newHost(t), neighbour: newHost(t), asker: [2]netip.Addr{askers[0].Addr(), askers[1].Addr()}}
-	s.node.addVeth(linkName, s.neighbour)
+	s.node.Connect(linkName, s.neighbour.Host, linkName)
 	for i := range vip {
-		s.node.add(linkName, nodeOwn[i])
-		s.node.add(linkName, vip[i])
-		s.neighbour.add(linkName, nextDoor[i])
+		s.node.Add(linkName, nodeOwn[i].String())
+		s.node.Add(linkName, vip[i].String())
+		s.neighbour.Add(linkName, nextDoor[i].String())
 	}
 	var err error
 	s.neighbour.In(func() {

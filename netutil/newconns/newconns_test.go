@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -30,9 +29,7 @@ type site struct{ node, client *nettest.Host }
 
 func newSite(t *testing.T) site {
 	s := site{nettest.NewHost(t), nettest.NewHost(t)}
-	s.node.AddVeth("eth0", "away")
-	s.node.Must(s.node.NL.LinkSetNsFd(s.node.Link("away"), int(s.client.NS)))
-	s.client.SetUp("away")
+	s.node.Connect("eth0", s.client, "away")
 	for _, a := range []string{vip4.String() + "/32", vip6.String() + "/128"} {
 		s.node.Add("lo", a)
 	}
@@ -70,18 +67,6 @@ func (s site) connect(t *testing.T, from *nettest.Host, dst netip.Addr, n int) {
 	})
 }
 
-func (s site) nft(t *testing.T, command string) string {
-	t.Helper()
-	var out []byte
-	s.node.In(func() {
-		var err error
-		if out, err = exec.Command("nft", command).CombinedOutput(); err != nil {
-			t.Errorf("nft %s: %v: %s", command, err, out)
-		}
-	})
-	return string(out)
-}
-
 // Count counts remote connections per VIP, and continues after other programs change the table.
 func TestCount(t *testing.T) {
 	s := newSite(t)
@@ -109,12 +94,12 @@ func TestCount(t *testing.T) {
 	s.connect(t, s.node, vip4, 5) // local: not counted
 	s.connect(t, s.client, netip.MustParseAddr("10.0.0.1"), 1)
 	expect("after two more by IPv6", 3, 2)
-	s.nft(t, "flush ruleset")
+	s.node.NFT("flush ruleset")
 	expect("table flushed", 3, 2)
 	s.connect(t, s.client, vip4, 1)
 	expect("table restored", 4, 2)
 	began, _ := c.Count(vip4)
-	s.nft(t, "add table inet herald_arrivals { flags dormant; }")
+	s.node.NFT("add table inet herald_arrivals { flags dormant; }")
 	s.connect(t, s.client, vip4, 1) // not counted while the table is dormant
 	expect("table dormant", 4, 2)
 	if n, _ := c.Count(vip4); !n.Since.After(began.Since) {
@@ -125,7 +110,7 @@ func TestCount(t *testing.T) {
 	expect("after adding an address", 4, 2)
 	s.connect(t, s.client, vip6, 1)
 	expect("after one more connection", 4, 3)
-	s.nft(t, "add rule inet herald_arrivals arrivals ip daddr 10.99.0.10 counter packets 1000 bytes 0 comment \"10.99.0.10\"")
+	s.node.NFT("add rule inet herald_arrivals arrivals ip daddr 10.99.0.10 counter packets 1000 bytes 0 comment \"10.99.0.10\"")
 	expect("foreign counting rule", 4, 3)
 	s.node.Remove("lo", vip4.String()+"/32")
 	s.client.In(func() { // forwarded packets are not counted
@@ -184,10 +169,10 @@ func TestRun(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
 	c.Set([]netip.Addr{vip4})
-	wait.Until(t, "the table exists", func() bool { return strings.Contains(s.nft(t, "list ruleset"), "herald_arrivals") })
+	wait.Until(t, "the table exists", func() bool { return strings.Contains(s.node.NFT("list ruleset"), "herald_arrivals") })
 	stop()
 	running.Wait()
-	if out := s.nft(t, "list ruleset"); out != "" {
+	if out := s.node.NFT("list ruleset"); out != "" {
 		t.Errorf("tables left behind:\n%s", out)
 	}
 }

@@ -2,9 +2,13 @@
 package nettest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +68,38 @@ func (h *Host) AddVeth(name, peer string) {
 	h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
 	h.SetUp(name)
 	h.SetUp(peer)
+}
+
+// Connect makes a pair of links that are up, and gives the peer to another host.
+func (h *Host) Connect(name string, to *Host, peer string) {
+	h.T.Helper()
+	h.Must(h.NL.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer, PeerNamespace: netlink.NsFd(int(to.NS))}))
+	h.SetUp(name)
+	to.SetUp(peer)
+}
+
+// Run runs a program inside the namespace and returns its output.
+func (h *Host) Run(stdin, name string, args ...string) string {
+	h.T.Helper()
+	var out []byte
+	h.Must(namespace.In(h.NS, func() (err error) {
+		cmd := exec.Command(name, args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		if out, err = cmd.CombinedOutput(); err != nil {
+			err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+		}
+		return err
+	}))
+	return string(out)
+}
+
+// NFT runs commands of nft.
+func (h *Host) NFT(commands string) string { h.T.Helper(); return h.Run(commands, "nft", "-f", "-") }
+
+// Sysctl sets a value below /proc/sys/net.
+func (h *Host) Sysctl(path, value string) {
+	h.T.Helper()
+	h.Must(namespace.In(h.NS, func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }))
 }
 
 // Parse reads an address in CIDR notation.
