@@ -79,7 +79,7 @@ func (c *Counter) Run(ctx context.Context) {
 		Round: c.round, Every: interval, Wake: c.changed,
 		Failed: "cannot count connections to VIPs", Recovered: "connections to VIPs are counted again",
 	})
-	_ = c.keeper.Call(func() error { defer c.socket.Close(); return c.remove() }) // a table that is left changes no packet
+	_ = c.keeper.Call(func() error { c.remove(); c.socket.Close(); return nil })
 }
 
 func (c *Counter) round(bool) error {
@@ -96,20 +96,18 @@ func (c *Counter) look(now time.Time) error {
 	addrs := slices.Clone(c.addrs)
 	c.mu.Unlock()
 	if len(addrs) == 0 {
-		_ = c.remove() // without VIPs it does not matter
+		c.remove()
 		return nil
 	}
 	want := wanted(addrs)
-	if c.made {
-		have, intact, err := c.socket.Intact(want)
-		if err != nil {
-			return err
-		}
-		if intact {
-			c.note(have, now)
-			c.count(now)
-			return nil
-		}
+	have, intact, err := c.socket.Intact(want)
+	if err != nil {
+		return err
+	}
+	if intact {
+		c.note(have, now)
+		c.count(now)
+		return nil
 	}
 	c.count(time.Time{})
 	if err := c.socket.Make(want); err != nil {

@@ -1,7 +1,6 @@
 package newconns
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -35,14 +34,10 @@ func wanted(addrs []netip.Addr) ruleset.Table {
 	return ruleset.Table{Table: table(), Chains: []ruleset.Chain{counting, hooked}}
 }
 
-// remove removes the table if it may exist.
-func (c *Counter) remove() error {
-	if !c.made {
-		return nil
+// remove removes the table if it may exist. One that is left changes no packet.
+func (c *Counter) remove() {
+	if c.made {
+		c.made = false
+		_ = c.socket.RemoveTables(table())
 	}
-	c.made = false
-	if err := c.socket.RemoveTables(table()); err != nil {
-		return fmt.Errorf("remove nftables table %s: %w", table().Name, err)
-	}
-	return nil
 }
