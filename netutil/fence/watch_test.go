@@ -18,16 +18,9 @@ func TestVandalsAreSeen(t *testing.T) {
 	for _, command := range vandalism {
 		h.Must(f.Filter(vip.addrs()...))
 		h.Must(f.Check())
-		changed := make(chan struct{}, 1)
-		stop, err := (&nft{Socket: ruleset.Socket{NetNS: int(h.NS)}}).Watch(changed)
-		h.Must(err)
-		h.NFT(command)
-		select {
-		case <-changed:
-		case <-time.After(patience):
+		if !h.touched(func() { h.NFT(command) }) {
 			t.Errorf("%q is not reported", command)
 		}
-		stop()
 	}
 }
 

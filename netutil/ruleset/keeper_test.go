@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,13 @@ type owner struct {
 	Rounds
 	log     bytes.Buffer
 	began   time.Time
-	rounds  []time.Duration // since began, negative if the owner was told of a change
-	err     error           // of the next rounds
 	changed chan<- struct{} // of Watch
 	stopped bool
 	asked   chan struct{}
+
+	mu     sync.Mutex
+	rounds []time.Duration // since began, negative if the owner was told of a change
+	err    error           // of the next rounds
 }
 
 // keeps runs test beside a Keeper with rounds every ten seconds.
@@ -39,6 +42,8 @@ func keeps(t *testing.T, test func(t *testing.T, o *owner)) {
 				if changed {
 					at = -at
 				}
+				o.mu.Lock()
+				defer o.mu.Unlock()
 				o.rounds = append(o.rounds, at)
 				return o.err
 			},
@@ -63,6 +68,8 @@ func (o *owner) expect(t *testing.T, after time.Duration, want ...time.Duration)
 	t.Helper()
 	time.Sleep(after * time.Millisecond)
 	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for i := range want {
 		want[i] *= time.Millisecond
 	}
@@ -70,6 +77,13 @@ func (o *owner) expect(t *testing.T, after time.Duration, want ...time.Duration)
 		t.Errorf("rounds at %v, want %v", o.rounds, want)
 	}
 	o.rounds = nil
+}
+
+// fail sets the error of the next rounds.
+func (o *owner) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
 }
 
 // change reports a change of the tables.
@@ -89,11 +103,11 @@ func TestKeeperRounds(t *testing.T) {
 		o.expect(t, 10500, 25000, 35000)
 		o.asked <- struct{}{}
 		o.asked <- struct{}{}
-		o.err = errors.New("no memory")
+		o.fail(errors.New("no memory"))
 		o.expect(t, 0, 35500, 35500)
 		o.asked <- struct{}{}
 		o.expect(t, 2500, 35500, 36500, 37500)
-		o.err = nil
+		o.fail(nil)
 		o.expect(t, 11000, 38500, 48500)
 		stop()
 		o.expect(t, 20000)
