@@ -31,10 +31,8 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 	out.Change = st.Change()
 	out.Quorum, out.Lease = electorate.Quorum.String(), electorate.Duration.Seconds()
 	for _, m := range st.Members {
-		out.Members = append(out.Members, admin.Member{
-			Name: m.Name, Address: m.Address, Self: m.Self, Voter: m.Voter, Alive: m.Alive, Heard: m.Received, Stands: m.Campaigns,
-			Reason: cmp.Or(m.Problem, st.Ahead(m)),
-		})
+		m.Problem = cmp.Or(m.Problem, st.Ahead(m))
+		out.Members = append(out.Members, m)
 	}
 	configured := vipNames(c)
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })

@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/newconns"
@@ -109,7 +110,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"fence of an earlier Herald", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
 		{"votes arrive", flatFile, func(_ *config.Config, f *facts.Facts) {
 			f.Running = running1(f.File)
-			f.Running.Election.Members = []admin.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
+			f.Running.Election.Members = []lease.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
 		}, "member", "m2", "its votes arrive"},
 		{"established", routedFile, func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
 		{"no new connections", routedFile, func(_ *config.Config, f *facts.Facts) {

@@ -14,10 +14,10 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
-	"github.com/herald-vip/herald/status/admin"
 )
 
 func TestNoFault(t *testing.T) {
@@ -191,11 +191,11 @@ func TestFaults(t *testing.T) {
 			}, Blocker, "member", "m2 has 5 members"},
 			{"another key", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
-				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Reason: "its messages cannot be decrypted"}}
+				f.Running.Election.Members = []lease.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Problem: "its messages cannot be decrypted"}}
 			}, Warning, "member", "its messages cannot be decrypted"},
 			{"no votes", func(_ *config.Config, f *facts.Facts) {
 				f.Running = running1(f.File)
-				f.Running.Election.Members = []admin.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}
+				f.Running.Election.Members = []lease.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}
 			}, Warning, "member", "m2 10.0.1.2:7946: no votes arrive"},
 		},
 	} {

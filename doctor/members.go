@@ -66,10 +66,10 @@ func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 		subject := fmt.Sprintf("%s %s", m.Name, m.Address)
 		switch {
 		case m.Self:
-		case m.Alive && m.Reason == "":
+		case m.Alive && m.Problem == "":
 			out.fine(subject, "its votes arrive")
-		case m.Reason != "":
-			out.warning(subject, m.Reason, "Its vote does not count here.", "herald status on "+m.Name)
+		case m.Problem != "":
+			out.warning(subject, m.Problem, "Its vote does not count here.", "herald status on "+m.Name)
 		default:
 			out.warning(subject, "no votes arrive from it", "Its vote does not count here.", fmt.Sprintf("herald status on %s; let UDP port %d through", m.Name, m.Address.Port()))
 		}

@@ -19,20 +19,20 @@ import (
 type meter struct{ packets, bytes atomic.Int64 }
 
 // open is a Listener.
-func (m *meter) open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+func (m *meter) open(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error) {
 	t, err := transport.Listen(at, a)
 	return &metered{t, m}, err
 }
 
 type metered struct {
-	memberlist.NodeAwareTransport
+	memberlist.Transport
 	*meter
 }
 
-func (m *metered) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, error) {
+func (m *metered) WriteTo(b []byte, dst string) (time.Time, error) {
 	m.packets.Add(1)
 	m.bytes.Add(int64(len(b)) + 28)
-	return m.NodeAwareTransport.WriteToAddress(b, dst)
+	return m.Transport.WriteTo(b, dst)
 }
 
 // spent returns the CPU time of this process.

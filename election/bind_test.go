@@ -27,7 +27,7 @@ func TestBindWithoutAVote(t *testing.T) {
 	ns, _ := netns.New(t)
 	e := New(slog.New(slog.DiscardHandler), new(member))
 	var bound netip.AddrPort
-	e.listen = func(at netip.AddrPort, _ *transport.Admission) (memberlist.NodeAwareTransport, error) {
+	e.listen = func(at netip.AddrPort, _ *transport.Admission) (memberlist.Transport, error) {
 		bound = at
 		return nil, fmt.Errorf("listening is not tried here")
 	}

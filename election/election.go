@@ -30,10 +30,11 @@ import (
 // ErrClosed is returned when a configuration is applied to a closed election.
 var ErrClosed = errors.New("the election is closed")
 
-// Users of an election need not import package advertisement.
+// Users of an election need not import the packages of these types.
 type (
 	Advertisement = advertisement.Advertisement
 	MemberState   = advertisement.MemberState
+	Member        = lease.Member
 )
 
 // Election takes part in an election once it has a configuration.
@@ -85,7 +86,7 @@ func (e *Election) Apply(c *Config) error {
 	if !c.votes() && !c.Bind.IsValid() && len(c.Members)+len(c.Join) > 0 {
 		var err error
 		if running != nil {
-			c.Bind = running.home()
+			c.Bind = running.config.home()
 		} else {
 			c.Bind = c.homeBefore()
 		}

@@ -16,7 +16,7 @@ import (
 // and a panic there ends the process.
 func FuzzPackets(f *testing.F) {
 	network := fabric.New()
-	open := func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+	open := func(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error) {
 		a.Open = true // as with a key, so that observers may join
 		return network.Open(at, a)
 	}

@@ -50,7 +50,7 @@ func (n *node) askToJoin(ctx context.Context, s Status) {
 		n.mu.Unlock()
 	}
 	for _, m := range s.Members {
-		if m.Voter && !(m.Alive && n.members.Joined(m.Member)) && m.Address.IsValid() {
+		if m.Voter && !(m.Alive && n.members.Joined(m.FullName)) && m.Address.IsValid() {
 			absent[m.Address] = m.Name
 		} else {
 			n.members.NoteAnswer(time.Now(), m.Name, false)
@@ -130,7 +130,7 @@ func (n *node) admit(now time.Time) {
 	known := make(map[string]bool)
 	for _, m := range n.machine.Members(now) {
 		known[m.Name] = true
-		switch at := electorate.Address(m.Member); {
+		switch at := electorate.Address(m.FullName); {
 		case !at.IsValid() || !m.Voter || taken[at]:
 		case n.config.open():
 			seeds[m.Name] = at

@@ -50,8 +50,8 @@ type node struct {
 	notifying sync.WaitGroup // runEvents
 	work      sync.WaitGroup // runMachine, runMembership and the exchange of advertisements
 
-	mu       sync.Mutex // guards the fields below, and sending
-	config   *Config
+	mu       sync.Mutex                // guards the fields below, and sending
+	config   *Config                   // replaced by Apply only
 	admitted map[string]netip.AddrPort // admitted members: configured ones, recent voters and this one
 	seeds    map[string]netip.AddrPort // where an observer looks for others; nil for a voter
 	machine  *lease.Machine
@@ -62,13 +62,6 @@ type node struct {
 	saveAt   time.Time          // of the next attempt to store it
 	leaving  bool               // the handler receives no more events
 	over     bool               // nor does the machine
-}
-
-// home returns the address at which the others reach this member.
-func (n *node) home() netip.AddrPort {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.config.home()
 }
 
 // runMachine calls the machine when it is due, until ctx ends.

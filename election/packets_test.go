@@ -24,7 +24,7 @@ func TestDescriptionsSpread(t *testing.T) {
 		for _, m := range c.members {
 			wait.Until(t, m.name+" knows the description", func() bool {
 				s := m.Status().Members
-				return len(s) == 3 && s[0].Campaigns == 2 && len(s[0].Hardware) == 1 && s[0].Hardware[0].String() == mac.String()
+				return len(s) == 3 && s[0].Campaigns == 2 && slices.EqualFunc(m.Hardware()["m1"], []net.HardwareAddr{mac}, slices.Equal)
 			})
 		}
 	})

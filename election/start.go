@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 const leaveTimeout = 500 * time.Millisecond
 
 // Listener listens at this member's address.
-type Listener func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error)
+type Listener func(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error)
 
 func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node, error) {
 	admission := transport.NewAdmission(log, c.observers() > 0)
@@ -45,7 +46,8 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node
 func (n *node) assemble(c *Config, listen Listener) error {
 	defer close(n.opened)
 	now := time.Now()
-	incarnation := newIncarnation(now)
+	// The time of day and 16 random bits are unique to this process, and usually greater than before.
+	incarnation := uint64(now.UnixNano())&^0xffff | rand.Uint64()&0xffff
 	state, err := readState(c.State)
 	if err == nil {
 		err = n.identify(&state)

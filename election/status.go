@@ -2,8 +2,6 @@ package election
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -17,33 +15,20 @@ const patience = 2 * time.Second
 
 // Status is this member's view of the election.
 type Status struct {
-	Running   bool           // false: no configuration, all other fields are zero
-	Address   netip.AddrPort // listening address of this member
+	Running   bool // false: no configuration, all other fields are zero
 	Encrypted bool
 	Lease     lease.Status // leases, and members by their lease messages
 	Members   []Member     // the same members in the same order, with further details
 	Dropped   Dropped
 }
 
-// Member describes a member: voters, configured voters, and observers that were received.
-type Member struct {
-	lease.MemberStatus
-	Self      bool // this member; an earlier member on its node is not
-	Address   netip.AddrPort
-	Alive     bool               // received recently; true for this member
-	TCPOnly   bool               // not alive but answers by TCP: something on the path drops UDP
-	Hardware  []net.HardwareAddr // addresses at which its VIPs may appear, by its description
-	Campaigns int                // number of its candidacies, by its description
-}
-
-// Dropped counts received messages that were not processed, and messages that could not be sent, since the start.
+// Dropped counts received messages that were not processed, since the start.
 type Dropped struct {
 	Unknown    uint64 // packets and connections from addresses of no other member
 	Unreadable uint64 // from a member's address, but encrypted with another key or not at all
 	Malformed  uint64 // decrypted, but neither a lease message nor an advertisement
 	Refused    uint64 // messages about nodes that are not members, or at other addresses
 	Ignored    uint64 // lease messages and advertisements that are old, repeated, or from no member
-	Unsent     uint64 // lease messages and advertisements that could not be sent
 }
 
 func (n *node) status() Status {
@@ -62,35 +47,32 @@ func (n *node) status() Status {
 
 	malformed, ignored := n.exchange.Dropped()
 	s := Status{
-		Running: true, Address: config.home(), Encrypted: !config.Insecure, Lease: state,
+		Running: true, Encrypted: !config.Insecure, Lease: state,
 		Dropped: Dropped{
 			Unknown: n.admission.Unknown.Load(), Unreadable: n.admission.Unreadable.Load(), Malformed: n.malformed.Load() + malformed,
-			Refused: n.admission.Refused.Load(), Ignored: state.Ignored + ignored + n.unjoined.Load(), Unsent: n.network.unsent.Load(),
+			Refused: n.admission.Refused.Load(), Ignored: state.Ignored + ignored + n.unjoined.Load(),
 		},
 	}
 	alone, votes := len(state.Members) > 1, config.votesIn(state.Active)
 	for _, m := range state.Members {
-		c, answers := n.members.Last(m.Name)
-		at := electorate.Address(m.Member)
-		alive := n.isAlive(now, m, votes, patienceWith(state.Active, state.Desired))
-		tcpOnly := !alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(state.Active, state.Desired)
-		if !alive {
-			c.Campaigns = 0
+		description, answers := n.members.Last(m.Name)
+		m.Alive = n.isAlive(now, m, votes, patienceWith(state.Active, state.Desired))
+		m.TCPOnly = !m.Alive && !answers.IsZero() && now.Sub(answers) >= patienceWith(state.Active, state.Desired)
+		if m.Alive {
+			m.Campaigns = description.Campaigns
 		}
 		switch {
 		case m.Problem == "":
 		case state.Replaced(m):
-			m.Problem, tcpOnly = "its node is now another member ("+m.Problem+")", false
-		case n.admission.IsUnreadable(at.Addr()):
+			m.Problem, m.TCPOnly = "its node is now another member ("+m.Problem+")", false
+		case n.admission.IsUnreadable(m.Address.Addr()):
 			m.Problem = "its messages cannot be decrypted: it has another key, or none (" + m.Problem + ")"
-		case tcpOnly:
+		case m.TCPOnly:
 			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
-				m.Name, at, at.Port(), m.Problem)
+				m.Name, m.Address, m.Address.Port(), m.Problem)
 		}
-		alone = alone && (m.Member == config.member() || !alive)
-		s.Members = append(s.Members, Member{
-			MemberStatus: m, Self: m.Member == config.member(), Address: at, Alive: alive, TCPOnly: tcpOnly, Hardware: c.Hardware, Campaigns: c.Campaigns,
-		})
+		alone = alone && (m.Self || !m.Alive)
+		s.Members = append(s.Members, m)
 	}
 	if home := config.home().Addr(); alone && !present(home) {
 		s.Lease.Problem = fmt.Sprintf("no link of this node has %v, the address of %q: "+
@@ -101,8 +83,8 @@ func (n *node) status() Status {
 
 // isAlive reports whether a member is alive. Voters show it by their lease messages; for other pairs, memberlist
 // decides.
-func (n *node) isAlive(now time.Time, m lease.MemberStatus, votes bool, patience time.Duration) bool {
-	return now.Sub(m.Received) < patience || !(votes && m.Voter) && n.members.Joined(m.Member)
+func (n *node) isAlive(now time.Time, m Member, votes bool, patience time.Duration) bool {
+	return now.Sub(m.Received) < patience || !(votes && m.Voter) && n.members.Joined(m.FullName)
 }
 
 // patienceWith returns how long a member that is alive may send nothing, under the present and the desired electorate.
@@ -167,7 +149,7 @@ func (s Status) Change() string {
 	digest := desired.Digest()
 	for _, m := range s.Members {
 		ready := m.Problem == "" && m.Desired == digest
-		if !m.Self && !ready && desired.Has(m.Member) {
+		if !m.Self && !ready && desired.Has(m.FullName) {
 			missing = append(missing, m.Name)
 		}
 	}

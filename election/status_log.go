@@ -31,7 +31,7 @@ func (l *statusLog) log(s Status) {
 	l.logElectorate(s.Lease)
 	known := make(map[string]bool)
 	for _, m := range s.Members {
-		if known[m.Member] = true; !m.Self {
+		if known[m.FullName] = true; !m.Self {
 			l.logMember(m)
 		}
 	}
@@ -41,28 +41,28 @@ func (l *statusLog) log(s Status) {
 }
 
 func (l *statusLog) logMember(m Member) {
-	if m.Alive != l.alive[m.Member] {
+	if m.Alive != l.alive[m.FullName] {
 		alive, gone := slog.LevelInfo, slog.LevelWarn
 		if !m.Voter { // observers may be many and change often
 			alive, gone = slog.LevelDebug, slog.LevelInfo
 		}
-		if l.alive[m.Member] = m.Alive; m.Alive {
+		if l.alive[m.FullName] = m.Alive; m.Alive {
 			l.logger.Log(context.Background(), alive, "a member is alive", "member", m.Name, "address", m.Address)
 		} else {
 			l.logger.Log(context.Background(), gone, "a member has left or cannot be reached", "member", m.Name, "address", m.Address)
 		}
 	}
-	if m.TCPOnly && !l.tcpOnly[m.Member] {
+	if m.TCPOnly && !l.tcpOnly[m.FullName] {
 		l.logger.Warn("UDP does not get through between this node and a member, TCP does: let UDP through the firewalls",
 			"member", m.Name, "address", m.Address)
 	}
-	l.tcpOnly[m.Member] = !m.Alive && (m.TCPOnly || l.tcpOnly[m.Member])
+	l.tcpOnly[m.FullName] = !m.Alive && (m.TCPOnly || l.tcpOnly[m.FullName])
 	if m.Alive && m.Voter { // otherwise its present electorate is unknown or irrelevant
 		divergent := m.Divergent && l.active != 0
-		if divergent && !l.divergent[m.Member] {
+		if divergent && !l.divergent[m.FullName] {
 			l.logger.Warn("the electorate of a member diverges: votes between it and this node do not count", "member", m.Name, "reason", m.Problem)
 		}
-		l.divergent[m.Member] = divergent
+		l.divergent[m.FullName] = divergent
 	}
 }
 

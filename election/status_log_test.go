@@ -15,17 +15,17 @@ func TestStatusLogReportsChangesOnce(t *testing.T) {
 	three := &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second}
 	longer := &electorate.Electorate{Members: three.Members, Duration: 2 * time.Second}
 	with := func(m Member) Status {
-		m.Name, m.Member, m.Voter = "m2", "m2", true
-		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{MemberStatus: lease.MemberStatus{Name: "m1", Member: "m1"}, Self: true, Alive: true}, m}}
+		m.Name, m.FullName, m.Voter = "m2", "m2", true
+		return Status{Lease: lease.Status{Self: "m1", Active: three}, Members: []Member{{Name: "m1", FullName: "m1", Self: true, Alive: true}, m}}
 	}
-	odd := with(Member{Alive: true, MemberStatus: lease.MemberStatus{Divergent: true, Problem: "its electorate is another"}})
-	even := with(Member{Alive: true, MemberStatus: lease.MemberStatus{}})
-	gone := with(Member{MemberStatus: lease.MemberStatus{Problem: "no packet for 1m"}})
-	parted := with(Member{TCPOnly: true, MemberStatus: lease.MemberStatus{Problem: "no packet for 1m"}})
+	odd := with(Member{Alive: true, Divergent: true, Problem: "its electorate is another"})
+	even := with(Member{Alive: true})
+	gone := with(Member{Problem: "no packet for 1m"})
+	parted := with(Member{TCPOnly: true, Problem: "no packet for 1m"})
 	lags := lease.Status{Active: longer, Lag: "it is configured with another"}
 	observer, observerGone := Status{Lease: lags}, Status{Lease: lags}
-	observer.Members = []Member{{Alive: true, MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1", Divergent: true, Problem: "its electorate is another"}}}
-	observerGone.Members = []Member{{MemberStatus: lease.MemberStatus{Name: "w1", Member: "w1"}}}
+	observer.Members = []Member{{Alive: true, Name: "w1", FullName: "w1", Divergent: true, Problem: "its electorate is another"}}
+	observerGone.Members = []Member{{Name: "w1", FullName: "w1"}}
 	for i, step := range []struct {
 		say  Status
 		line string // empty: none

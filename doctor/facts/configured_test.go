@@ -7,6 +7,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
 )
@@ -16,7 +17,7 @@ func TestWithMembers(t *testing.T) {
 	named := &config.Config{NodeName: "m1", Election: &electorate.Settings{Members: map[string]netip.AddrPort{"m1": at("10.0.0.1:7946"), "m2": at("10.0.0.2:7946")}}}
 	joins := &config.Config{NodeName: "m1", Election: &electorate.Settings{
 		Join: []netip.AddrPort{at("10.0.0.1:7946"), at("10.0.0.2:7946")}}}
-	running := &admin.Status{Election: &admin.Election{Members: []admin.Member{
+	running := &admin.Status{Election: &admin.Election{Members: []lease.Member{
 		{Name: "m1", Address: at("10.0.0.1:7946"), Self: true, Voter: true}, {Name: "m3", Address: at("10.0.0.3:7946"), Voter: true}, {Name: "w1"}}}}
 	for name, test := range map[string]struct {
 		c       *config.Config

@@ -196,7 +196,7 @@ func TestIndependentClusters(t *testing.T) {
 	for _, name := range []string{"m3", "m4"} {
 		s := c.nodes[name].Status(c.now)
 		other := map[string]string{"m3": "m4", "m4": "m3"}[name]
-		i := slices.IndexFunc(s.Members, func(m lease.MemberStatus) bool { return m.Name == other })
+		i := slices.IndexFunc(s.Members, func(m lease.Member) bool { return m.Name == other })
 		if s.Number != 1 || i < 0 || !strings.Contains(s.Members[i].Problem, "begun independently, with [m") {
 			t.Errorf("%s has electorate %d and reports %+v", name, s.Number, s.Members)
 		}

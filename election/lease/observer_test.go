@@ -175,7 +175,7 @@ func TestObserverBecomesVoterAndCeases(t *testing.T) {
 		t.Errorf("%s holds the lease, by the votes of %v", c.holder(vip), votes)
 	}
 	members := c.nodes["m1"].Members(c.now)
-	if i := slices.IndexFunc(members, func(m lease.MemberStatus) bool { return m.Name == "w1" }); i < 0 || members[i].Voter {
+	if i := slices.IndexFunc(members, func(m lease.Member) bool { return m.Name == "w1" }); i < 0 || members[i].Voter {
 		t.Errorf("m1 knows %+v", members)
 	}
 }

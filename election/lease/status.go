@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,8 @@ type Status struct {
 	Problem     string                 // why this member neither votes nor starts ballots, or has no vote yet; empty: no problem
 	Lag         string                 // how the configuration of this member, which has no vote, differs from the voters'; empty: it does not
 	Leases      []LeaseStatus
-	Members     []MemberStatus // sorted by name
-	Ignored     uint64         // ignored messages and items
+	Members     []Member // sorted by name
+	Ignored     uint64   // ignored messages and items
 }
 
 // LeaseStatus describes one lease, as far as this member knows. Its JSON is part of the output of `herald status -o json`.
@@ -37,10 +38,10 @@ type LeaseStatus struct {
 }
 
 // Replaced reports whether a member has timed out and another has its address or its node's name.
-func (s Status) Replaced(m MemberStatus) bool {
-	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o MemberStatus) bool {
-		same := o.Name == m.Name || electorate.Address(o.Member) == electorate.Address(m.Member)
-		return o.Member != m.Member && same && o.Received.After(m.Received)
+func (s Status) Replaced(m Member) bool {
+	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o Member) bool {
+		same := o.Name == m.Name || o.Address == m.Address
+		return o.FullName != m.FullName && same && o.Received.After(m.Received)
 	})
 }
 
@@ -55,16 +56,22 @@ func (s LeaseStatus) Reason() string {
 	return s.Why + "; lost here: " + s.Lost
 }
 
-// MemberStatus describes a member, this one included.
-type MemberStatus struct {
-	Name        string
-	Member      string    // with its address, as in the electorate
-	Voter       bool      // in the electorate in force, else in the desired one
-	Received    time.Time // last message; zero: never
-	Incarnation uint64    // 0: never received
-	Desired     uint64    // digest of its desired electorate
-	Problem     string    // why it does not count: timed out, or a divergent electorate; empty if it counts
-	Divergent   bool      // reachable, with a divergent electorate
+// Member describes a member, this one included. Its JSON is part of the output of `herald status -o json`.
+type Member struct {
+	Name      string         `json:"name"`
+	FullName  string         `json:"-"` // with its address, as in the electorate
+	Address   netip.AddrPort `json:"address,omitzero"`
+	Self      bool           `json:"self,omitempty"`   // this member; an earlier member on its node is not
+	Voter     bool           `json:"voter,omitempty"`  // in the electorate in force, else in the desired one
+	Received  time.Time      `json:"heard,omitzero"`   // last message; zero: never
+	Desired   uint64         `json:"-"`                // digest of its desired electorate
+	Problem   string         `json:"reason,omitempty"` // why it does not count: timed out, or a divergent electorate; empty if it counts
+	Divergent bool           `json:"-"`                // reachable, with a divergent electorate
+
+	// Package election sets these.
+	Alive     bool `json:"alive"`  // received recently; true for this member
+	TCPOnly   bool `json:"-"`      // not alive but answers by TCP: something on the path drops UDP
+	Campaigns int  `json:"stands"` // number of its candidacies, by its description
 }
 
 // Status describes the machine.
@@ -108,16 +115,15 @@ func (m *Machine) Electorates() (active, desired *electorate.Electorate) {
 }
 
 // Members describes the members only, as Status does.
-func (m *Machine) Members(now time.Time) []MemberStatus {
+func (m *Machine) Members(now time.Time) []Member {
 	m.advance(now)
-	all := []MemberStatus{{
-		Name: electorate.Name(m.self.member), Member: m.self.member, Voter: m.current().Has(m.self.member), Received: m.now, Incarnation: m.self.incarnation,
-		Desired: m.desired.digest,
-	}}
+	self := m.member(m.self.member)
+	self.Self, self.Received, self.Desired = true, m.now, m.desired.digest
+	all := []Member{self}
 	for _, p := range m.peers {
-		all = append(all, m.memberStatus(p))
+		all = append(all, m.peerStatus(p))
 	}
-	slices.SortFunc(all, func(a, b MemberStatus) int { return strings.Compare(a.Member, b.Member) })
+	slices.SortFunc(all, func(a, b Member) int { return strings.Compare(a.FullName, b.FullName) })
 	return all
 }
 
@@ -178,11 +184,13 @@ func (m *Machine) why(campaigning bool) string {
 	return "being elected"
 }
 
-func (m *Machine) memberStatus(p *peer) MemberStatus {
-	s := MemberStatus{
-		Name: electorate.Name(p.name), Member: p.name, Voter: m.current().Has(p.name), Received: p.received, Incarnation: p.incarnation,
-		Desired: p.desired,
-	}
+func (m *Machine) member(name string) Member {
+	return Member{Name: electorate.Name(name), FullName: name, Address: electorate.Address(name), Voter: m.current().Has(name)}
+}
+
+func (m *Machine) peerStatus(p *peer) Member {
+	s := m.member(p.name)
+	s.Received, s.Desired = p.received, p.desired
 	switch {
 	case !m.near(p) && m.now.Sub(p.present()) < farKeepalives*m.duration(): // it sends seldom
 	case p.incarnation == 0:

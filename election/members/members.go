@@ -213,8 +213,7 @@ func (r *Members) MergeRemoteState([]byte, bool) {}
 // is called for every node from every source.
 func (r *Members) NotifyAlive(n *memberlist.Node) error {
 	at := where(n)
-	err := r.check(n.Name, at)
-	if err != nil {
+	if _, err := r.check(n.Name, at); err != nil {
 		r.admission.CountRefused(n.Name, at, err)
 		return err
 	}
@@ -233,10 +232,10 @@ func (r *Members) NotifyAlive(n *memberlist.Node) error {
 func (r *Members) NotifyMerge(nodes []*memberlist.Node) error {
 	wrong := 0
 	for _, n := range nodes {
-		switch err := r.check(n.Name, where(n)); {
+		switch known, err := r.check(n.Name, where(n)); {
 		case err != nil:
 			wrong++
-		case r.seeds != nil || r.isConfigured(n.Name):
+		case known:
 			return nil
 		}
 	}
@@ -246,37 +245,32 @@ func (r *Members) NotifyMerge(nodes []*memberlist.Node) error {
 	return fmt.Errorf("no node of %d is a member at its configured address", len(nodes))
 }
 
-func (r *Members) isConfigured(member string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.members[member].IsValid()
-}
-
-// check returns an error if a node is not acceptable. With the key, an unconfigured node is an observer.
-func (r *Members) check(name string, at netip.AddrPort) error {
+// check returns an error if a node is not acceptable. With the key, an unconfigured node is an observer. known reports
+// that the node is configured, or may be a member that an observer does not know.
+func (r *Members) check(name string, at netip.AddrPort) (known bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	want, configured := r.members[name]
 	switch {
 	case configured && want != at:
-		return fmt.Errorf("%q is at %v in the configuration, not at %v", name, want, at)
+		return false, fmt.Errorf("%q is at %v in the configuration, not at %v", name, want, at)
 	case configured:
-		return nil
+		return true, nil
 	case !r.admission.Open:
-		return fmt.Errorf("%q is not among the configured members", name)
+		return false, fmt.Errorf("%q is not among the configured members", name)
 	case name == "" || !at.IsValid() || at.Port() == 0 || at.Addr().Is4() != r.members[r.self].Addr().Is4():
-		return fmt.Errorf("%q is not configured and has the invalid address %v", name, at)
+		return false, fmt.Errorf("%q is not configured and has the invalid address %v", name, at)
 	case r.observers[name] == at:
-		return nil
+		return r.seeds != nil, nil
 	case len(r.observers) >= MaxObservers:
-		return fmt.Errorf("%q exceeds the limit of %d members without a vote", name, MaxObservers)
+		return false, fmt.Errorf("%q exceeds the limit of %d members without a vote", name, MaxObservers)
 	}
 	for other, taken := range r.members {
 		if taken == at {
-			return fmt.Errorf("%q is not among the configured members, and has the address %v of %q", name, at, other)
+			return false, fmt.Errorf("%q is not among the configured members, and has the address %v of %q", name, at, other)
 		}
 	}
-	return nil
+	return r.seeds != nil, nil
 }
 
 // NotifyJoin implements memberlist.EventDelegate.

@@ -53,11 +53,9 @@ type sockets struct {
 	open map[*stream]bool
 }
 
-var _ memberlist.NodeAwareTransport = (*sockets)(nil)
-
 // Listen listens at this member's address for admitted members. The address need not exist yet, because nodes may start
 // before their networks.
-func Listen(at netip.AddrPort, a *Admission) (memberlist.NodeAwareTransport, error) {
+func Listen(at netip.AddrPort, a *Admission) (memberlist.Transport, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	config := net.ListenConfig{Control: prepare}
 	packets, err := config.ListenPacket(ctx, "udp", at.String())
@@ -189,11 +187,6 @@ func (s *sockets) WriteTo(b []byte, addr string) (time.Time, error) {
 	return time.Now(), err
 }
 
-// WriteToAddress is WriteTo. It implements memberlist.NodeAwareTransport.
-func (s *sockets) WriteToAddress(b []byte, dst memberlist.Address) (time.Time, error) {
-	return s.WriteTo(b, dst.Addr)
-}
-
 // PacketCh implements memberlist.Transport.
 func (s *sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
@@ -215,11 +208,6 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 		return nil, errors.Join(fmt.Errorf("connect to %s: too many connections", addr), conn.Close())
 	}
 	return kept, nil
-}
-
-// DialAddressTimeout is DialTimeout. It implements memberlist.NodeAwareTransport.
-func (s *sockets) DialAddressTimeout(dst memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return s.DialTimeout(dst.Addr, timeout)
 }
 
 // Shutdown closes all sockets and returns when all goroutines have ended. It is idempotent. It implements

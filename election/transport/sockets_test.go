@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/memberlist"
-
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -37,7 +35,7 @@ func TestSocketsCarryPackets(t *testing.T) {
 	two, _ := listen(t, at[1], at[0])
 	unknown, _ := listen(t, at[2], at[0])
 	for _, from := range []*sockets{unknown, two} {
-		if _, err := from.WriteToAddress([]byte("from "+from.local.String()), memberlist.Address{Addr: at[0].String()}); err != nil {
+		if _, err := from.WriteTo([]byte("from "+from.local.String()), at[0].String()); err != nil {
 			t.Fatal(err)
 		}
 		wait.Until(t, "the packet is counted or there", func() bool { return from == two || admission.Unknown.Load() == 1 })
@@ -68,7 +66,7 @@ func TestSocketsCarryConnections(t *testing.T) {
 		t.Fatalf("counted %d unknown sources", n)
 	}
 
-	out, err = two.DialAddressTimeout(memberlist.Address{Addr: at[0].String()}, 10*time.Second)
+	out, err = two.DialTimeout(at[0].String(), 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

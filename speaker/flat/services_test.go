@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/herald-vip/herald/election"
-	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/rendezvous"
 	"github.com/herald-vip/herald/speaker"
@@ -20,7 +19,7 @@ import (
 
 // member returns a live member and its number of campaigns.
 func member(name string, campaigns int) election.Member {
-	return election.Member{MemberStatus: lease.MemberStatus{Name: name}, Alive: true, Campaigns: campaigns}
+	return election.Member{Name: name, Alive: true, Campaigns: campaigns}
 }
 
 func offers(nodes []string, addrs ...string) []Address {

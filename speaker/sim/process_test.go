@@ -61,7 +61,7 @@ var errDead = errors.New("this process is dead")
 type process struct {
 	*node
 	turn     chan struct{}
-	port     memberlist.NodeAwareTransport
+	port     memberlist.Transport
 	fence    *fence.Fence
 	election *election.Election
 	speaker  *speaker.Speaker
@@ -198,7 +198,7 @@ func (p *process) assemble() (err error) {
 	}
 	l := &flat.Leases{Node: p.name, Speaker: p}
 	parts.Leases = leases{l, p}
-	listen := func(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+	listen := func(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error) {
 		if !p.await() {
 			return nil, errDead
 		}

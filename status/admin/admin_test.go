@@ -178,10 +178,10 @@ func flat() admin.Status {
 		Election: &admin.Election{
 			Quorum: "majority", Lease: 0.6, Fence: "the kernel has no nftables",
 			Exposed: "/etc/herald/gossip.key has mode 0644",
-			Members: []admin.Member{
-				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Voter: true, Self: true, Alive: true, Stands: 1},
-				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Voter: true, Alive: true, Heard: at.Add(59 * time.Second), Stands: 1},
-				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Reason: "no packet yet"},
+			Members: []lease.Member{
+				{Name: "m1", Address: netip.MustParseAddrPort("10.3.0.1:7946"), Voter: true, Self: true, Alive: true, Campaigns: 1},
+				{Name: "m2", Address: netip.MustParseAddrPort("10.3.0.2:7946"), Voter: true, Alive: true, Received: at.Add(59 * time.Second), Campaigns: 1},
+				{Name: "m3", Address: netip.MustParseAddrPort("10.3.0.3:7946"), Voter: true, Problem: "no packet yet"},
 			},
 			Leases: []admin.Lease{
 				{

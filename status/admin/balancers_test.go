@@ -8,6 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/election/advertisement"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/status/admin"
@@ -28,9 +29,9 @@ func worker() admin.Status {
 			},
 		}}},
 		// The kernel has no fence, and nothing here needs one. That m2 is silent memberlist does not know yet.
-		Election: &admin.Election{Fence: "the kernel has no nftables", Members: []admin.Member{
-			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:7946"), Voter: true, Alive: true, Heard: at},
-			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Voter: true, Alive: true, Heard: at},
+		Election: &admin.Election{Fence: "the kernel has no nftables", Members: []lease.Member{
+			{Name: "m1", Address: netip.MustParseAddrPort("10.0.1.1:7946"), Voter: true, Alive: true, Received: at},
+			{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Voter: true, Alive: true, Received: at},
 			{Name: "w1", Address: netip.MustParseAddrPort("10.0.1.7:7946"), Self: true, Alive: true},
 		}, Offers: []admin.Offer{
 			{MemberState: advertisement.MemberState{Member: "m1", Received: at, Advertisement: advertisement.Advertisement{Checks: map[string]bool{"registry": false, "apiserver": true}}}},

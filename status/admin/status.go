@@ -5,7 +5,6 @@ package admin
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -117,9 +116,10 @@ type Election struct {
 	// Exposed says that other users may read the key file, and the cure; empty if they may not.
 	Exposed string `json:"exposed,omitempty"`
 	// Fence is [FenceOn], or says why the kernel does not stop answers after the end of a lease.
-	Fence   string   `json:"fence"`
-	Members []Member `json:"members"`
-	Leases  []Lease  `json:"leases"`
+	Fence string `json:"fence"`
+	// Members are voters, configured voters, and members without a vote while they are remembered.
+	Members []lease.Member `json:"members"`
+	Leases  []Lease        `json:"leases"`
 	// Offers are the advertisements of members, also of those without a vote.
 	Offers []Offer `json:"offers,omitempty"`
 	// Strangers counts packets from addresses of no member, Undecipherable packets that no key of this node opens, and
@@ -131,23 +131,6 @@ type Election struct {
 
 // FenceOn says that the fence is installed.
 const FenceOn = "on"
-
-// Member is a node that takes part in the election.
-type Member struct {
-	Name    string         `json:"name"`
-	Address netip.AddrPort `json:"address,omitzero"`
-	Self    bool           `json:"self,omitempty"`
-	// Voter reports whether its vote counts; a member without a vote is listed while it is remembered.
-	Voter bool `json:"voter,omitempty"`
-	// Alive reports whether votes arrive from it; true for this node.
-	Alive bool `json:"alive"`
-	// Heard is when the last vote or probe arrived from it.
-	Heard time.Time `json:"heard,omitzero"`
-	// Stands counts the leases that it campaigns for.
-	Stands int `json:"stands"`
-	// Reason describes a problem of the member, such as that it belongs to another cluster.
-	Reason string `json:"reason,omitempty"`
-}
 
 // Lease is the right to answer for a VIP.
 type Lease struct {

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/speaker"
 )
@@ -167,14 +168,14 @@ func (e *Election) WriteMembers(w io.Writer, now time.Time) error {
 func (e *Election) writeMembers(t table) {
 	t.row("MEMBER", "ADDRESS", "VOTES", "STATE", "HEARD", "STANDS FOR", "WHY")
 	for _, m := range e.Members {
-		state, heard := "silent", t.ago(m.Heard)
+		state, heard := "silent", t.ago(m.Received)
 		switch {
 		case m.Self:
 			state, heard = "this node", "-"
 		case e.Hears(m):
 			state = "alive"
 		}
-		if !m.Heard.IsZero() && !m.Self {
+		if !m.Received.IsZero() && !m.Self {
 			heard += " ago"
 		}
 		address := ""
@@ -185,7 +186,7 @@ func (e *Election) writeMembers(t table) {
 		if m.Voter {
 			votes = "yes"
 		}
-		t.row(m.Name, address, votes, state, heard, fmt.Sprint(m.Stands), m.Reason)
+		t.row(m.Name, address, votes, state, heard, fmt.Sprint(m.Campaigns), m.Problem)
 	}
 }
 
@@ -196,6 +197,6 @@ func (s Status) answers() bool {
 
 // Hears reports whether packets of a member arrive. A member without fresh advertisements counts as silent, long before
 // missing votes would show it.
-func (e *Election) Hears(m Member) bool {
+func (e *Election) Hears(m lease.Member) bool {
 	return m.Alive && !slices.ContainsFunc(e.Offers, func(o Offer) bool { return o.Member == m.Name && (o.TimedOut || o.Left) })
 }

@@ -81,7 +81,7 @@ func TestElectionMetrics(t *testing.T) {
 		VIPs: []admin.VIP{{Status: speaker.Status{Name: "cp", Address: netip.MustParseAddr("10.3.0.100"), Announce: "arp"}}},
 		Election: &admin.Election{
 			Fence:   admin.FenceOn,
-			Members: []admin.Member{{Name: "m1", Self: true, Voter: true}, {Name: "m2", Alive: true, Voter: true}, {Name: "m3", Voter: true}, {Name: "w1", Alive: true}},
+			Members: []lease.Member{{Name: "m1", Self: true, Voter: true}, {Name: "m2", Alive: true, Voter: true}, {Name: "m3", Voter: true}, {Name: "w1", Alive: true}},
 			Leases: []admin.Lease{
 				{LeaseStatus: lease.LeaseStatus{Lease: "cp", Holder: "m1"}},
 				{LeaseStatus: lease.LeaseStatus{Lease: "other", Holder: "m2"}}, {LeaseStatus: lease.LeaseStatus{Lease: "none"}},

@@ -60,7 +60,7 @@ func (f *Fabric) Filter(a, b netip.AddrPort, drop bool) {
 }
 
 // Open serves as an election.Listener.
-func (f *Fabric) Open(at netip.AddrPort, a *transport.Admission) (memberlist.NodeAwareTransport, error) {
+func (f *Fabric) Open(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error) {
 	f.Lock()
 	defer f.Unlock()
 	if f.Ports[at] != nil {
@@ -153,10 +153,6 @@ func (p *Port) WriteTo(b []byte, address string) (time.Time, error) {
 	return time.Now(), nil
 }
 
-func (p *Port) WriteToAddress(b []byte, address memberlist.Address) (time.Time, error) {
-	return p.WriteTo(b, address.Addr)
-}
-
 func (p *Port) PacketCh() <-chan *memberlist.Packet { return p.Packets }
 func (p *Port) StreamCh() <-chan net.Conn           { return p.streams }
 
@@ -177,10 +173,6 @@ func (p *Port) DialTimeout(address string, timeout time.Duration) (net.Conn, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-func (p *Port) DialAddressTimeout(address memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return p.DialTimeout(address.Addr, timeout)
 }
 
 func (p *Port) Shutdown() error {

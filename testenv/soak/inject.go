@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
@@ -269,7 +270,7 @@ func loseDisk(ctx context.Context, j *injector, f Fault) error {
 		}
 		var status admin.Status
 		if err == nil && json.Unmarshal([]byte(out), &status) == nil && status.Election != nil &&
-			len(slices.DeleteFunc(status.Election.Members, func(m admin.Member) bool { return !m.Voter || !m.Alive })) == len(masters) {
+			len(slices.DeleteFunc(status.Election.Members, func(m lease.Member) bool { return !m.Voter || !m.Alive })) == len(masters) {
 			break
 		}
 		pause(ctx, 50*time.Millisecond)

@@ -141,8 +141,8 @@ func votes(ctx context.Context, n *lab.Node) error {
 		}
 	}
 	for _, other := range e.Members {
-		if !other.Alive || other.Reason != "" {
-			return fmt.Errorf("%s does not receive from %s: %s", n.Name(), other.Name, other.Reason)
+		if !other.Alive || other.Problem != "" {
+			return fmt.Errorf("%s does not receive from %s: %s", n.Name(), other.Name, other.Problem)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -103,7 +104,7 @@ func (b *balanced) testBadInput(t *testing.T) {
 			site.Kill(t, b.Node("w2-speaker"))
 			for _, m := range masters { // or a master would report the others at once
 				b.speaker(m).Shows(t, func(s admin.Status) error {
-					return site.ErrorIf(slices.ContainsFunc(s.Election.Members, func(m admin.Member) bool { return m.Name == "w2" && m.Alive }),
+					return site.ErrorIf(slices.ContainsFunc(s.Election.Members, func(m lease.Member) bool { return m.Name == "w2" && m.Alive }),
 						"w2 is still alive to %s", m)
 				})
 			}

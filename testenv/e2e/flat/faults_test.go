@@ -177,8 +177,8 @@ func TestARPFirewall(t *testing.T) {
 	site.Must(t, gossip(t, f, behind, udpCut))
 	f.Elects(t, behind, func(e *admin.Election) error {
 		for _, m := range e.Members {
-			if !m.Self && (m.Alive || !strings.Contains(m.Reason, "UDP does not get through between this node and "+m.Name)) {
-				return fmt.Errorf("%s reports %s, alive %v: %q", behind, m.Name, m.Alive, m.Reason)
+			if !m.Self && (m.Alive || !strings.Contains(m.Problem, "UDP does not get through between this node and "+m.Name)) {
+				return fmt.Errorf("%s reports %s, alive %v: %q", behind, m.Name, m.Alive, m.Problem)
 			}
 		}
 		return nil

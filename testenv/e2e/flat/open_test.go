@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -59,7 +60,7 @@ func TestMastersComeAndGo(t *testing.T) {
 	}
 	site.Must(t, site.Stop(t, f.Node("m2-speaker")))
 	f.Elects(t, "m1", func(e *admin.Election) error {
-		silent := slices.ContainsFunc(e.Members, func(m admin.Member) bool { return m.Name == "m2" && strings.HasPrefix(m.Reason, "no packet for") })
+		silent := slices.ContainsFunc(e.Members, func(m lease.Member) bool { return m.Name == "m2" && strings.HasPrefix(m.Problem, "no packet for") })
 		return site.ErrorIf(!silent, "m2 is still alive")
 	})
 	site.Must(t, f.Herald(t, "m1", "member", "remove", "m2"))

@@ -82,8 +82,8 @@ func votes(t *testing.T, f *site.Flat, master string) error {
 		return fmt.Errorf("%s does not take part in the election: %+v", master, e)
 	}
 	for _, m := range e.Members {
-		if !m.Alive || m.Reason != "" {
-			return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Reason)
+		if !m.Alive || m.Problem != "" {
+			return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Problem)
 		}
 	}
 	for _, l := range e.Leases {

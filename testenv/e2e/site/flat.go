@@ -183,8 +183,8 @@ func (f *Flat) Ready(t *testing.T, master string) {
 			}
 		}
 		for _, m := range e.Members {
-			if !m.Alive || m.Reason != "" {
-				return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Reason)
+			if !m.Alive || m.Problem != "" {
+				return fmt.Errorf("%s does not receive from %s: %s", master, m.Name, m.Problem)
 			}
 		}
 		return nil
