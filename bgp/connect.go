@@ -41,8 +41,9 @@ func (s *Server) connect(p *peer) {
 		return
 	}
 	epoch, config, conf, addr := p.epoch, s.config, p.Peer, p.addr
+	retry := encodePeer(config, conf, addr).Timers.Config.ConnectRetry
 	s.wg.Go(func() {
-		pauses := wake.Backoff{Min: connectEvery, Max: config.ConnectRetry}
+		pauses := wake.Backoff{Min: connectEvery, Max: time.Duration(retry) * time.Second}
 		for n := 1; ; n++ {
 			ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 			conn, err := dial(ctx, config, conf, addr)

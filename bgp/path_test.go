@@ -31,6 +31,7 @@ func watchedServer(t *testing.T, peers ...v1alpha1.Peer) *Server {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.config.ASN = 64512
 	for i, conf := range peers {
 		p := newPeer(conf, uint32(i+1))
 		p.local, p.since = netip.MustParseAddr("127.0.0.1"), time.Now()

@@ -8,12 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/server"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp/bfd"
@@ -70,7 +70,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	} else if field := fixedFieldChanged(s.config, c); field != "" {
 		return fmt.Errorf("bgp: %s cannot change while running: %w", field, ErrRestart)
 	}
-	retryChanged := s.started && s.config.ConnectRetry != c.ConnectRetry
+	before := s.config
 	s.config = c
 	s.started = true
 
@@ -97,7 +97,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 			if conf.Interface != "" {
 				s.discover(p)
 			}
-		case retryChanged || sessionChanged(p.Peer, conf):
+		case !proto.Equal(encodePeer(before, p.Peer, p.addr), encodePeer(c, conf, p.addr)): // GoBGP needs a new session
 			s.drop(p)
 			p.Peer = conf
 		default:
@@ -142,18 +142,6 @@ func fixedFieldChanged(old, new Config) string {
 		return "listen"
 	}
 	return ""
-}
-
-// sessionChanged reports whether a change needs a new session.
-func sessionChanged(old, new v1alpha1.Peer) bool {
-	old.Attributes, new.Attributes = v1alpha1.Attributes{}, v1alpha1.Attributes{}
-	old.NextHop4, new.NextHop4 = netip.Addr{}, netip.Addr{}
-	old.NextHop6, new.NextHop6 = netip.Addr{}, netip.Addr{}
-	old.BFD, new.BFD = nil, nil
-	old.DefaultGateway, new.DefaultGateway = "", ""
-	old.PasswordFile, new.PasswordFile = "", ""
-	old.Families, new.Families = slices.Sorted(slices.Values(old.Families)), slices.Sorted(slices.Values(new.Families))
-	return !reflect.DeepEqual(old, new)
 }
 
 // Close ends every session with the reason message (RFC 9003), which withdraws all routes, and stops the server. It
