@@ -51,7 +51,10 @@ func encodeGlobal(c Config) *api.Global {
 // router advertisements. It sets all timers: GoBGP's defaults are for the edge of the Internet,
 // not for failover.
 func encodePeer(c Config, p v1alpha1.Peer, addr netip.Addr) *api.Peer {
-	hold := uint64(p.HoldTime.Seconds())
+	hold, retry := uint64(p.HoldTime.Seconds()), c.ConnectRetry
+	if p.ConnectRetry != nil {
+		retry = p.ConnectRetry.Duration
+	}
 	asn := uint32(p.ASN)
 	if p.ASN == v1alpha1.External {
 		asn = 0 // GoBGP accepts any
@@ -64,7 +67,7 @@ func encodePeer(c Config, p v1alpha1.Peer, addr netip.Addr) *api.Peer {
 			AuthPassword:    p.Password,
 		},
 		Timers: &api.Timers{Config: &api.TimersConfig{
-			ConnectRetry:           uint64(c.ConnectRetry.Seconds()),
+			ConnectRetry:           uint64(retry.Seconds()),
 			HoldTime:               hold,
 			KeepaliveInterval:      max(hold/3, 1),
 			IdleHoldTimeAfterReset: 1,

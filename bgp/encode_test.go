@@ -24,6 +24,10 @@ func TestEncodePeerSetsEveryTimer(t *testing.T) {
 	if timers.GetConnectRetry() != 2 || timers.GetHoldTime() != 9 || timers.GetKeepaliveInterval() != 3 || timers.GetIdleHoldTimeAfterReset() != 1 {
 		t.Errorf("timers: %v", timers)
 	}
+	slow := encodePeer(c, v1alpha1.Peer{ConnectRetry: &metav1.Duration{Duration: time.Minute}}, addr("10.0.1.254"))
+	if retry := slow.GetTimers().GetConfig().GetConnectRetry(); retry != 60 {
+		t.Errorf("the peer's own connectRetry is %d, want 60", retry)
+	}
 	if n := len(got.GetAfiSafis()); n != 2 {
 		t.Errorf("%d families, want both", n)
 	}

@@ -86,6 +86,9 @@ func (v validator) peer(p yaml.Path, peer *v1alpha1.Peer) {
 	v.localAddress(p.Field("localAddress"), peer)
 	v.File(p.Field("passwordFile"), peer.PasswordFile)
 	v.wholeSeconds(p.Field("holdTime"), peer.HoldTime.Duration)
+	if peer.ConnectRetry != nil {
+		v.wholeSeconds(p.Field("connectRetry"), peer.ConnectRetry.Duration)
+	}
 	v.distance(p, peer)
 	if peer.BFD != nil {
 		v.bfd(p.Field("bfd"), peer)

@@ -103,6 +103,12 @@ type Peer struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[smh])+$') && duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="want whole seconds from 3s to 65535s"
 	HoldTime metav1.Duration `json:"holdTime,omitzero" yaml:"holdTime" default:"3s" want:"3s to 65535s"`
+	// ConnectRetry is the longest wait between two attempts to connect to this peer (RFC 4271, section 8), in whole seconds, 2s to 60s. Default: `bgp.connectRetry` of the node's file, 2s without one.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}[smh])+$') && duration(self) >= duration('2s') && duration(self) <= duration('60s')",message="want whole seconds from 2s to 60s"
+	ConnectRetry *metav1.Duration `json:"connectRetry,omitempty" yaml:"connectRetry" want:"2s to 60s"`
 	// Multihop is the TTL of an eBGP session to a peer that is not on a shared link, 1 to 255; 0 means directly connected. Default: 0.
 	// +kubebuilder:validation:Format=int32
 	// +kubebuilder:validation:Minimum=0
@@ -168,6 +174,9 @@ func (p *Peer) DeepCopyInto(out *Peer) {
 	out.ASNFrom, out.LocalASNFrom = p.ASNFrom.DeepCopy(), p.LocalASNFrom.DeepCopy()
 	out.PasswordSecretRef = p.PasswordSecretRef.DeepCopy()
 	out.BFD = p.BFD.DeepCopy()
+	if p.ConnectRetry != nil {
+		out.ConnectRetry = new(*p.ConnectRetry)
+	}
 	out.Families = slices.Clone(p.Families)
 	out.NodeSelectors = p.NodeSelectors.DeepCopy()
 	p.Attributes.DeepCopyInto(&out.Attributes)

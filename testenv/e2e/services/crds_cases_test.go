@@ -146,6 +146,7 @@ func peerCases() []crdCase {
 		reserved  = "the number is reserved: want that of an autonomous system"
 		node      = "spec.localAddress: want an address of the node"
 		hold      = "spec.holdTime: want whole seconds from 3s to 65535s"
+		retry     = "spec.connectRetry: want whole seconds from 2s to 60s"
 		interval  = "spec.bfd.interval: want 10ms to 10s, such as 50ms"
 		community = "want a community such as 65000:100 or no-export"
 		large     = "want a large community such as 64512:1:2"
@@ -160,7 +161,7 @@ func peerCases() []crdCase {
 		{name: "link-local", spec: `{address: "fe80::1%eth0", asn: 64500}`},
 		{name: "loopback", spec: `{address: 127.0.0.2, asn: 64500}`},
 		{name: "unnumbered", spec: `{interface: eth1, asn: 64500}`},
-		{name: "everything", spec: `{address: 10.0.1.254, asn: 64500, port: 1179, localAddress: 10.0.1.1, holdTime: 90s, ttlSecurity: 254,
+		{name: "everything", spec: `{address: 10.0.1.254, asn: 64500, port: 1179, localAddress: 10.0.1.1, holdTime: 90s, connectRetry: 1m, ttlSecurity: 254,
 			bfd: {interval: 10ms, multiplier: 50, multihop: true}, families: [ipv4, ipv6], nextHop4: 10.0.1.1, nextHop6: "fd00:1::1",
 			communities: ["64512:100", no-export, "0:0", "65535:65535"], largeCommunities: ["64512:1:4294967295"], med: 0, prepend: 10}`},
 		{name: "only here", spec: `{address: 10.0.1.254, asn: 64500, passwordSecretRef: {name: bgp.r1, namespace: herald}, nodeSelectors: [{matchLabels: {rack: a}}]}`, notInFile: true},
@@ -217,6 +218,11 @@ func peerCases() []crdCase {
 		{name: "hold time 3.5s", spec: `{address: 10.0.1.254, asn: 64500, holdTime: 3.5s}`, want: []string{hold}},
 		{name: "hold time without unit", spec: `{address: 10.0.1.254, asn: 64500, holdTime: "90"}`, want: []string{hold}},
 		{name: "hold time forever", spec: `{address: 10.0.1.254, asn: 64500, holdTime: 999999h999999h9h}`, want: []string{hold}},
+
+		{name: "shortest connect-retry time", spec: `{address: 10.0.1.254, asn: 64500, connectRetry: 2s}`},
+		{name: "connect-retry time 1s", spec: `{address: 10.0.1.254, asn: 64500, connectRetry: 1s}`, want: []string{retry}},
+		{name: "connect-retry time 61s", spec: `{address: 10.0.1.254, asn: 64500, connectRetry: 61s}`, want: []string{retry}},
+		{name: "connect-retry time 2.5s", spec: `{address: 10.0.1.254, asn: 64500, connectRetry: 2.5s}`, want: []string{retry}},
 
 		{name: "both limits of hops", spec: `{address: 10.0.1.254, asn: 64500, multihop: 2, ttlSecurity: 2}`, want: []string{"spec.ttlSecurity: multihop and ttlSecurity exclude each other: keep one"}},
 		{name: "hops", spec: `{address: 10.0.1.254, asn: 64500, multihop: 256}`, want: []string{out("spec.multihop", "256", "less than or equal to 255")}},
