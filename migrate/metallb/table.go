@@ -54,7 +54,7 @@ func Table() []migrate.Row {
 		{In: kindPeer, Names: []string{"dualStackAddressFamily"}, Becomes: "`families`", Text: "both"},
 		{In: kindPeer, Names: []string{"nodeSelectors"}, Becomes: "`nodeSelectors`"},
 		{In: kindPeer, Names: []string{"routerID"}, Text: "the BGP identifier belongs to the node, not the session: Herald takes the node's first global IPv4 address, or bgp.routerID of its file"},
-		{In: kindPeer, Names: []string{"connectTime"}, Text: "Herald tries again after 2s, or bgp.connectRetry of the file"},
+		{In: kindPeer, Names: []string{"connectTime"}, Becomes: "`connectRetry`", Text: "2s to 60s"},
 		{In: kindPeer, Names: []string{"enableGracefulRestart"}, Idle: []string{"false"}, Text: "a stopping Herald marks its routes and withdraws them, so that routers leave it first: there is nothing to keep"},
 		{In: kindPeer, Names: []string{"vrf"}, ToDo: true, Text: "Herald's sessions are in the main routing table: reach the router from there, or leave this peer to another speaker"},
 		{In: kindPeer, Names: []string{"disableMP"}, Idle: []string{"false", "true"}, Text: "a session has the family of its address unless families says more"},
