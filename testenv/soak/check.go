@@ -61,10 +61,19 @@ func Check(t *Trace, l Limits) []Violation {
 	for _, s := range t.signs() {
 		presence := t.presence(s)
 		for _, i := range t.Incidents {
-			if at, allowed, ok := l.stale(t, i, s, presence); ok {
-				report(at, Stale, s, "%s while %s; it had to be gone by %s", s, i, clock(allowed))
+			deadline, ok := l.deadline(t, i, s)
+			if !ok {
+				continue
 			}
-			if at, ok := l.early(t, i, s, presence); ok {
+			if wrong := common(presence, Span{deadline, min(i.Mending, t.End)}); len(wrong) > 0 {
+				report(wrong[0].From, Stale, s, "%s while %s; it had to be gone by %s", s, i, clock(deadline))
+			}
+			if i.Mending == Never || deadline >= i.Mending { // perhaps not detected
+				continue
+			}
+			soon := slices.IndexFunc(presence, func(p Span) bool { return p.From > i.Mending && p.From < i.Mending+earliest(i.Kind) })
+			if soon >= 0 {
+				at := presence[soon].From
 				report(at, Early, s, "%s appeared %v after %s, before its checks can have passed", s, (at - i.Mending).Round(time.Millisecond), i)
 			}
 		}
@@ -139,24 +148,9 @@ func (l Limits) deadline(t *Trace, i Incident, s Sign) (at time.Duration, ok boo
 // earlier incidents were over.
 func (l Limits) steady(t *Trace, i Incident, s Sign) bool {
 	return !slices.ContainsFunc(t.Incidents, func(other Incident) bool {
-		d, ok := l.back(other, s)
+		d, ok := back(other, s)
 		return ok && other.Began < i.Began && (other.Mended == Never || t.after(other.Mended, d+l.Slack) > i.Began)
 	})
-}
-
-// stale returns when the sign was present after its deadline.
-func (l Limits) stale(t *Trace, i Incident, s Sign, presence []Span) (at, deadline time.Duration, found bool) {
-	deadline, ok := l.deadline(t, i, s)
-	if !ok {
-		return 0, 0, false
-	}
-	until := min(i.Mending, t.End)
-	for _, p := range presence {
-		if from := max(p.From, deadline); from < min(p.To, until) {
-			return from, deadline, true
-		}
-	}
-	return 0, 0, false
 }
 
 // Judged counts the signs that had to be gone before a fault was mended: the
@@ -173,31 +167,16 @@ func Judged(t *Trace, l Limits) int {
 	return n
 }
 
-// early returns when the sign appeared too soon after a server failure that was long
-// enough to be detected.
-func (l Limits) early(t *Trace, i Incident, s Sign, presence []Span) (at time.Duration, found bool) {
-	deadline, ok := l.deadline(t, i, s)
-	if !ok || i.Mending == Never || deadline >= i.Mending {
-		return 0, false
-	}
-	for _, p := range presence {
-		if p.From > i.Mending && p.From < i.Mending+l.earliest(i.Kind) {
-			return p.From, true
-		}
-	}
-	return 0, false
-}
-
 // due returns when the sign must be present.
 func (l Limits) due(t *Trace, s Sign) []Span {
 	excuses := []Span{{0, t.Ready}}
 	for _, st := range t.Stalls {
 		if s.Router != "" && l.Starved > 0 && st.To-st.From >= l.Starved {
-			excuses = append(excuses, Span{st.From - time.Second, t.after(st.To, l.Reconnect+l.Slack)})
+			excuses = append(excuses, Span{st.From - time.Second, t.after(st.To, reconnect+l.Slack)})
 		}
 	}
 	for _, i := range t.Incidents {
-		d, ok := l.back(i, s)
+		d, ok := back(i, s)
 		if !ok {
 			continue
 		}
@@ -215,13 +194,8 @@ func (l Limits) missing(t *Trace, s Sign, presence []Span) []Span {
 	var gaps []Span
 	due := l.due(t, s)
 	for _, away := range without(Span{0, t.End}, presence) {
-		if s.Router != "" && away.To-away.From-t.stalled(away) < blink {
-			continue
-		}
-		for _, d := range due {
-			if gap := (Span{max(away.From, d.From), min(away.To, d.To)}); gap.From < gap.To {
-				gaps = append(gaps, gap)
-			}
+		if s.Router == "" || away.To-away.From-t.stalled(away) >= blink {
+			gaps = append(gaps, common(due, away)...)
 		}
 	}
 	return gaps
@@ -238,6 +212,16 @@ func Due(t *Trace, l Limits) float64 {
 		all += t.End
 	}
 	return float64(due) / float64(max(all, 1))
+}
+
+// common returns the parts of the spans within another.
+func common(spans []Span, within Span) (parts []Span) {
+	for _, s := range spans {
+		if p := (Span{max(s.From, within.From), min(s.To, within.To)}); p.From < p.To {
+			parts = append(parts, p)
+		}
+	}
+	return parts
 }
 
 // without returns the parts of whole outside others.

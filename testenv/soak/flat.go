@@ -10,9 +10,9 @@ import (
 	"github.com/herald-vip/herald/testenv/holders"
 )
 
-// back bounds how long after the last fault was mended the VIP of the flat topology
+// unheldFor bounds how long after the last fault was mended the VIP of the flat topology
 // may lack a holder.
-const back = 5 * time.Second
+const unheldFor = 5 * time.Second
 
 // flatWitness observes from the link, and reads the masters' kernels.
 type flatWitness struct {
@@ -38,7 +38,7 @@ func (w *flatWitness) start(ctx context.Context) error {
 
 // awaitRecovery waits until all masters can have recovered and one of them holds the VIP.
 func (w *flatWitness) awaitRecovery(ctx context.Context) error {
-	pause(ctx, back)
+	pause(ctx, unheldFor)
 	_, err := w.holder(ctx)
 	return err
 }
@@ -111,15 +111,11 @@ const silent = 10
 func (w *flatWitness) unheld(t *Trace, silences []holders.Silence) (gaps []Span) {
 	excuses := []Span{{0, t.Ready}}
 	for _, i := range t.Incidents {
-		excuses = append(excuses, Span{i.Began, later(i.Mended, back)})
+		excuses = append(excuses, Span{i.Began, later(i.Mended, unheldFor)})
 	}
-	for _, due := range without(Span{0, t.End}, excuses) {
-		for _, s := range silences {
-			gap := Span{max(s.From-w.offset, due.From), min(s.To-w.offset, due.To)}
-			if gap.From < gap.To && !w.starved(t, gap) {
-				gaps = append(gaps, gap)
-			}
-		}
+	due := without(Span{0, t.End}, excuses)
+	for _, s := range silences {
+		gaps = append(gaps, common(due, Span{s.From - w.offset, s.To - w.offset})...)
 	}
-	return gaps
+	return slices.DeleteFunc(gaps, func(gap Span) bool { return w.starved(t, gap) })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,28 +15,31 @@ import (
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
-// Sample is the resource usage of a speaker's process at a quiet moment.
-type Sample struct {
-	At     time.Duration `json:"atNs"`
-	Master string        `json:"master"`
-	PID    int           `json:"pid"`
-
-	Goroutines  float64 `json:"goroutines"`
-	Descriptors float64 `json:"descriptors"`
-	Resident    float64 `json:"residentBytes"`
-	// Heap is the heap size at which the next collection is due: twice the live heap,
-	// without garbage not yet collected.
-	Heap float64 `json:"heapBytes"`
+// figure is a metric of a speaker's process.
+type figure struct {
+	name, metric string
+	// share and more bound its growth between the first and the last quarter of a
+	// process's samples. Without a share there is no bound.
+	share, more float64
 }
 
-// figures maps metric names to the sample's fields.
-func (s *Sample) figures() map[string]*float64 {
-	return map[string]*float64{
-		"go_goroutines":                 &s.Goroutines,
-		"process_open_fds":              &s.Descriptors,
-		"process_resident_memory_bytes": &s.Resident,
-		"go_memstats_next_gc_bytes":     &s.Heap,
+func figures() []figure {
+	return []figure{
+		{"goroutines", "go_goroutines", 1, 5},
+		{"descriptors", "process_open_fds", 1, 5},
+		// The heap size at which the next collection is due: twice the live heap, without
+		// garbage not yet collected.
+		{"heap", "go_memstats_next_gc_bytes", 1.2, 5 << 20},
+		{"resident", "process_resident_memory_bytes", 0, 0},
 	}
+}
+
+// Sample is the resource usage of a speaker's process at a quiet moment, by metric.
+type Sample struct {
+	At      time.Duration      `json:"atNs"`
+	Master  string             `json:"master"`
+	PID     int                `json:"pid"`
+	Figures map[string]float64 `json:"figures"`
 }
 
 // measure reads a speaker's own metrics.
@@ -51,43 +55,34 @@ func measure(ctx context.Context, n *lab.Node) (s Sample, err error) {
 	}
 	defer resp.Body.Close()
 	s.PID = n.Daemons()[0].Pid()
-	return s, s.parse(resp.Body)
+	s.Figures, err = parse(resp.Body)
+	return s, err
 }
 
 // parse reads the figures from a page of metrics.
-func (s *Sample) parse(page io.Reader) error {
-	missing := s.figures()
+func parse(page io.Reader) (map[string]float64, error) {
+	shown := make(map[string]string)
 	lines := bufio.NewScanner(page)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		field, ok := missing[name]
+		shown[name] = value
+	}
+	values := make(map[string]float64)
+	for _, f := range figures() {
+		text, ok := shown[f.metric]
 		if !ok {
-			continue
+			return nil, fmt.Errorf("metric %s: not exported", f.metric)
 		}
 		var err error
-		if *field, err = strconv.ParseFloat(value, 64); err != nil {
-			return fmt.Errorf("metric %s: %w", name, err)
+		if values[f.metric], err = strconv.ParseFloat(text, 64); err != nil {
+			return nil, fmt.Errorf("metric %s: %w", f.metric, err)
 		}
-		delete(missing, name)
 	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	for name := range missing {
-		return fmt.Errorf("metric %s: not exported", name)
-	}
-	return nil
+	return values, lines.Err()
 }
 
-// Bounds on the growth between the first and the last quarter of a process's samples:
-// memory by a share and a fixed amount, all else by a fixed amount.
-const (
-	growthShare  = 1.2
-	growthBytes  = 5 << 20
-	growthHandle = 5
-	// fewest is the number of samples of a process that show a trend.
-	fewest = 4
-)
+// fewest is the number of samples of a process that show a trend.
+const fewest = 4
 
 // Growth holds the medians of the first and the last quarter of a process's samples.
 type Growth struct {
@@ -114,40 +109,30 @@ func Grow(samples []Sample) []Growth {
 	return list
 }
 
-// excess describes each figure that grew beyond its bound; it is empty if none did.
-func (g Growth) excess() []string {
-	var out []string
-	check := func(what string, first, last, bound float64) {
-		if last > bound {
-			out = append(out, fmt.Sprintf("%s grew from %.0f to %.0f", what, first, last))
-		}
-	}
-	check("goroutines", g.First.Goroutines, g.Last.Goroutines, g.First.Goroutines+growthHandle)
-	check("descriptors", g.First.Descriptors, g.Last.Descriptors, g.First.Descriptors+growthHandle)
-	check("heap", g.First.Heap, g.Last.Heap, g.First.Heap*growthShare+growthBytes)
-	return out
-}
-
 // median returns a sample with the median of each figure.
 func median(samples []Sample) Sample {
 	m := samples[0]
-	for name, field := range m.figures() {
+	m.Figures = maps.Clone(m.Figures)
+	for metric := range m.Figures {
 		var values []float64
 		for _, s := range samples {
-			values = append(values, *s.figures()[name])
+			values = append(values, s.Figures[metric])
 		}
 		slices.Sort(values)
-		*field = values[len(values)/2]
+		m.Figures[metric] = values[len(values)/2]
 	}
 	return m
 }
 
 // CheckGrowth reports each process that grew beyond its bound.
-func CheckGrowth(samples []Sample) []Violation {
-	var found []Violation
+func CheckGrowth(samples []Sample) (found []Violation) {
 	for _, g := range Grow(samples) {
-		for _, e := range g.excess() {
-			found = append(found, Violation{At: g.Last.At, Rule: Grown, Reason: fmt.Sprintf("speaker of %s, process %d: %s, in %d samples", g.Master, g.PID, e, g.Samples)})
+		for _, f := range figures() {
+			first, last := g.First.Figures[f.metric], g.Last.Figures[f.metric]
+			if f.share > 0 && last > first*f.share+f.more {
+				what := fmt.Sprintf("speaker of %s, process %d: %s grew from %.0f to %.0f, in %d samples", g.Master, g.PID, f.name, first, last, g.Samples)
+				found = append(found, Violation{At: g.Last.At, Rule: Grown, Reason: what})
+			}
 		}
 	}
 	return found

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -18,9 +19,8 @@ herald_vip_announced{address="10.99.0.10",vip="control-plane"} 1
 process_open_fds 25
 process_resident_memory_bytes 5.24288e+07
 `
-	var got Sample
-	must.Do(t, got.parse(strings.NewReader(page)))
-	want := Sample{Goroutines: 64, Descriptors: 25, Resident: 50 << 20, Heap: 8 << 20}
+	got := must.Get[map[string]float64](t)(parse(strings.NewReader(page)))
+	want := map[string]float64{"go_goroutines": 64, "process_open_fds": 25, "process_resident_memory_bytes": 50 << 20, "go_memstats_next_gc_bytes": 8 << 20}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -28,27 +28,24 @@ process_resident_memory_bytes 5.24288e+07
 		"metric process_open_fds: not exported": strings.ReplaceAll(page, "process_open_fds", "process_fds"),
 		"metric go_goroutines: strconv":         strings.ReplaceAll(page, "go_goroutines 64", "go_goroutines many"),
 	} {
-		if err := new(Sample).parse(strings.NewReader(broken)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := parse(strings.NewReader(broken)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
 }
 
 func TestCheckGrowth(t *testing.T) {
-	steady := Sample{Master: "m1", PID: 7, Goroutines: 60, Descriptors: 20, Resident: 50 << 20, Heap: 8 << 20}
-	// history returns the samples of one process; one figure takes the values in turn.
-	history := func(figure func(*Sample) *float64, values ...float64) []Sample {
-		var list []Sample
+	steady := map[string]float64{"go_goroutines": 60, "process_open_fds": 20, "process_resident_memory_bytes": 50 << 20, "go_memstats_next_gc_bytes": 8 << 20}
+	// history returns the samples of one process; one metric takes the values in turn.
+	history := func(metric string, values ...float64) (list []Sample) {
 		for _, v := range values {
-			sample := steady
-			*figure(&sample) = v
-			list = append(list, sample)
+			s := Sample{Master: "m1", PID: 7, Figures: maps.Clone(steady)}
+			s.Figures[metric] = v
+			list = append(list, s)
 		}
 		return list
 	}
-	goroutines := func(s *Sample) *float64 { return &s.Goroutines }
-	descriptors := func(s *Sample) *float64 { return &s.Descriptors }
-	heap := func(s *Sample) *float64 { return &s.Heap }
+	const goroutines, descriptors, heap = "go_goroutines", "process_open_fds", "go_memstats_next_gc_bytes"
 	for name, c := range map[string]struct {
 		samples []Sample
 		want    string

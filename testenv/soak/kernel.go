@@ -11,6 +11,7 @@ import (
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // reading is the state of an address in a master's kernel, taken while the speaker
@@ -89,37 +90,31 @@ func (w *flatWitness) readMaster(ctx context.Context, master string, speaker *la
 	if len(daemons) == 0 || !speaker.Running() {
 		return nil
 	}
-	const patient = 500 * time.Millisecond // with a frozen speaker
-	ask := func() (admin.Status, error) {
+	ask := func() admin.Status {
+		const patient = 500 * time.Millisecond // with a frozen speaker
 		ctx, cancel := context.WithTimeout(ctx, patient)
 		defer cancel()
-		return admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", daemons[0].Pid())).Status(ctx)
+		return step.Get(admin.NewClient(fmt.Sprintf("/proc/%d/root/run/herald/herald.sock", daemons[0].Pid())).Status(ctx))
 	}
-	asked := w.rec.clock()
-	before, err := ask()
-	if err != nil {
-		return nil
-	}
-	at := w.rec.clock()
-	bound, open, err := kernel(speaker)
-	if err != nil {
-		return nil
-	}
-	after, err := ask()
-	answered := w.rec.clock()
-	if err != nil || !after.Started.Equal(before.Started) {
-		return nil
-	}
-	for _, v := range before.VIPs {
-		i := slices.IndexFunc(after.VIPs, func(o admin.VIP) bool { return o.Address == v.Address })
-		if i < 0 || after.VIPs[i].Stage != v.Stage || !after.VIPs[i].Since.Equal(v.Since) || v.Error != "" || after.VIPs[i].Error != "" {
-			continue
+	_ = step.Run(func() {
+		asked := w.rec.clock()
+		before := ask()
+		at := w.rec.clock()
+		bound, open := kernel(speaker)
+		after := ask()
+		answered := w.rec.clock()
+		for _, v := range before.VIPs {
+			same := func(o admin.VIP) bool {
+				return o.Address == v.Address && o.Stage == v.Stage && o.Since.Equal(v.Since) && o.Error == "" && v.Error == ""
+			}
+			if after.Started.Equal(before.Started) && slices.ContainsFunc(after.VIPs, same) {
+				looks = append(looks, reading{
+					at: at, master: master, addr: v.Address, stage: string(v.Stage), since: v.Since, bound: bound[v.Address], open: open[v.Address],
+					least: asked + left(before, v.Name), most: answered + left(after, v.Name),
+				})
+			}
 		}
-		looks = append(looks, reading{
-			at: at, master: master, addr: v.Address, stage: string(v.Stage), since: v.Since, bound: bound[v.Address], open: open[v.Address],
-			least: asked + left(before, v.Name), most: answered + left(after, v.Name),
-		})
-	}
+	})
 	return looks
 }
 
@@ -136,54 +131,43 @@ func left(s admin.Status, vip string) time.Duration {
 }
 
 // kernel reads the addresses of a node, and how long its filter stays open for each.
-func kernel(n *lab.Node) (bound map[netip.Addr]bool, open map[netip.Addr]time.Duration, err error) {
-	h, err := n.Handle()
-	if err != nil {
-		return nil, nil, err
-	}
+func kernel(n *lab.Node) (bound map[netip.Addr]bool, open map[netip.Addr]time.Duration) {
+	h := step.Get(n.Handle())
 	defer h.Close()
 	bound, open = make(map[netip.Addr]bool), make(map[netip.Addr]time.Duration)
-	list, err := h.AddrList(nil, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, a := range list {
+	for _, a := range step.Get(h.AddrList(nil, 0)) {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok {
 			bound[addr.Unmap()] = true
 		}
 	}
-	err = n.Do(func() error {
-		c, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		for _, f := range []struct {
-			family nftables.TableFamily
-			key    nftables.SetDatatype
-			locks  []string
-		}{
-			{nftables.TableFamilyARP, nftables.TypeIPAddr, []string{"answer4", "until4"}},
-			{nftables.TableFamilyINet, nftables.TypeIP6Addr, []string{"answer6", "until6"}},
-		} {
-			left := make(map[netip.Addr][]time.Duration)
-			for _, lock := range f.locks {
-				elements, err := c.GetSetElements(&nftables.Set{Table: &nftables.Table{Name: "herald", Family: f.family}, Name: lock, KeyType: f.key})
-				if err != nil {
-					return err
-				}
-				for _, e := range elements {
-					if addr, ok := netip.AddrFromSlice(e.Key); ok && e.Expires > 0 {
-						left[addr] = append(left[addr], e.Expires)
-					}
-				}
-			}
-			for addr, ends := range left {
-				if len(ends) == len(f.locks) {
-					open[addr] = slices.Min(ends)
+	step.Do(n.Do(func() error { return step.Run(func() { readFilter(open) }) }))
+	return bound, open
+}
+
+// readFilter adds the time until one of both locks of an address closes, if both are open.
+func readFilter(open map[netip.Addr]time.Duration) {
+	c := step.Get(nftables.New())
+	for _, f := range []struct {
+		family nftables.TableFamily
+		key    nftables.SetDatatype
+		locks  []string
+	}{
+		{nftables.TableFamilyARP, nftables.TypeIPAddr, []string{"answer4", "until4"}},
+		{nftables.TableFamilyINet, nftables.TypeIP6Addr, []string{"answer6", "until6"}},
+	} {
+		left := make(map[netip.Addr][]time.Duration)
+		for _, lock := range f.locks {
+			set := &nftables.Set{Table: &nftables.Table{Name: "herald", Family: f.family}, Name: lock, KeyType: f.key}
+			for _, e := range step.Get(c.GetSetElements(set)) {
+				if addr, ok := netip.AddrFromSlice(e.Key); ok && e.Expires > 0 {
+					left[addr] = append(left[addr], e.Expires)
 				}
 			}
 		}
-		return nil
-	})
-	return bound, open, err
+		for addr, ends := range left {
+			if len(ends) == len(f.locks) {
+				open[addr] = slices.Min(ends)
+			}
+		}
+	}
 }

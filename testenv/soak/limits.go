@@ -2,57 +2,45 @@ package soak
 
 import "time"
 
-// Limits are the bounds that a configuration promises: how soon a sign goes after each
-// kind of fault, and returns after it is mended.
+// The times of herald.yaml.tmpl, of FRR and of the kernel.
+const (
+	checkInterval, checkTimeout = 200 * time.Millisecond, 300 * time.Millisecond
+	rise, fall                  = 2, 2
+	holdDown                    = 2 * time.Second
+	holdTime                    = 3 * time.Second        // of BGP: a router keeps the routes of a silent neighbour for so long
+	withdrawal                  = 100 * time.Millisecond // until the router's kernel route is gone
+	lifetime                    = 11 * time.Second       // of an address that the speaker no longer refreshes: 10 s, and the kernel may be late
+	start                       = 2 * time.Second        // from a speaker's start to its first check
+	reconnect                   = 10 * time.Second       // of a session after any fault: three times the observed time
+)
+
+// Limits are the bounds of a run: how soon a sign goes after each kind of fault, and
+// returns after it is mended.
 type Limits struct {
-	// Interval, Timeout, Rise and Fall configure the health checks.
-	Interval, Timeout time.Duration
-	Rise, Fall        int
-	// Silence is how long a router keeps the routes of a silent neighbour: the BGP hold time.
+	// Silence is how long a router keeps the routes of a silent neighbour.
 	Silence time.Duration
 	// BFD replaces Silence if a BFD session was up; zero means no BFD.
 	BFD time.Duration
 	// Starved is the shortest stall that may end sessions without a fault, because their
 	// ends stall too. Zero: none may.
 	Starved time.Duration
-	// Router is the time from a withdrawal to the removal of the router's kernel route.
-	Router time.Duration
-	// Lifetime is when the kernel removes an address that the speaker no longer refreshes.
-	Lifetime time.Duration
-	// Start is the time from a speaker's start to its first check.
-	Start time.Duration
-	// Reconnect is the time for a session to return after any fault.
-	Reconnect time.Duration
-	// HoldDown is how long a flapping VIP is held down.
-	HoldDown time.Duration
 	// Slack is added to all bounds, for a busy machine.
 	Slack time.Duration
 }
 
-// DefaultLimits returns the limits of the configuration that [Run] gives its speakers.
-func DefaultLimits() Limits {
-	return Limits{
-		Interval: 200 * time.Millisecond, Timeout: 300 * time.Millisecond, Rise: 2, Fall: 2,
-		Silence:   3 * time.Second,
-		Router:    100 * time.Millisecond,
-		Lifetime:  11 * time.Second, // 10 s, and the kernel may be a fraction of a second late
-		Start:     2 * time.Second,
-		Reconnect: 10 * time.Second, // three times the observed time
-		HoldDown:  2 * time.Second,
-		Slack:     time.Second,
-	}
-}
+// DefaultLimits returns the limits without BFD.
+func DefaultLimits() Limits { return Limits{Silence: holdTime, Slack: time.Second} }
 
 // detection returns how long a failure of an apiserver or registry may go undetected.
 // ok is false for other kinds.
-func (l Limits) detection(k Kind) (d time.Duration, ok bool) {
+func detection(k Kind) (d time.Duration, ok bool) {
 	switch k {
 	case APIServerKilled, RegistryKilled:
 		return 50 * time.Millisecond, true // a refused connection is proof, confirmed by a fast re-probe within 30 ms
 	case APIServerErrors, RegistryErrors:
-		return l.Interval * time.Duration(1+l.Fall), true
+		return (1 + fall) * checkInterval, true
 	case APIServerFrozen, RegistryFrozen, APIServerHangs, APIServerSlow:
-		return l.Interval + time.Duration(l.Fall)*max(l.Interval, l.Timeout), true
+		return checkInterval + fall*max(checkInterval, checkTimeout), true
 	}
 	return 0, false
 }
@@ -64,19 +52,19 @@ func (l Limits) gone(i Incident, s Sign) (d time.Duration, ok bool) {
 		return 0, false
 	}
 	route := s.Router != ""
-	if d, ok := l.detection(i.Kind); ok {
+	if d, ok := detection(i.Kind); ok {
 		if route {
-			d += l.Router
+			d += withdrawal
 		}
 		return d, true
 	}
 	switch {
 	case i.Kind == SpeakerStopped, i.Kind == SpeakerDrained, i.Kind == LinkDown, i.Kind == SpeakerKilled && route:
-		return l.Router, true
+		return withdrawal, true
 	case i.Kind == SpeakerKilled, i.Kind == SpeakerFrozen && !route:
-		return l.Lifetime, true
+		return lifetime, true
 	case i.Kind == SpeakerFrozen, i.Kind == LinkCut, i.Kind == LinkCutOut, i.Kind == LinkCutIn, i.Kind == PowerCut && route:
-		return l.Silence + l.Router, true
+		return l.Silence + withdrawal, true
 	}
 	return 0, false
 }
@@ -91,60 +79,60 @@ func (l Limits) excused(i, other Incident, s Sign) time.Duration {
 	switch other.Kind {
 	case SpeakerFrozen: // it continues where it stopped, unless its session timed out
 		if route {
-			return min(later(other.Mended, own), other.Began+l.Silence+l.Router)
+			return min(later(other.Mended, own), other.Began+l.Silence+withdrawal)
 		}
-		return min(later(other.Mended, own), other.Began+l.Lifetime)
+		return min(later(other.Mended, own), other.Began+lifetime)
 	case SpeakerKilled: // its successor knows nothing until its checks complete
 		if !route {
-			return min(later(other.Mended, l.Start+own), other.Began+l.Lifetime)
+			return min(later(other.Mended, start+own), other.Began+lifetime)
 		}
 	case LinkCut, LinkCutOut, LinkCutIn, PowerCut: // packets sent meanwhile arrive in order, or the session ends
-		return other.Began + l.Silence + l.Router
+		return other.Began + l.Silence + withdrawal
 	case LinkDown, LinkFlaps:
-		return later(other.Mended, l.Silence+l.Router)
+		return later(other.Mended, l.Silence+withdrawal)
 	case BGPKilled, RouterFrozen, RouterRebooted: // it keeps its routes, and may need a hold time to notice missed messages
-		return later(other.Mended, l.Silence+l.Router)
+		return later(other.Mended, l.Silence+withdrawal)
 	}
 	return 0
 }
 
 // back returns how long after the fault was mended the sign may still be absent; ok is
 // false if it must not go at all.
-func (l Limits) back(i Incident, s Sign) (d time.Duration, ok bool) {
+func back(i Incident, s Sign) (d time.Duration, ok bool) {
 	if !i.touches(s) {
 		return 0, false
 	}
-	healthy := l.HoldDown + l.Timeout + time.Duration(l.Rise)*l.Interval
+	healthy := holdDown + checkTimeout + rise*checkInterval
 	route := s.Router != ""
 	if route {
-		healthy += l.Router
+		healthy += withdrawal
 	}
-	if _, ill := l.detection(i.Kind); ill {
-		return healthy + l.Start, true // the server has to start too
+	if _, ill := detection(i.Kind); ill {
+		return healthy + start, true // the server has to start too
 	}
 	switch i.Kind {
 	case Recoloured, BadFile, RegistryLogin:
 		return 0, false
 	case MEDRaised:
-		return l.Router, route
+		return withdrawal, route
 	case SpeakerDrained:
 		return healthy, true
 	case AddressDeleted, AddressesGone:
-		return l.Interval, !route
+		return checkInterval, !route
 	}
 	if route {
-		return l.Start + healthy + l.Reconnect, true
+		return start + healthy + reconnect, true
 	}
-	return l.Start + healthy, true
+	return start + healthy, true
 }
 
 // earliest returns how long the sign must stay absent after a server recovers: the
 // checks have to pass Rise times. Zero if unknown, as for servers that had requests
 // pending when they recovered.
-func (l Limits) earliest(k Kind) time.Duration {
+func earliest(k Kind) time.Duration {
 	switch k {
 	case APIServerKilled, APIServerErrors, RegistryKilled, RegistryErrors:
-		return l.Interval*time.Duration(l.Rise-1) - 20*time.Millisecond
+		return (rise-1)*checkInterval - 20*time.Millisecond
 	}
 	return 0
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/routes"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // look is the witness's polling interval. The kernel reports most route changes at
@@ -40,7 +41,7 @@ func (w *bgpWitness) start(ctx context.Context) error {
 		}
 	}
 	for _, name := range masters {
-		w.every(ctx, look, nil, func() error { return w.addresses(w.site.Node(name)) })
+		w.every(ctx, look, nil, func() error { return w.look("addresses of "+name, func() { w.addresses(w.site.Node(name)) }) })
 	}
 	return nil
 }
@@ -97,45 +98,43 @@ func (w *bgpWitness) watchRoutes(ctx context.Context, n *lab.Node) error {
 		<-ctx.Done()
 		return watch.Close()
 	})
-	w.every(ctx, look, wake, func() error { return w.routes(n, ways) })
+	w.every(ctx, look, wake, func() error { return w.look("routes of "+n.Name(), func() { w.routes(n, ways) }) })
 	return nil
+}
+
+// look calls read, and takes an interrupted dump of the kernel for no error: the next look
+// follows soon.
+func (w *bgpWitness) look(what string, read func()) error {
+	err := step.Run(func() { step.Named(what, read) })
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil
+	}
+	return err
 }
 
 // waysOf returns the masters at the far ends of a router's links, by the
 // links' indexes: interface ethI leads to master mI.
 func waysOf(n *lab.Node) (map[int]string, error) {
-	h, err := n.Handle()
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	links, err := h.LinkList()
 	ways := make(map[int]string)
-	for _, l := range links {
-		if m := "m" + strings.TrimPrefix(l.Attrs().Name, "eth"); slices.Contains(masters, m) {
-			ways[l.Attrs().Index] = m
+	return ways, step.Run(func() {
+		h := step.Get(n.Handle())
+		defer h.Close()
+		for _, l := range step.Get(h.LinkList()) {
+			if m := "m" + strings.TrimPrefix(l.Attrs().Name, "eth"); slices.Contains(masters, m) {
+				ways[l.Attrs().Index] = m
+			}
 		}
-	}
-	return ways, err
+	})
 }
 
 // routes records the masters that a router's routes to the VIP lead to.
-func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) error {
-	h, err := n.Handle()
-	if err != nil {
-		return err
-	}
+func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) {
+	h := step.Get(n.Handle())
 	defer h.Close()
 	here := make(map[Sign]bool)
 	for _, vip := range w.site.vips() {
-		list, err := h.RouteListFiltered(nl.GetIPFamily(vip.AsSlice()), &netlink.Route{Dst: netlink.NewIPNet(vip.AsSlice())}, netlink.RT_FILTER_DST)
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil // the next look follows soon
-		}
-		if err != nil {
-			return fmt.Errorf("routes of %s: %w", n.Name(), err)
-		}
-		for _, route := range list {
+		to := &netlink.Route{Dst: netlink.NewIPNet(vip.AsSlice())}
+		for _, route := range step.Get(h.RouteListFiltered(nl.GetIPFamily(vip.AsSlice()), to, netlink.RT_FILTER_DST)) {
 			hops := route.MultiPath
 			if route.LinkIndex != 0 {
 				hops = append(hops, &netlink.NexthopInfo{LinkIndex: route.LinkIndex, Flags: route.Flags})
@@ -149,22 +148,14 @@ func (w *bgpWitness) routes(n *lab.Node, ways map[int]string) error {
 		}
 	}
 	w.rec.see(n.Name(), "", here)
-	return nil
 }
 
 // addresses records which addresses of the VIP a master has.
-func (w *bgpWitness) addresses(n *lab.Node) error {
+func (w *bgpWitness) addresses(n *lab.Node) {
 	here := make(map[Sign]bool)
 	if h, err := n.Handle(); err == nil { // the node has power
-		list, err := h.AddrList(nil, netlink.FAMILY_ALL)
-		h.Close()
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("addresses of %s: %w", n.Name(), err)
-		}
-		for _, a := range list {
+		defer h.Close()
+		for _, a := range step.Get(h.AddrList(nil, netlink.FAMILY_ALL)) {
 			for _, vip := range w.site.vips() {
 				if a.IP.Equal(vip.AsSlice()) {
 					here[Sign{Master: n.Name(), Family: familyOf(vip)}] = true
@@ -173,5 +164,4 @@ func (w *bgpWitness) addresses(n *lab.Node) error {
 		}
 	}
 	w.rec.see("", n.Name(), here)
-	return nil
 }

@@ -116,9 +116,14 @@ func (r *Report) writeWindows(w io.Writer) {
 func (r *Report) writeGrowth(w io.Writer) {
 	fmt.Fprintln(w, "\nspeaker\tprocess\tsamples\tgoroutines\tdescriptors\theap KiB\tresident KiB")
 	for _, g := range r.Growth {
-		pair := func(a, b, unit float64) string { return fmt.Sprintf("%.0f → %.0f", a/unit, b/unit) }
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", g.Master, g.PID, g.Samples,
-			pair(g.First.Goroutines, g.Last.Goroutines, 1), pair(g.First.Descriptors, g.Last.Descriptors, 1),
-			pair(g.First.Heap, g.Last.Heap, 1<<10), pair(g.First.Resident, g.Last.Resident, 1<<10))
+		fmt.Fprintf(w, "%s\t%d\t%d", g.Master, g.PID, g.Samples)
+		for _, f := range figures() {
+			unit := 1.0
+			if strings.HasSuffix(f.metric, "_bytes") {
+				unit = 1 << 10
+			}
+			fmt.Fprintf(w, "\t%.0f → %.0f", g.First.Figures[f.metric]/unit, g.Last.Figures[f.metric]/unit)
+		}
+		fmt.Fprintln(w)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 //go:embed herald.yaml.tmpl
@@ -101,15 +102,9 @@ func (c speakerConfig) Members() string {
 
 // write renders the configuration to a file.
 func (c speakerConfig) write(path string) error {
-	t, err := template.New("herald.yaml").Parse(heraldTemplate)
-	if err != nil {
-		return err
-	}
 	var b bytes.Buffer
-	if err := t.Execute(&b, c); err != nil {
-		return err
-	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	err := template.Must(template.New("herald.yaml").Parse(heraldTemplate)).Execute(&b, c)
+	return errors.Join(err, os.WriteFile(path, b.Bytes(), 0o644))
 }
 
 // site is the lab of a run, with its own configurations.
@@ -119,26 +114,19 @@ type site struct {
 }
 
 // newSite lays out the topology and boots no node.
-func newSite(ctx context.Context, o Options) (*site, error) {
-	topology, err := clab.Load(o.Topology)
-	if err != nil {
-		return nil, err
-	}
+func newSite(ctx context.Context, o Options) *site {
+	topology := step.Get(clab.Load(o.Topology))
 	s := &site{Options: o}
-	if err := os.MkdirAll(filepath.Join(o.Dir, "configs"), 0o755); err != nil {
-		return nil, err
-	}
 	for i := range topology.Nodes {
-		if err := s.adapt(&topology.Nodes[i]); err != nil {
-			return nil, fmt.Errorf("node %s: %w", topology.Nodes[i].Name, err)
-		}
+		n := &topology.Nodes[i]
+		step.Named("node "+n.Name, func() { s.adapt(n) })
 	}
-	s.Lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Dir, Images: map[string]lab.Image{
+	s.Lab = step.Get(lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Dir, Images: map[string]lab.Image{
 		"quay.io/frrouting/frr": lab.FRR,
 		"herald":                speaker(o.Herald),
 		"herald-testenv":        lab.Binary(o.Testenv),
-	}})
-	return s, err
+	}}))
+	return s
 }
 
 func (s *site) client() *lab.Node {
@@ -162,43 +150,27 @@ func speaker(path string) lab.Image {
 
 // adapt gives a speaker the soak's configuration and makes it report data races only
 // in its log. It enables BFD on a router if the speakers have it.
-func (s *site) adapt(n *clab.Node) error {
+func (s *site) adapt(n *clab.Node) {
 	switch {
 	case n.Image == "herald" || strings.HasPrefix(n.Image, "herald:"):
 		dir := s.config(n.Base)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		if s.Flat {
-			key, err := os.ReadFile(filepath.Join(n.Binds[0].Source, "gossip.key"))
-			if err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(dir, "gossip.key"), key, 0o600); err != nil {
-				return err
-			}
-		}
 		disk := filepath.Join(s.Dir, "disks", n.Base) // survives a power cut
-		if err := errors.Join(os.RemoveAll(disk), os.MkdirAll(disk, 0o755)); err != nil {
-			return err
+		step.Do(errors.Join(os.RemoveAll(disk), os.MkdirAll(disk, 0o755), os.MkdirAll(dir, 0o755)))
+		if s.Flat {
+			key := step.Get(os.ReadFile(filepath.Join(n.Binds[0].Source, "gossip.key")))
+			step.Do(os.WriteFile(filepath.Join(dir, "gossip.key"), key, 0o600))
 		}
 		n.Binds = []clab.Bind{{Source: dir, Target: "/etc/herald", ReadOnly: !s.Flat}, {Source: disk, Target: "/var/lib/herald"}}
 		n.Env = map[string]string{"GORACE": "exitcode=0"}
 		c := s.speakerConfig(n.Base)
 		c.Begin = n.Base == masters[0]
-		return c.write(filepath.Join(dir, "herald.yaml"))
+		step.Do(c.write(filepath.Join(dir, "herald.yaml")))
 	case slices.Contains(routers, n.Name):
-		for i, b := range n.Binds {
-			if b.Target != "/etc/frr/frr.conf" {
-				continue
-			}
-			n.Binds[i].Source = filepath.Join(s.Dir, "configs", n.Name+".conf")
-			if err := s.routerConfig(b.Source, n.Binds[i].Source); err != nil {
-				return err
-			}
-		}
+		i := slices.IndexFunc(n.Binds, func(b clab.Bind) bool { return b.Target == "/etc/frr/frr.conf" })
+		own := s.config(n.Name) + ".conf"
+		step.Do(s.routerConfig(n.Binds[i].Source, own))
+		n.Binds[i].Source = own
 	}
-	return nil
 }
 
 // config returns the folder of a master's configuration.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/holders"
+	"github.com/herald-vip/herald/testenv/step"
 	"github.com/herald-vip/herald/testenv/traffic"
 )
 
@@ -77,7 +78,7 @@ func (o *Options) limits() Limits {
 	l := DefaultLimits()
 	l.Slack = cmp.Or(o.Slack, l.Slack)
 	if o.BFD > 0 {
-		l.BFD, l.Starved = 3*o.BFD+l.Router, o.BFD
+		l.BFD, l.Starved = 3*o.BFD+withdrawal, o.BFD
 	}
 	return l
 }
@@ -118,24 +119,11 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 		return nil, errors.New("a soak needs root, for network namespaces: run it with sudo")
 	}
 	o.complete()
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := removeLogs(o.Dir); err != nil {
-		return nil, err
-	}
-	log.Info("soak begins", "seed", o.Seed, "time", o.Time, "faults", o.Faults, "herald", o.Herald)
 	r := &run{Options: o, log: log, logged: make(map[string]bool), injector: injector{
 		rec: newRecorder(), schedule: newSchedule(o), ended: make(map[int]bool), parts: make(map[string]*sync.Mutex),
 	}}
-	if r.site, err = newSite(ctx, o); err != nil {
+	if err := step.Run(func() { r.prepare(ctx) }); err != nil {
 		return nil, err
-	}
-	if r.witness, err = r.newWitness(); err != nil {
-		return nil, errors.Join(err, r.site.Close())
 	}
 	trace, probes, err := r.observe(ctx)
 	report := &Report{
@@ -144,32 +132,32 @@ func Run(ctx context.Context, log *slog.Logger, o Options) (_ *Report, err error
 	}
 	r.witness.report(report)
 	err = errors.Join(err, r.close())
-	raced, failed := checkRaces(o.Dir)
+	raced, failed := checkRaces(r.Dir)
 	report.Violations = append(report.Violations, raced...)
-	return report, errors.Join(err, failed, report.write(filepath.Join(o.Dir, "soak.json")))
+	return report, errors.Join(err, failed, report.write(filepath.Join(r.Dir, "soak.json")))
 }
 
-func (r *run) newWitness() (witness, error) {
+// prepare lays out the site and begins to observe it.
+func (r *run) prepare(ctx context.Context) {
+	r.Dir = step.Get(filepath.Abs(r.Dir))
+	step.Do(os.MkdirAll(filepath.Join(r.Dir, "configs"), 0o755))
+	for _, log := range step.Get(filepath.Glob(filepath.Join(r.Dir, "*.log"))) {
+		step.Do(os.Remove(log)) // of an earlier run, because new logs are appended
+	}
+	r.log.Info("soak begins", "seed", r.Seed, "time", r.Time, "faults", r.Faults, "herald", r.Herald)
+	r.site = newSite(ctx, r.Options)
 	if !r.Flat {
-		return &bgpWitness{stallWatch: stallWatch{rec: r.rec}, site: r.site, limits: r.limits()}, nil
+		r.witness = &bgpWitness{stallWatch: stallWatch{rec: r.rec}, site: r.site, limits: r.limits()}
+		return
 	}
 	seen, err := holders.Observe(r.site.Node(stranger), holders.Flat(r.site.Lab))
 	if err != nil {
-		return nil, err
+		step.Do(errors.Join(err, r.site.Close()))
 	}
-	return &flatWitness{
+	r.witness = &flatWitness{
 		stallWatch: stallWatch{rec: r.rec}, site: r.site, Observer: seen, offset: seen.Clock() - r.rec.clock(),
 		lease: r.Lease, looks: make(map[string]int),
-	}, nil
-}
-
-// removeLogs removes the nodes' logs of an earlier run, because new logs are appended.
-func removeLogs(dir string) error {
-	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	for _, l := range logs {
-		err = errors.Join(err, os.Remove(l))
 	}
-	return err
 }
 
 // close ends the observation and the lab with its speakers.
