@@ -19,6 +19,7 @@ import (
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 	"github.com/herald-vip/herald/testenv/traffic"
 )
 
@@ -81,7 +82,7 @@ type play interface {
 	// opening waits until the VIP is announced, and describes that.
 	opening(ctx context.Context) (string, error)
 	// perform makes all acts.
-	perform(ctx context.Context) error
+	perform(ctx context.Context)
 	// settle waits until the VIP is where the act leaves it, and returns the observations.
 	settle(ctx context.Context, a act) (row, error)
 	// verdict prints the conclusion after the summary.
@@ -125,13 +126,12 @@ type show struct {
 }
 
 // Run runs the demo and returns an error if the VIP did not behave.
-func Run(ctx context.Context, out io.Writer, o Options) (err error) {
+func Run(ctx context.Context, out io.Writer, o Options) error {
 	if o.Services {
 		v := newView(out, o.Live, o.Width)
 		defer v.close()
-		return runServices(ctx, v, o)
+		return step.Run(func() { runServices(ctx, v, o) })
 	}
-	began := time.Now()
 	s := &show{pace: brisk}
 	if o.Live {
 		s.pace = leisurely
@@ -142,46 +142,37 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 		newRouted(s, newView(out, o.Live, o.Width, routers...))
 	}
 	defer s.view.close()
-	topology, err := clab.Load(o.Topology)
-	if err != nil {
-		return err
-	}
+	return step.Run(func() { s.run(ctx, o) })
+}
+
+func (s *show) run(ctx context.Context, o Options) {
+	began := time.Now()
+	topology := step.Get(clab.Load(o.Topology))
 	router := lab.Binary(o.Testenv, "router")
 	if o.FRR {
 		router = lab.FRR
 	}
 	s.view.say("Laying out %d nodes and %d links in network namespaces.", len(topology.Nodes), len(topology.Links))
-	s.lab, err = lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Logs, Images: map[string]lab.Image{
+	s.lab = step.Get(lab.Start(ctx, slog.New(slog.DiscardHandler), topology, lab.Options{Hold: true, Dir: o.Logs, Images: map[string]lab.Image{
 		"quay.io/frrouting/frr": router, "herald": lab.Binary(o.Herald), "herald-testenv": lab.Binary(o.Testenv),
-	}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.lab.Close()) }()
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.watch(); err != nil {
-		return err
-	}
-	if err := s.lab.Boot(ctx); err != nil {
-		return err
-	}
+	}}))
+	defer step.Close(s.lab.Close)
+	defer step.Close(s.close)
+	step.Do(s.watch())
+	step.Do(s.lab.Boot(ctx))
 	s.view.say("%s are up after %s.", s.cast(), since(began))
-	announced, err := s.opening(ctx)
-	if err != nil {
-		return err
-	}
+	announced := step.Get(s.opening(ctx))
 	s.view.say("%s, %s after the start.", announced, since(began))
 
 	connecting, cancel := context.WithCancel(ctx)
 	s.traffic = traffic.Start(connecting, s.lab.Node(s.client), traffic.Options{Identify: s.holder == nil, On: s.attempt}, s.vips...)
-	err = s.perform(ctx)
+	err := step.Run(func() { s.perform(ctx) })
 	cancel()
-	if _, failed := s.traffic.Wait(); err != nil || failed != nil {
-		return errors.Join(err, failed)
-	}
+	_, failed := s.traffic.Wait()
+	step.Do(errors.Join(err, failed))
 	err = errors.Join(s.summarise(), s.verdict())
 	s.view.printf("Done in %s.\n", since(began))
-	return err
+	step.Do(err)
 }
 
 // attempt shows the connections to the first of the VIP's addresses.
@@ -196,19 +187,16 @@ func (s *show) attempt(vip int, a probe.Attempt) {
 
 // act makes one event happen and records its effects. It records a problem with the
 // VIP in the row; an error is one of the demo itself.
-func (s *show) act(ctx context.Context, a act) (row, error) {
+func (s *show) act(ctx context.Context, a act) (r row) {
 	if a.title != "" {
 		s.view.title(a.title)
 	}
 	s.traffic.Mark()
 	a.began = time.Now()
-	if err := a.do(); err != nil {
-		return row{}, fmt.Errorf("%s: %w", a.event, err)
-	}
-	r, err := s.settle(ctx, a)
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", a.event, err)
-	}
+	step.Named(a.event, func() {
+		step.Do(a.do())
+		r = step.Get(s.settle(ctx, a))
+	})
 	for _, m := range masters {
 		if helper := bridged(ctx, s.lab.Node(m+"-speaker"), a.began); helper != "" {
 			s.view.say("Until %s, %s forwarded new connections to %s.", s.until, m, helper)
@@ -221,7 +209,8 @@ func (s *show) act(ctx context.Context, a act) (row, error) {
 		s.view.say("PROBLEM: %s", r.problem)
 	}
 	s.rows = append(s.rows, r)
-	return r, ctx.Err()
+	step.Do(ctx.Err())
+	return r
 }
 
 // judge records a problem if the VIP was out of reach for longer than allowed.

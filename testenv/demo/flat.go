@@ -66,7 +66,7 @@ func (f *flat) held(ctx context.Context, names ...string) (string, error) {
 
 // perform makes the acts. After each fault of the holder, another master takes over
 // and keeps the VIP when the first recovers.
-func (f *flat) perform(ctx context.Context) error {
+func (f *flat) perform(ctx context.Context) {
 	node := f.lab.Node
 	holder := f.first
 	for _, a := range []struct {
@@ -87,16 +87,10 @@ func (f *flat) perform(ctx context.Context) error {
 				return f.observer.Move(holder, func() error { return f.herald(ctx, holder, "drain") })
 			}, func() error { return f.herald(ctx, holder, "undrain") }, planned},
 	} {
-		moved, err := f.act(ctx, act{title: a.title, event: fmt.Sprintf(a.event, holder), do: a.do, left: others(holder), allowed: a.allowed})
-		if err != nil {
-			return err
-		}
-		if _, err := f.act(ctx, act{event: fmt.Sprintf(a.back, holder), do: a.undo, left: []string{moved.holder}, allowed: planned}); err != nil {
-			return err
-		}
+		moved := f.act(ctx, act{title: a.title, event: fmt.Sprintf(a.event, holder), do: a.do, left: others(holder), allowed: a.allowed})
+		f.act(ctx, act{event: fmt.Sprintf(a.back, holder), do: a.undo, left: []string{moved.holder}, allowed: planned})
 		holder = moved.holder
 	}
-	return nil
 }
 
 func others(master string) []string {

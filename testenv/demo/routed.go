@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/testenv/routes"
+	"github.com/herald-vip/herald/testenv/step"
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
@@ -65,11 +66,9 @@ func (r *routed) opening(ctx context.Context) (string, error) {
 
 func (r *routed) verdict() error { return nil }
 
-func (r *routed) perform(ctx context.Context) error {
+func (r *routed) perform(ctx context.Context) {
 	r.view.title("Load is spread")
-	if err := r.spread(ctx); err != nil {
-		return err
-	}
+	r.spread(ctx)
 	node := r.lab.Node
 	registry := func(parameters string) func() error {
 		return func() error { return stub.Tell(ctx, node("m3").DialContext, "127.0.0.1:5001/stub/v2", parameters) }
@@ -84,15 +83,12 @@ func (r *routed) perform(ctx context.Context) error {
 		{title: "A master is drained for maintenance", event: "m1 drained", do: func() error { return r.herald(ctx, "m1", "drain") }, left: []string{"m2", "m3"}, allowed: planned},
 		{title: "and put back", event: "m1 undrained", do: func() error { return r.herald(ctx, "m1", "undrain") }, left: masters, allowed: planned},
 	} {
-		if _, err := r.act(ctx, a); err != nil {
-			return err
-		}
+		r.act(ctx, a)
 	}
-	return nil
 }
 
 // spread waits for enough connections to show that each master gets its share.
-func (r *routed) spread(ctx context.Context) error {
+func (r *routed) spread(ctx context.Context) {
 	r.traffic.Mark()
 	r.works(ctx, 600)
 	steady := row{event: "steady, three masters", allowed: planned, count: r.traffic.Count()}
@@ -108,7 +104,7 @@ func (r *routed) spread(ctx context.Context) error {
 	}
 	r.view.say("%s.", line)
 	r.rows = append(r.rows, steady)
-	return ctx.Err()
+	step.Do(ctx.Err())
 }
 
 func (r *routed) settle(ctx context.Context, a act) (row, error) {

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // reading is the time to read the output of a command.
@@ -25,27 +25,17 @@ type tour struct {
 }
 
 // runServices runs it.
-func runServices(ctx context.Context, v *view, o Options) (err error) {
+func runServices(ctx context.Context, v *view, o Options) {
 	began := time.Now()
-	dir, err := os.MkdirTemp("", "herald-demo-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	dir := step.Get(os.MkdirTemp("", "herald-demo-"))
+	defer step.Close(func() error { return os.RemoveAll(dir) })
 	v.say("Booting a real API server, three nodes with Herald, and a router with FRR, in network namespaces.")
-	l, err := services.Start(ctx, services.Options{
+	l := step.Get(services.Start(ctx, services.Options{
 		Announcer: &services.Herald{Binary: o.Herald, CRDs: o.CRDs, Edit: inSystem}, APIServer: o.APIServer, Etcd: o.Etcd, Testenv: o.Testenv, Dir: dir,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	t := &tour{l, v}
-	if err := t.perform(ctx); err != nil {
-		return err
-	}
+	}))
+	defer step.Close(l.Close)
+	(&tour{l, v}).perform(ctx)
 	v.printf("\nDone in %s.\n", since(began))
-	return nil
 }
 
 // inSystem puts Herald's Lease into the namespace of its DaemonSet, where `kubectl
@@ -54,13 +44,9 @@ func inSystem(_, file string) string {
 	return strings.Replace(file, "services:\n", "services:\n  namespace: herald-system\n", 1)
 }
 
-func (t *tour) perform(ctx context.Context) error {
-	if err := t.API.Create(ctx, services.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "herald-system"}}); err != nil {
-		return err
-	}
-	if err := t.Create(ctx, services.Service{Name: "shop", Pool: services.PoolBGP, Endpoints: []string{"n2"}}); err != nil {
-		return err
-	}
+func (t *tour) perform(ctx context.Context) {
+	step.Do(t.API.Create(ctx, services.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "herald-system"}}))
+	step.Do(t.Create(ctx, services.Service{Name: "shop", Pool: services.PoolBGP, Endpoints: []string{"n2"}}))
 	nothing := func() error { return nil }
 	for _, a := range []struct {
 		title   string
@@ -83,33 +69,25 @@ func (t *tour) perform(ctx context.Context) error {
 		if a.title != "" {
 			t.view.title(a.title)
 		}
-		if err := a.do(); err != nil {
-			return err
-		}
-		if err := t.ask(ctx, a.command, a.says); err != nil {
-			return err
-		}
+		step.Do(a.do())
+		t.ask(ctx, a.command, a.says)
 	}
-	return nil
 }
 
 // ask runs `kubectl herald` on a node until its output contains says, which may take
 // some seconds after a change, and shows it.
-func (t *tour) ask(ctx context.Context, command, says string) error {
+func (t *tour) ask(ctx context.Context, command, says string) {
 	t.view.print("\n" + t.view.paint(green, "$") + " kubectl herald " + command + "\n")
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	argv := fmt.Sprintf("exec -a kubectl-herald herald --kubeconfig /etc/herald/kubeconfig %s", command)
 	out := ""
-	err := services.Eventually(within, func() (err error) {
+	step.Do(services.Eventually(within, func() (err error) {
 		if out, err = t.Speaker("n1").Run(within, "bash", "-c", argv); err == nil && !strings.Contains(out, says) {
 			err = fmt.Errorf("kubectl herald %s printed:\n%s", command, out)
 		}
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	t.view.printf("%s", out)
-	return t.view.pause(ctx)
+	t.view.pause(ctx)
 }

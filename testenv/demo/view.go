@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // view prints the story. Live, a few lines at the foot of the screen show the masters
@@ -151,15 +152,9 @@ func (v *view) close() {
 }
 
 // pause gives spectators time to read.
-func (v *view) pause(ctx context.Context) error {
-	if !v.live {
-		return nil
-	}
-	select {
-	case <-time.After(reading):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func (v *view) pause(ctx context.Context) {
+	if v.live {
+		step.Pause(ctx, reading)
 	}
 }
 
