@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -32,9 +31,6 @@ type site struct {
 
 func newSite(t *testing.T, speaker lab.Image) *site {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root for network namespaces: run with sudo")
-	}
 	topology := must.Get[*clab.Topology](t)(clab.Load("../topologies/flat.clab.yml"))
 	l := must.Get[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
 		Hold: true, Images: map[string]lab.Image{"herald": speaker, "herald-testenv": nothing},

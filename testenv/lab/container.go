@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // container holds the namespaces of a node. Its thread lives inside them, as do all
@@ -28,19 +29,13 @@ type container struct {
 func newContainer(network netns.NsHandle, hostname string, binds []clab.Bind, staging string) (_ *container, err error) {
 	c := &container{thread: newThread()}
 	err = c.thread.do(func() error {
-		if err := netns.Set(network); err != nil {
-			return fmt.Errorf("enter network: %w", err)
-		}
-		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
-			return fmt.Errorf("new namespaces: %w", err)
-		}
-		if err := unix.Sethostname([]byte(hostname)); err != nil {
-			return fmt.Errorf("set hostname: %w", err)
-		}
-		if err := changeRoot(staging, binds); err != nil {
-			return err
-		}
-		return c.startInit()
+		return step.Run(func() {
+			step.Doing("enter network", netns.Set(network))
+			step.Doing("new namespaces", unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_NEWUTS))
+			step.Doing("set hostname", unix.Sethostname([]byte(hostname)))
+			changeRoot(staging, binds)
+			c.startInit()
+		})
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -51,7 +46,7 @@ func newContainer(network netns.NsHandle, hostname string, binds []clab.Bind, st
 // startInit forks the container's first process. The kernel kills it when the thread
 // ends, and then everything else in its PID namespace. As init it inherits orphans;
 // since it ignores SIGCHLD the kernel reaps them.
-func (c *container) startInit() error {
+func (c *container) startInit() {
 	cmd := exec.Command("/usr/bin/env", "--ignore-signal=CHLD", "sleep", "infinity")
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -60,20 +55,15 @@ func (c *container) startInit() error {
 		Setsid:     true,
 		PidFD:      &pidfd,
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start init: %w", err)
-	}
+	step.Doing("start init", cmd.Start())
 	c.init = cmd
 	defer unix.Close(pidfd)
-	if err := unix.Setns(pidfd, unix.CLONE_NEWPID); err != nil {
-		return fmt.Errorf("enter PID namespace: %w", err)
-	}
+	step.Doing("enter PID namespace", unix.Setns(pidfd, unix.CLONE_NEWPID))
 	// A proc file system shows its mounter's PID namespace. This thread itself is outside
 	// the new namespace, so a child mounts it.
 	if out, err := exec.Command("/usr/bin/mount", "-t", "proc", "proc", "/proc").CombinedOutput(); err != nil {
-		return fmt.Errorf("mount /proc: %w: %s", err, out)
+		step.Do(fmt.Errorf("mount /proc: %w: %s", err, out))
 	}
-	return nil
 }
 
 // start starts the command inside the container.
@@ -102,63 +92,37 @@ func (c *container) close() error {
 // changeRoot gives the calling thread, which must have its own mount namespace, a
 // private file tree. It has the host's root file system below, memory above, and fresh
 // mounts for the system's state.
-func changeRoot(staging string, binds []clab.Bind) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts private: %w", err)
-	}
+func changeRoot(staging string, binds []clab.Bind) {
+	step.Doing("keep mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	// Sources are paths in the host's tree and targets in the node's, so open the sources
 	// before the change.
-	binds = append([]clab.Bind{{Source: "/dev", Target: "/dev"}}, binds...)
 	var grafts []graft
-	defer func() {
-		for _, g := range grafts {
-			unix.Close(g.tree)
-		}
-	}()
-	for _, b := range binds {
+	for _, b := range append([]clab.Bind{{Source: "/dev", Target: "/dev"}}, binds...) {
 		g, err := takeGraft(b)
-		if err != nil {
-			return fmt.Errorf("bind %s: %w", b.Source, err)
-		}
+		step.Doing("bind "+b.Source, err)
+		defer unix.Close(g.tree)
 		grafts = append(grafts, g)
 	}
 
-	if err := unix.Mount("tmpfs", staging, "tmpfs", 0, "mode=755"); err != nil {
-		return fmt.Errorf("mount memory: %w", err)
-	}
+	step.Doing("mount memory", unix.Mount("tmpfs", staging, "tmpfs", 0, "mode=755"))
 	upper, work, root := filepath.Join(staging, "upper"), filepath.Join(staging, "work"), filepath.Join(staging, "root")
 	for _, dir := range []string{upper, work, root} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
+		step.Do(os.Mkdir(dir, 0o755))
 	}
-	if err := unix.Mount("overlay", root, "overlay", 0, "lowerdir=/,upperdir="+upper+",workdir="+work); err != nil {
-		return fmt.Errorf("mount overlay: %w", err)
-	}
-	if err := unix.Chdir(root); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(".", "."); err != nil { // stacks the old root over the new
-		return fmt.Errorf("pivot root: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leave old root: %w", err)
-	}
+	step.Doing("mount overlay", unix.Mount("overlay", root, "overlay", 0, "lowerdir=/,upperdir="+upper+",workdir="+work))
+	step.Do(unix.Chdir(root))
+	step.Doing("pivot root", unix.PivotRoot(".", ".")) // stacks the old root over the new
+	step.Doing("leave old root", unix.Unmount(".", unix.MNT_DETACH))
 	for _, m := range []struct{ kind, target, data string }{
 		{"sysfs", "/sys", ""}, // shows the interfaces of this network
 		{"tmpfs", "/run", "mode=755"},
 		{"tmpfs", "/tmp", "mode=1777"},
 	} {
-		if err := unix.Mount(m.kind, m.target, m.kind, 0, m.data); err != nil {
-			return fmt.Errorf("mount %s: %w", m.target, err)
-		}
+		step.Doing("mount "+m.target, unix.Mount(m.kind, m.target, m.kind, 0, m.data))
 	}
 	for _, g := range grafts {
-		if err := g.place(); err != nil {
-			return fmt.Errorf("bind to %s: %w", g.target, err)
-		}
+		step.Named("bind to "+g.target, g.place)
 	}
-	return nil
 }
 
 // graft is a file or folder to move from one file tree to another.
@@ -187,22 +151,12 @@ func takeGraft(b clab.Bind) (graft, error) {
 }
 
 // place mounts the graft on its target, and makes a missing target.
-func (g graft) place() error {
+func (g graft) place() {
 	if g.folder {
-		if err := os.MkdirAll(g.target, 0o755); err != nil {
-			return err
-		}
+		step.Do(os.MkdirAll(g.target, 0o755))
 	} else {
-		if err := os.MkdirAll(filepath.Dir(g.target), 0o755); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(g.target, os.O_CREATE|os.O_RDONLY, 0o644)
-		if err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
-			return err
-		}
+		step.Do(os.MkdirAll(filepath.Dir(g.target), 0o755))
+		step.Do(step.Get(os.OpenFile(g.target, os.O_CREATE|os.O_RDONLY, 0o644)).Close())
 	}
-	return unix.MoveMount(g.tree, "", unix.AT_FDCWD, g.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	step.Do(unix.MoveMount(g.tree, "", unix.AT_FDCWD, g.target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }

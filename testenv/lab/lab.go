@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Options select how to run a topology.
@@ -61,33 +62,24 @@ type Lab struct {
 // after an error.
 //
 // Unlike in containerlab, exec commands run before a node's program.
-func Start(ctx context.Context, log *slog.Logger, t *clab.Topology, opts Options) (_ *Lab, err error) {
+func Start(ctx context.Context, log *slog.Logger, t *clab.Topology, opts Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab needs root for its namespaces: run with sudo")
 	}
 	l := &Lab{log: log}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("lab %s: %w", t.Name, err), l.Close())
+	err := step.Run(func() {
+		step.Do(l.makeDir(opts.Dir))
+		step.Do(l.plan(t, opts.Images))
+		l.layOut(ctx, t)
+		log.Info("lab laid out", "lab", t.Name, "nodes", len(l.nodes), "links", len(l.links), "logs", l.dir)
+		if !opts.Hold {
+			step.Do(l.Boot(ctx))
+			log.Info("lab booted", "lab", t.Name)
 		}
-	}()
-	if err := l.makeDir(opts.Dir); err != nil {
-		return nil, err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", t.Name, err), l.Close())
 	}
-	if err := l.plan(t, opts.Images); err != nil {
-		return nil, err
-	}
-	if err := l.layOut(ctx, t); err != nil {
-		return nil, err
-	}
-	log.Info("lab laid out", "lab", t.Name, "nodes", len(l.nodes), "links", len(l.links), "logs", l.dir)
-	if opts.Hold {
-		return l, nil
-	}
-	if err := l.Boot(ctx); err != nil {
-		return nil, err
-	}
-	log.Info("lab booted", "lab", t.Name)
 	return l, nil
 }
 
@@ -137,28 +129,22 @@ func (l *Lab) plan(t *clab.Topology, images map[string]Image) error {
 }
 
 // layOut makes namespaces, file trees and links and configures the nodes.
-func (l *Lab) layOut(ctx context.Context, t *clab.Topology) (err error) {
-	if l.wires, err = newWires(); err != nil {
-		return fmt.Errorf("namespace of the links: %w", err)
-	}
+func (l *Lab) layOut(ctx context.Context, t *clab.Topology) {
+	var err error
+	l.wires, err = newWires()
+	step.Doing("namespace of the links", err)
 	for _, n := range t.Nodes {
 		if n.Kind == clab.Bridge {
-			if err := l.wires.addBridge(n.Name); err != nil {
-				return fmt.Errorf("bridge %s: %w", n.Name, err)
-			}
+			step.Doing("bridge "+n.Name, l.wires.addBridge(n.Name))
 		}
 	}
-	if err := each(l.machines, (*machine).create); err != nil {
-		return err
-	}
+	step.Do(each(l.machines, (*machine).create))
 	for i, spec := range t.Links {
 		link := l.newLink(i, spec)
 		l.links = append(l.links, link)
-		if err := link.plug(); err != nil {
-			return fmt.Errorf("link %v to %v: %w", spec.A, spec.B, err)
-		}
+		step.Doing(fmt.Sprintf("link %v to %v", spec.A, spec.B), link.plug())
 	}
-	return each(l.machines, func(m *machine) error { return m.configure(ctx) })
+	step.Do(each(l.machines, func(m *machine) error { return m.configure(ctx) }))
 }
 
 // Boot starts the programs of all nodes that are not running, in parallel.

@@ -1,11 +1,8 @@
 package lab_test
 
 import (
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,26 +164,6 @@ func TestStartErrors(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 		})
-	}
-}
-
-// TestDial reaches a server in a node through the network of another.
-func TestDial(t *testing.T) {
-	l := start(t, load(t, "small.clab.yml"), lab.Options{})
-	var listener net.Listener
-	must.Do(t, l.Node("m1").Do(func() (err error) { listener, err = net.Listen("tcp", "[fd00:0:2::1]:80"); return err }))
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Close()
-		<-served
-	}()
-	client := &http.Client{Transport: &http.Transport{DialContext: l.Node("c1").DialContext, DisableKeepAlives: true}}
-	res := must.Get[*http.Response](t)(client.Get("http://[fd00:0:2::1]/"))
-	defer res.Body.Close()
-	if got := string(must.Get[[]byte](t)(io.ReadAll(res.Body))); !strings.HasPrefix(got, "[fd00:0:1::1]:") {
-		t.Errorf("the server saw %s", got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // wires is the network namespace that all links run through. It has no addresses and
@@ -122,7 +123,7 @@ func (l *Link) plug() error {
 		case e.machine != nil && !e.machine.on():
 			complete = false
 		default:
-			if err := l.wires.insert(e, l.mtu); err != nil {
+			if err := step.Run(func() { l.wires.insert(e, l.mtu) }); err != nil {
 				return fmt.Errorf("%v: %w", e, err)
 			}
 		}
@@ -134,7 +135,7 @@ func (l *Link) plug() error {
 }
 
 // insert makes an end: the node's interface and the plug.
-func (w *wires) insert(e *end, mtu int) error {
+func (w *wires) insert(e *end, mtu int) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = e.name, mtu
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: e.Interface, PeerMTU: uint32(mtu), PeerHardwareAddr: e.mac}
@@ -142,38 +143,21 @@ func (w *wires) insert(e *end, mtu int) error {
 	if e.machine == nil {
 		veth.PeerName = e.name + "-port" // two bridges may have ports of the same name
 	} else {
-		var err error
-		if ns, err = e.machine.network(); err != nil {
-			return err
-		}
+		ns = step.Get(e.machine.network())
 		defer ns.Close()
-		if far, err = netlink.NewHandleAt(ns); err != nil {
-			return err
-		}
+		far = step.Get(netlink.NewHandleAt(ns))
 		defer far.Close()
 	}
 	veth.PeerNamespace = netlink.NsFd(ns)
-	if err := w.netlink.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add veth pair: %w", err)
-	}
-	peer, err := far.LinkByName(veth.PeerName)
-	if err != nil {
-		return err
-	}
+	step.Doing("add veth pair", w.netlink.LinkAdd(veth))
+	peer := step.Get(far.LinkByName(veth.PeerName))
 	if e.machine == nil {
-		if err := far.LinkSetMasterByIndex(peer, w.bridges[e.Node]); err != nil {
-			return fmt.Errorf("join bridge: %w", err)
-		}
+		step.Doing("join bridge", far.LinkSetMasterByIndex(peer, w.bridges[e.Node]))
 	}
 	ingress := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: veth.Index, Handle: ingressHandle, Parent: netlink.HANDLE_INGRESS}}
-	if err := w.netlink.QdiscAdd(ingress); err != nil {
-		return fmt.Errorf("add ingress qdisc: %w", err)
-	}
-	if err := errors.Join(w.netlink.LinkSetUp(veth), far.LinkSetUp(peer)); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
+	step.Doing("add ingress qdisc", w.netlink.QdiscAdd(ingress))
+	step.Doing("set up", errors.Join(w.netlink.LinkSetUp(veth), far.LinkSetUp(peer)))
 	e.plug = veth.Index
-	return nil
 }
 
 // unplug removes the end of a destroyed machine; it may be gone already. The link must be cut.

@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // machine is a network and the nodes that share it, the base node first: a host with its
@@ -45,45 +47,32 @@ func (m *machine) on() bool {
 
 // create makes the machine's network and its nodes' containers.
 func (m *machine) create() error {
-	name := m.nodes[0].spec.Name
-	ns, err := newNetwork(m.prepareNetwork)
-	if err != nil {
-		return fmt.Errorf("network of %s: %w", name, err)
-	}
-	m.mu.Lock()
-	m.ns = ns
-	m.mu.Unlock()
-	for _, n := range m.nodes {
-		if err := n.create(ns); err != nil {
-			return fmt.Errorf("node %s: %w", n.spec.Name, err)
+	return step.Run(func() {
+		ns, err := newNetwork(m.prepareNetwork)
+		step.Doing("network of "+m.nodes[0].spec.Name, err)
+		m.mu.Lock()
+		m.ns = ns
+		m.mu.Unlock()
+		for _, n := range m.nodes {
+			step.Doing("node "+n.spec.Name, n.create(ns))
 		}
-	}
-	return nil
+	})
 }
 
 // prepareNetwork makes the settings that have to precede the links.
 func (m *machine) prepareNetwork() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return err
-	}
-	for _, conf := range []string{"all", "default"} {
-		// Duplicate address detection would delay each IPv6 address by a second or two.
-		if err := setSysctl("net.ipv6.conf."+conf+".accept_dad", "0"); err != nil {
-			return err
+	return step.Run(func() {
+		step.Do(netlink.LinkSetUp(step.Get(netlink.LinkByName("lo"))))
+		for _, conf := range []string{"all", "default"} {
+			// Duplicate address detection would delay each IPv6 address by a second or two.
+			step.Do(setSysctl("net.ipv6.conf."+conf+".accept_dad", "0"))
 		}
-	}
-	for _, n := range m.nodes {
-		for key, value := range n.spec.Sysctls {
-			if err := setSysctl(key, value); err != nil {
-				return fmt.Errorf("sysctls of %s: %w", n.spec.Name, err)
+		for _, n := range m.nodes {
+			for key, value := range n.spec.Sysctls {
+				step.Doing("sysctls of "+n.spec.Name, setSysctl(key, value))
 			}
 		}
-	}
-	return nil
+	})
 }
 
 // setSysctl sets a kernel setting of the calling thread's network.
@@ -120,8 +109,8 @@ func (m *machine) awaitAddresses(ctx context.Context) error {
 	}
 	defer h.Close()
 	var address *net.IPNet
-	return await(ctx, func() (done bool, err error) {
-		address, err = tentative(h)
+	return await(ctx, func() (bool, error) {
+		err := step.Run(func() { address = tentative(h) })
 		return address == nil, err
 	}, func() string { return fmt.Sprintf("address %s stays tentative", address) })
 }
@@ -144,26 +133,18 @@ func await(ctx context.Context, holds func() (bool, error), missing func() strin
 }
 
 // tentative returns a tentative address on a link with a carrier, nil if there is none.
-func tentative(h *netlink.Handle) (*net.IPNet, error) {
-	links, err := h.LinkList()
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range links {
+func tentative(h *netlink.Handle) *net.IPNet {
+	for _, l := range step.Get(h.LinkList()) {
 		if l.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
 			continue
 		}
-		addrs, err := h.AddrList(l, netlink.FAMILY_V6)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range addrs {
+		for _, a := range step.Get(h.AddrList(l, netlink.FAMILY_V6)) {
 			if a.Flags&unix.IFA_F_TENTATIVE != 0 {
-				return a.IPNet, nil
+				return a.IPNet
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // destroy kills all processes of the machine and closes its network.
@@ -188,14 +169,12 @@ func (n *Node) PowerOff() error {
 		return fmt.Errorf("power off %s: %w", n.spec.Name, errOff)
 	}
 	links := n.lab.linksOf(m)
-	if err := each(links, (*Link).Cut); err != nil {
-		return err
-	}
-	if err := m.destroy(); err != nil {
-		return err
-	}
-	n.lab.log.Info("machine powered off", "node", n.spec.Name)
-	return each(links, func(l *Link) error { return l.unplug(m) })
+	return step.Run(func() {
+		step.Do(each(links, (*Link).Cut))
+		step.Do(m.destroy())
+		n.lab.log.Info("machine powered off", "node", n.spec.Name)
+		step.Do(each(links, func(l *Link) error { return l.unplug(m) }))
+	})
 }
 
 // PowerOn starts a machine after PowerOff: with empty memory and a new file tree, its
@@ -216,11 +195,9 @@ func (n *Node) powerOn(ctx context.Context) error {
 	if m.on() {
 		return errRunning
 	}
-	if err := m.create(); err != nil {
-		return err
-	}
-	if err := each(n.lab.linksOf(m), (*Link).plug); err != nil {
-		return err
-	}
-	return m.configure(ctx)
+	return step.Run(func() {
+		step.Do(m.create())
+		step.Do(each(n.lab.linksOf(m), (*Link).plug))
+		step.Do(m.configure(ctx))
+	})
 }

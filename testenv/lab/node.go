@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/herald-vip/herald/testenv/clab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 var (
@@ -85,22 +86,17 @@ func (n *Node) boot(ctx context.Context) error {
 	if running {
 		return errRunning
 	}
-	for _, argv := range n.program.Prepare {
-		if _, err := n.Run(ctx, argv...); err != nil {
-			return err
+	return step.Run(func() {
+		for _, argv := range n.program.Prepare {
+			step.Get(n.Run(ctx, argv...))
 		}
-	}
-	for _, d := range n.program.Daemons {
-		if err := n.startDaemon(ctx, d); err != nil {
-			return err
+		for _, d := range n.program.Daemons {
+			step.Do(n.startDaemon(ctx, d))
 		}
-	}
-	for _, argv := range n.program.Finish {
-		if _, err := n.Run(ctx, argv...); err != nil {
-			return err
+		for _, argv := range n.program.Finish {
+			step.Get(n.Run(ctx, argv...))
 		}
-	}
-	return nil
+	})
 }
 
 // startDaemon starts one daemon, logging its output to the node's file, and waits until it is

@@ -32,6 +32,13 @@ func Do(err error) {
 	}
 }
 
+// Doing is Do for an error to which it adds what was being done.
+func Doing(what string, err error) {
+	if err != nil {
+		Do(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
 // Get returns a result, and ends the enclosing Run on an error.
 func Get[T any](v T, err error) T {
 	Do(err)
@@ -53,7 +60,5 @@ func Close(closer func() error) {
 
 // Named adds a name to the error of the steps in do.
 func Named(name string, do func()) {
-	if err := Run(do); err != nil {
-		Do(fmt.Errorf("%s: %w", name, err))
-	}
+	Doing(name, Run(do))
 }
