@@ -75,27 +75,17 @@ type Attempt struct {
 // servedBy is the header with the server's name.
 const servedBy = "X-Served-By"
 
-// client makes single attempts. It is never changed once made, and so
-// shared by all attempts under way.
-type client struct {
-	address  string // literal ip:port
-	timeout  time.Duration
-	identify bool
-	tls      *tls.Config
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-}
-
 // attempt connects once. It does not follow the context of Run: an attempt cut
 // short by the end of the run would look like a failure.
-func (c *client) attempt() (Outcome, string) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+func (p *Prober) attempt() (Outcome, string) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.Timeout)
 	defer cancel()
-	server, err := c.connect(ctx)
+	server, err := p.connect(ctx)
 	return classify(err), server
 }
 
-func (c *client) connect(ctx context.Context) (server string, err error) {
-	conn, err := c.dial(ctx, "tcp", c.address)
+func (p *Prober) connect(ctx context.Context) (server string, err error) {
+	conn, err := p.Dial(ctx, "tcp", p.address)
 	if err != nil {
 		return "", err
 	}
@@ -112,17 +102,17 @@ func (c *client) connect(ctx context.Context) (server string, err error) {
 			return "", err
 		}
 	}
-	if c.tls != nil {
-		secured := tls.Client(conn, c.tls)
+	if p.TLS != nil {
+		secured := tls.Client(conn, p.TLS)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return "", err
 		}
 		conn = secured
 	}
-	if !c.identify {
+	if !p.Identify {
 		return "", nil
 	}
-	return identify(conn, c.address)
+	return identify(conn, p.address)
 }
 
 // identify asks the server for its name.

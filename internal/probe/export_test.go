@@ -1,19 +1,11 @@
 package probe
 
 // Outages returns the outages among attempts, which must be in the order of
-// their starts. It is what Run applies to a whole run.
+// their starts.
 func Outages(attempts []Attempt) []Outage {
-	var (
-		t       tracker
-		outages []Outage
-	)
+	r := recorder{Result: Result{Outcomes: map[Outcome]int{}, Servers: map[string]int{}}}
 	for _, a := range attempts {
-		if o := t.observe(a); o != nil && !o.Ongoing {
-			outages = append(outages, *o)
-		}
+		r.account(a)
 	}
-	if t.open != nil {
-		outages = append(outages, *t.open.clone())
-	}
-	return outages
+	return r.result(false).Outages
 }

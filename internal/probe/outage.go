@@ -47,37 +47,6 @@ func (o Outage) clone() *Outage {
 	return &o
 }
 
-// tracker finds outages in a stream of attempts.
-type tracker struct {
-	open *Outage
-}
-
-// observe takes the next attempt and returns the outage that it began or
-// ended, if any.
-func (t *tracker) observe(a Attempt) *Outage {
-	switch {
-	case a.Outcome.Inconclusive(), a.Outcome == OK && t.open == nil:
-		return nil
-	case a.Outcome == OK:
-		o := t.open
-		t.open = nil
-		// Two goroutines may start in the other order than they were launched.
-		o.End = max(a.Start, o.End)
-		o.Ongoing = false
-		return o
-	}
-	began := t.open == nil
-	if began {
-		t.open = &Outage{Start: a.Start, End: a.Start, Ongoing: true, Failures: make(map[Outcome]int)}
-	}
-	t.open.End = max(a.Start, t.open.End)
-	t.open.Failures[a.Outcome]++
-	if !began {
-		return nil
-	}
-	return t.open.clone()
-}
-
 // describe lists counts by outcome: "3 refused, 20 timeout".
 func describe(counts map[Outcome]int) string {
 	var parts []string

@@ -62,8 +62,9 @@ type Prober struct {
 	// is called by Run and holds up the next attempts while it runs.
 	OnEvent func(Event) `kong:"-"`
 
-	mu  sync.Mutex
-	rec *recorder
+	address string // of Target, a literal ip:port
+	mu      sync.Mutex
+	rec     *recorder
 }
 
 // Event is the end of an attempt.
@@ -118,7 +119,6 @@ func (p *Prober) Snapshot() *Result {
 // run is one Run of a Prober. Only the goroutine of Run touches its fields.
 type run struct {
 	*Prober
-	client  client
 	began   time.Time
 	due     time.Duration // when the next tick is, since began
 	wake    time.Duration // when Run means to wake up next: by then or earlier if it runs at all
@@ -138,34 +138,31 @@ type pending struct {
 
 // start fills in the defaults and makes everything ready for the first tick.
 func (p *Prober) start(ctx context.Context) (*run, error) {
-	interval := cmp.Or(p.Interval, DefaultInterval)
-	timeout := cmp.Or(p.Timeout, DefaultTimeout)
-	if interval < 0 || timeout < 0 {
-		return nil, fmt.Errorf("probe %s: interval %v and timeout %v must be positive", p.Target, interval, timeout)
+	p.Interval, p.Timeout = cmp.Or(p.Interval, DefaultInterval), cmp.Or(p.Timeout, DefaultTimeout)
+	if p.Interval < 0 || p.Timeout < 0 {
+		return nil, fmt.Errorf("probe %s: interval %v and timeout %v must be positive", p.Target, p.Interval, p.Timeout)
 	}
 	host, port, err := net.SplitHostPort(p.Target)
 	if err != nil {
 		return nil, fmt.Errorf("probe: want host:port: %w", err)
 	}
-	address, err := resolve(ctx, host, port, p.Source)
-	if err != nil {
+	if p.address, err = resolve(ctx, host, port, p.Source); err != nil {
 		return nil, fmt.Errorf("probe %s: %w", p.Target, err)
 	}
-	c := client{address: address, timeout: timeout, identify: p.Identify, tls: p.TLS, dial: p.Dial}
-	if c.tls != nil && c.tls.ServerName == "" {
-		c.tls = c.tls.Clone()
-		c.tls.ServerName = host
+	if p.TLS != nil && p.TLS.ServerName == "" {
+		p.TLS = p.TLS.Clone()
+		p.TLS.ServerName = host
 	}
-	if c.dial == nil {
+	if p.Dial == nil {
 		d := &net.Dialer{KeepAlive: -1}
 		if p.Source.IsValid() {
 			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Source, 0))
 		}
-		c.dial = d.DialContext
+		p.Dial = d.DialContext
 	}
 	// Attempts end within timeout, so a longer queue means that this process
 	// does not get to run: more attempts would only make it worse.
-	limit := 2*int(timeout/interval) + 16
+	limit := 2*int(p.Timeout/p.Interval) + 16
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,10 +171,10 @@ func (p *Prober) start(ctx context.Context) (*run, error) {
 	}
 	began := time.Now()
 	p.rec = &recorder{keep: max(cmp.Or(p.Keep, DefaultKeep), 0), Result: Result{
-		Target: p.Target, Began: began, Interval: interval, Timeout: timeout,
+		Target: p.Target, Began: began, Interval: p.Interval, Timeout: p.Timeout,
 		Outcomes: make(map[Outcome]int), Servers: make(map[string]int),
 	}}
-	return &run{Prober: p, client: c, began: began, limit: limit, ended: make(chan *pending, limit)}, nil
+	return &run{Prober: p, began: began, limit: limit, ended: make(chan *pending, limit)}, nil
 }
 
 // resolve returns an address literal of the same family as source.
@@ -219,12 +216,11 @@ func (r *run) watch() {
 // plans the next. Ticks that passed unnoticed are counted and dropped: bunched
 // attempts would measure nothing that the first of them does not.
 func (r *run) tick(probing bool) {
-	interval := r.rec.Interval
 	now := time.Since(r.began)
 	if now >= r.due {
 		due := r.due
-		late := int((now - due) / interval)
-		r.due += time.Duration(late+1) * interval
+		late := int((now - due) / r.Interval)
+		r.due += time.Duration(late+1) * r.Interval
 		if probing {
 			if len(r.pending) < r.limit {
 				r.launch(due)
@@ -235,7 +231,7 @@ func (r *run) tick(probing bool) {
 		}
 	}
 	// A stall is seen only as a missed wake-up, so have several in each timeout.
-	r.wake = min(r.due, now+r.client.timeout/10)
+	r.wake = min(r.due, now+r.Timeout/10)
 }
 
 // launch starts one attempt in a goroutine that ends within Timeout; Run
@@ -245,7 +241,7 @@ func (r *run) launch(due time.Duration) {
 	r.pending = append(r.pending, a)
 	go func() {
 		begin := time.Now()
-		a.Outcome, a.Server = r.client.attempt()
+		a.Outcome, a.Server = r.attempt()
 		a.Latency = time.Since(begin)
 		a.Start = begin.Sub(r.began)
 		a.Delay = a.Start - due
@@ -257,8 +253,8 @@ func (r *run) launch(due time.Duration) {
 func (r *run) finish(a *pending) {
 	// The kernel's answer (refused, reset) counts however late it is read. Silence
 	// proves something only if the prober was running.
-	unheard := max(r.lost-a.lost, a.Latency-r.client.timeout)
-	if a.Outcome == Timeout && unheard > r.client.timeout/4 {
+	unheard := max(r.lost-a.lost, a.Latency-r.Timeout)
+	if a.Outcome == Timeout && unheard > r.Timeout/4 {
 		a.Outcome = Stalled
 	}
 	a.ended = true

@@ -16,7 +16,7 @@ type recorder struct {
 
 	keep      int // of Attempts
 	latencies histogram
-	tracker
+	open      *Outage // nil unless there is one
 }
 
 func (r *recorder) account(a Attempt) Event {
@@ -40,6 +40,32 @@ func (r *recorder) account(a Attempt) Event {
 		r.Outages = newest(r.Outages, *outage, maxOutages)
 	}
 	return Event{Attempt: a, Outage: outage}
+}
+
+// observe takes the next attempt and returns the outage that it began or
+// ended, if any.
+func (r *recorder) observe(a Attempt) *Outage {
+	switch {
+	case a.Outcome.Inconclusive(), a.Outcome == OK && r.open == nil:
+		return nil
+	case a.Outcome == OK:
+		o := r.open
+		r.open = nil
+		// Two goroutines may start in the other order than they were launched.
+		o.End = max(a.Start, o.End)
+		o.Ongoing = false
+		return o
+	}
+	began := r.open == nil
+	if began {
+		r.open = &Outage{Start: a.Start, End: a.Start, Ongoing: true, Failures: make(map[Outcome]int)}
+	}
+	r.open.End = max(a.Start, r.open.End)
+	r.open.Failures[a.Outcome]++
+	if !began {
+		return nil
+	}
+	return r.open.clone()
 }
 
 // maxServers bounds Result.Servers.
