@@ -210,23 +210,3 @@ func TestBalancersOfBalancers(t *testing.T) {
 				"9:50: balancers[1].backends.static.addresses[1]: 10.0.1.2:81 is where balancers[1].listen[0] " + want},
 	})
 }
-
-// checkMistakesIn is checkMistakes for another file than the base, on a node named w1 by default.
-func checkMistakesIn(t *testing.T, file string, mistakes []mistake) {
-	t.Helper()
-	for _, m := range mistakes {
-		t.Run(m.new, func(t *testing.T) {
-			if strings.Count(file, m.old) != 1 {
-				t.Fatalf("%q occurs in the file %d times, want once", m.old, strings.Count(file, m.old))
-			}
-			_, err := config.Parse("herald.yaml", []byte(strings.Replace(file, m.old, m.new, 1)), config.Hostname("w1"))
-			if err == nil {
-				t.Fatalf("accepted, want %s", m.want)
-			}
-			want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
-			if diff := cmp.Diff(want, err.Error()); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
-		})
-	}
-}

@@ -31,31 +31,29 @@ bgp:
 // mistake replaces old by new; want has a line for each error, without the file's name.
 type mistake struct{ old, new, want string }
 
-func (m mistake) check(t *testing.T) {
-	t.Helper()
-	if strings.Count(base, m.old) != 1 {
-		t.Fatalf("%q occurs in the base %d times, want once", m.old, strings.Count(base, m.old))
-	}
-	_, err := config.Parse("herald.yaml", []byte(strings.Replace(base, m.old, m.new, 1)))
-	if err == nil {
-		t.Fatalf("accepted, want %s", m.want)
-	}
-	want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
-		t.Errorf("error (-want +got):\n%s", diff)
-	}
-}
-
+// checkMistakes adds each mistake to the base.
 func checkMistakes(t *testing.T, mistakes []mistake) {
 	t.Helper()
-	for _, m := range mistakes {
-		t.Run(m.new, m.check)
-	}
+	checkMistakesIn(t, base, mistakes)
 }
 
-func TestBaseIsValid(t *testing.T) {
-	if _, err := config.Parse("herald.yaml", []byte(base)); err != nil {
-		t.Fatal(err)
+// checkMistakesIn adds each mistake to a file, on a node named w1 by default.
+func checkMistakesIn(t *testing.T, file string, mistakes []mistake) {
+	t.Helper()
+	for _, m := range mistakes {
+		t.Run(m.new, func(t *testing.T) {
+			if strings.Count(file, m.old) != 1 {
+				t.Fatalf("%q occurs in the file %d times, want once", m.old, strings.Count(file, m.old))
+			}
+			_, err := config.Parse("herald.yaml", []byte(strings.Replace(file, m.old, m.new, 1)), config.Hostname("w1"))
+			if err == nil {
+				t.Fatalf("accepted, want %s", m.want)
+			}
+			want := "herald.yaml:" + strings.ReplaceAll(m.want, "\n", "\nherald.yaml:")
+			if diff := cmp.Diff(want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -65,7 +63,6 @@ func TestHeaderMistakes(t *testing.T) {
 		{"herald.dev/v1alpha1", "herald.dev/v2", `1:13: apiVersion: want herald.dev/v1alpha1, got "herald.dev/v2"`},
 		{"kind: Speaker\n", "", "1:1: kind: missing: write kind: Speaker"},
 		{"Speaker", "speaker", `2:7: kind: want Speaker, got "speaker"`},
-		{"nodeName: m1\n", "", "1:1: nodeName: missing, and the host has no name: give one"},
 		{"nodeName: m1", "nodeName: M_1", `3:11: nodeName: want lower-case letters and digits, with '-' and '.' between, got "M_1"`},
 		{"nodeName: m1", "nodeName: -m1", `3:11: nodeName: want lower-case letters and digits, with '-' and '.' between, got "-m1"`},
 		{"nodeName: m1", "nodeName: 5", "3:11: nodeName: want text, got the number 5: put it in quotes"},
