@@ -235,34 +235,30 @@ func TestRested(t *testing.T) {
 
 // Every way to change a file causes an event on the trail.
 func TestFollow(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		must.Do(t, err)
-	}
 	put := func(name, content string) {
 		t.Helper()
-		must(os.MkdirAll(filepath.Dir(name), 0o700))
-		must(os.WriteFile(name, []byte(content), 0o600))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must.Do(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	for name, change := range map[string]func(dir, elsewhere string){
 		"written":               func(dir, _ string) { put(dir+"/etc/..v1/file", "two") },
 		"written elsewhere":     func(_, elsewhere string) { put(elsewhere+"/hard", "two") },
-		"mode changed":          func(dir, _ string) { must(os.Chmod(dir+"/etc/..v1/file", 0o640)) },
-		"removed":               func(dir, _ string) { must(os.Remove(dir + "/etc/..v1/file")) },
-		"renamed over":          func(dir, elsewhere string) { must(os.Rename(elsewhere+"/other", dir+"/etc/..v1/file")) },
-		"link renamed over":     func(dir, elsewhere string) { must(os.Rename(elsewhere+"/link", dir+"/etc/..data")) },
-		"file's link renamed":   func(dir, elsewhere string) { must(os.Rename(elsewhere+"/link", dir+"/etc/file")) },
-		"folder moved":          func(dir, _ string) { must(os.Rename(dir+"/etc", dir+"/old")) },
-		"folder's folder moved": func(dir, _ string) { must(os.Rename(dir, dir+".old")) },
+		"mode changed":          func(dir, _ string) { must.Do(t, os.Chmod(dir+"/etc/..v1/file", 0o640)) },
+		"removed":               func(dir, _ string) { must.Do(t, os.Remove(dir+"/etc/..v1/file")) },
+		"renamed over":          func(dir, elsewhere string) { must.Do(t, os.Rename(elsewhere+"/other", dir+"/etc/..v1/file")) },
+		"link renamed over":     func(dir, elsewhere string) { must.Do(t, os.Rename(elsewhere+"/link", dir+"/etc/..data")) },
+		"file's link renamed":   func(dir, elsewhere string) { must.Do(t, os.Rename(elsewhere+"/link", dir+"/etc/file")) },
+		"folder moved":          func(dir, _ string) { must.Do(t, os.Rename(dir+"/etc", dir+"/old")) },
+		"folder's folder moved": func(dir, _ string) { must.Do(t, os.Rename(dir, dir+".old")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			elsewhere, dir := t.TempDir(), t.TempDir()+"/dir"
 			put(dir+"/etc/..v1/file", "one")
 			put(elsewhere+"/other", "two")
-			must(os.Link(dir+"/etc/..v1/file", elsewhere+"/hard"))
-			must(os.Symlink("..v2", elsewhere+"/link"))
-			must(os.Symlink("..v1", dir+"/etc/..data"))
-			must(os.Symlink("..data/file", dir+"/etc/file"))
+			must.Do(t, os.Link(dir+"/etc/..v1/file", elsewhere+"/hard"))
+			must.Do(t, os.Symlink("..v2", elsewhere+"/link"))
+			must.Do(t, os.Symlink("..v1", dir+"/etc/..data"))
+			must.Do(t, os.Symlink("..data/file", dir+"/etc/file"))
 			tr := follow([]string{dir + "/etc/file"})
 			defer tr.close()
 			change(dir, elsewhere)

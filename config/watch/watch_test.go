@@ -125,48 +125,31 @@ func (r *reloader) waitFailure(what string) {
 	r.wait(what, func(c *config.Config) bool { return c == nil })
 }
 
-func rename(t *testing.T, src, dst string) {
-	t.Helper()
-	must.Do(t, os.Rename(src, dst))
-}
-
-func mkdir(t *testing.T, name string) {
-	t.Helper()
-	must.Do(t, os.MkdirAll(name, 0o700))
-}
-
-func symlink(t *testing.T, target, name string) {
-	t.Helper()
-	must.Do(t, os.Symlink(target, name))
-}
-
 // swap atomically replaces name by a symbolic link.
 func swap(t *testing.T, target, name string) {
 	t.Helper()
-	symlink(t, target, name+".tmp")
-	rename(t, name+".tmp", name)
+	must.Do(t, os.Symlink(target, name+".tmp"))
+	must.Do(t, os.Rename(name+".tmp", name))
 }
 
-func TestWatchWriteInPlace(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "herald.yaml")
-	write(t, file, named("m1"))
-	r := startReloader(t, file)
-	for i := 2; i < 5; i++ {
-		name := fmt.Sprint("m", i)
-		write(t, file, named(name))
-		r.waitNode(name)
-	}
-}
-
-func TestWatchRenameOver(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "herald.yaml")
-	write(t, file, named("m1"))
-	r := startReloader(t, file)
-	for i := 2; i < 5; i++ {
-		name := fmt.Sprint("m", i)
-		write(t, file+".new", named(name))
-		rename(t, file+".new", file)
-		r.waitNode(name)
+// A file may be written in place, or another one renamed over it.
+func TestWatchWrites(t *testing.T) {
+	for name, put := range map[string]func(t *testing.T, file, content string){
+		"in place": write,
+		"renamed over": func(t *testing.T, file, content string) {
+			write(t, file+".new", content)
+			must.Do(t, os.Rename(file+".new", file))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "herald.yaml")
+			put(t, file, named("m1"))
+			r := startReloader(t, file)
+			for _, name := range []string{"m2", "m3", "m4"} {
+				put(t, file, named(name))
+				r.waitNode(name)
+			}
+		})
 	}
 }
 
@@ -174,11 +157,11 @@ func TestWatchRenameOver(t *testing.T) {
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	for i := 1; i < 5; i++ {
-		mkdir(t, fmt.Sprintf("%s/..v%d", dir, i))
+		must.Do(t, os.MkdirAll(fmt.Sprintf("%s/..v%d", dir, i), 0o700))
 		write(t, fmt.Sprintf("%s/..v%d/herald.yaml", dir, i), named(fmt.Sprint("m", i)))
 	}
-	symlink(t, "..v1", dir+"/..data")
-	symlink(t, "..data/herald.yaml", dir+"/herald.yaml")
+	must.Do(t, os.Symlink("..v1", dir+"/..data"))
+	must.Do(t, os.Symlink("..data/herald.yaml", dir+"/herald.yaml"))
 	r := startReloader(t, dir+"/herald.yaml")
 	for i := 2; i < 5; i++ {
 		swap(t, fmt.Sprintf("..v%d", i), dir+"/..data")
@@ -190,13 +173,13 @@ func TestWatchConfigMap(t *testing.T) {
 // Links elsewhere are followed: to a file in another folder, and through a folder that is a link.
 func TestWatchLinks(t *testing.T) {
 	dir := t.TempDir()
-	mkdir(t, dir+"/a")
-	mkdir(t, dir+"/b")
-	mkdir(t, dir+"/etc")
+	must.Do(t, os.MkdirAll(dir+"/a", 0o700))
+	must.Do(t, os.MkdirAll(dir+"/b", 0o700))
+	must.Do(t, os.MkdirAll(dir+"/etc", 0o700))
 	write(t, dir+"/a/real.yaml", named("m1"))
 	write(t, dir+"/b/real.yaml", named("m2"))
-	symlink(t, "../a", dir+"/etc/current")
-	symlink(t, dir+"/etc/current/real.yaml", dir+"/herald.yaml")
+	must.Do(t, os.Symlink("../a", dir+"/etc/current"))
+	must.Do(t, os.Symlink(dir+"/etc/current/real.yaml", dir+"/herald.yaml"))
 	r := startReloader(t, dir+"/herald.yaml")
 
 	swap(t, dir+"/b", dir+"/etc/current")
@@ -210,14 +193,13 @@ func TestWatchLinks(t *testing.T) {
 
 func TestWatchFolderReplaced(t *testing.T) {
 	dir := t.TempDir()
-	mkdir(t, dir+"/a/b")
+	must.Do(t, os.MkdirAll(dir+"/a/b", 0o700))
 	write(t, dir+"/a/b/herald.yaml", named("m1"))
 	r := startReloader(t, dir+"/a/b/herald.yaml")
 
-	rename(t, dir+"/a", dir+"/old")
+	must.Do(t, os.Rename(dir+"/a", dir+"/old"))
 	r.waitFailure("folder is gone")
-	mkdir(t, dir+"/a")
-	mkdir(t, dir+"/a/b")
+	must.Do(t, os.MkdirAll(dir+"/a/b", 0o700))
 	write(t, dir+"/a/b/herald.yaml", named("m2"))
 	r.waitNode("m2")
 	write(t, dir+"/a/b/herald.yaml", named("m3"))
@@ -242,12 +224,12 @@ func TestWatchDropIns(t *testing.T) {
 		})
 	}
 	check := func(name string) string { return "checks: [{name: " + name + ", file: {path: /flag}}]\n" }
-	mkdir(t, file+".d")
+	must.Do(t, os.MkdirAll(file+".d", 0o700))
 	checks()
 	write(t, file+".d/b.yaml", check("b"))
 	checks("b")
 	write(t, file+".d/a.yaml.new", check("a"))
-	rename(t, file+".d/a.yaml.new", file+".d/a.yaml")
+	must.Do(t, os.Rename(file+".d/a.yaml.new", file+".d/a.yaml"))
 	checks("a", "b")
 	write(t, file+".d/b.yaml", check("c"))
 	checks("a", "c")
@@ -303,54 +285,42 @@ func TestWatchUnchangedContent(t *testing.T) {
 	for i := range 20 {
 		write(t, file, named("m1"))
 		write(t, file+".new", named("m1"))
-		rename(t, file+".new", file)
+		must.Do(t, os.Rename(file+".new", file))
 		write(t, filepath.Join(dir, fmt.Sprint("other", i)), "x")
 	}
 	write(t, file, named("m2"))
 	r.waitNode("m2")
 }
 
-// A change between loading and watching is not lost.
-func TestWatchChangeBeforeRun(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "herald.yaml")
-	write(t, file, named("m1"))
-	w := watch.New(file)
-	if _, err := w.Load(); err != nil {
-		t.Fatal(err)
-	}
-	write(t, file, named("m2"))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	notified := false
-	w.Run(ctx, func(bool) bool {
-		notified = true
-		cancel()
-		return true
-	})
-	if !notified {
-		t.Errorf("not notified within %s", patience)
+// A change between loading and watching is not lost. Without events, a rescan finds changes: a file that has never been
+// loaded counts as changed each time.
+func TestWatchFromTheStart(t *testing.T) {
+	for want, change := range map[int]func(w *watch.Watcher, file string){
+		1: func(w *watch.Watcher, file string) {
+			must.Get[*config.Config](t)(w.Load())
+			write(t, file, named("m2"))
+		},
+		3: func(w *watch.Watcher, _ string) { w.SetRescan(10 * time.Millisecond) },
+	} {
+		file := filepath.Join(t.TempDir(), "herald.yaml")
+		write(t, file, named("m1"))
+		w := watch.New(file)
+		change(w, file)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		notified := 0
+		w.Run(ctx, func(bool) bool {
+			if notified++; notified == want {
+				cancel()
+			}
+			return true
+		})
+		if notified != want {
+			t.Errorf("notified %d times within %s, want %d", notified, patience, want)
+		}
 	}
 }
 
-// A rescan finds changes without events. Here there are none, but the file has never been loaded.
-func TestWatchWithoutEvents(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "herald.yaml")
-	write(t, file, named("m1"))
-	w := watch.New(file)
-	w.SetRescan(10 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	notified := 0
-	w.Run(ctx, func(bool) bool {
-		if notified++; notified == 3 {
-			cancel()
-		}
-		return true
-	})
-	if notified != 3 {
-		t.Errorf("notified %d times within %s, want 3", notified, patience)
-	}
-}
 func write(t *testing.T, name, content string) {
 	t.Helper()
 	must.Do(t, os.WriteFile(name, []byte(content), 0o600))
