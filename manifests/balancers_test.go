@@ -25,27 +25,6 @@ election: {members: {m1: "10.0.1.1:7946"}, keyFile: /etc/herald/gossip.key}
 	local = "balancers: [{name: b, listen: [{address: \"127.0.0.1:443\"}], backends: {members: {port: 6443, checks: [c]}}"
 )
 
-// TestBalancerRights checks that the kernel's balancers take CAP_NET_ADMIN, and that a
-// proxy takes the right to a low port if it listens at one.
-func TestBalancerRights(t *testing.T) {
-	for _, test := range []struct{ name, config, want string }{
-		{"in the kernel", local + "}]", "NET_ADMIN"},
-		{"proxy", local + ", mode: proxy}]", "NET_ADMIN NET_BIND_SERVICE"},
-		{"proxy at a high port", strings.Replace(local, ":443", ":9443", 1) + ", mode: proxy}]", "NET_ADMIN"},
-		{"proxy at a VIP", strings.Replace(local, `{address: "127.0.0.1:443"}`, "{vip: a, port: 443}", 1) + `, mode: proxy}]
-vips: [{name: a, addresses: [10.99.0.10], announce: bgp, checks: [c]}]
-checks: [{name: c, tcp: {address: "127.0.0.1:6443"}}]
-bgp: {asn: 64512, peers: [{address: 10.0.1.254, asn: 64500}]}`, "NET_ADMIN NET_BIND_SERVICE"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			add := staticPod(t, manifests.Options{Config: parse(t, balances+test.config)}).Containers[0].Security.Capabilities.Add
-			if got := strings.Join(add, " "); got != test.want {
-				t.Errorf("the capabilities are %s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
 // TestBalancerFiles checks that a pod gets the files of a balancer's check.
 func TestBalancerFiles(t *testing.T) {
 	p := staticPod(t, manifests.Options{Config: parse(t, balances+`balancers:

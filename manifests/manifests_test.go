@@ -70,17 +70,32 @@ type pod struct {
 }
 
 type spec struct {
-	Shared     bool `yaml:"shareProcessNamespace"`
-	Grace      int  `yaml:"terminationGracePeriodSeconds"`
-	Containers []struct {
-		Security struct {
-			Capabilities struct{ Add, Drop []string }
-		} `yaml:"securityContext"`
-		Liveness  *probe  `yaml:"livenessProbe"`
-		Readiness *probe  `yaml:"readinessProbe"`
-		Mounts    []mount `yaml:"volumeMounts"`
+	Shared     bool              `yaml:"shareProcessNamespace"`
+	Name       string            `yaml:"serviceAccountName"`
+	Automount  *bool             `yaml:"automountServiceAccountToken"`
+	Affinity   any               `yaml:"affinity"`
+	Grace      int               `yaml:"terminationGracePeriodSeconds"`
+	Nodes      map[string]string `yaml:"nodeSelector"`
+	Containers []container
+	Volumes    []volume
+}
+
+type container struct {
+	Env      []struct{ Name string }
+	Security struct {
+		Capabilities struct{ Add, Drop []string }
+	} `yaml:"securityContext"`
+	Liveness  *probe  `yaml:"livenessProbe"`
+	Readiness *probe  `yaml:"readinessProbe"`
+	Mounts    []mount `yaml:"volumeMounts"`
+}
+
+// paths returns the paths of the mounts.
+func (c container) paths() (out []string) {
+	for _, m := range c.Mounts {
+		out = append(out, m.Path)
 	}
-	Volumes []volume
+	return out
 }
 
 type probe struct {
@@ -149,6 +164,10 @@ func TestCapabilities(t *testing.T) {
 		{"command", strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "exec: {command: [/usr/local/bin/check]}", 1), "NET_ADMIN SETGID SETUID"},
 		{"ping", strings.Replace(bgp+peer, `tcp: {address: "127.0.0.1:6443"}`, "icmp: {address: 10.0.1.254}", 1), "NET_ADMIN NET_RAW"},
 		{"real time", arp + "realtime: true", "IPC_LOCK NET_ADMIN NET_RAW SYS_NICE"},
+		{"balancer in the kernel", balances + local + "}]", "NET_ADMIN"},
+		{"proxy", balances + local + ", mode: proxy}]", "NET_ADMIN NET_BIND_SERVICE"},
+		{"proxy at a high port", balances + strings.Replace(local, ":443", ":9443", 1) + ", mode: proxy}]", "NET_ADMIN"},
+		{"proxy at a VIP", bgp + peer + balances[strings.Index(balances, "election:"):] + strings.Replace(local, `{address: "127.0.0.1:443"}`, "{vip: a, port: 443}", 1) + ", mode: proxy}]", "NET_ADMIN NET_BIND_SERVICE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := manifests.Options{Config: parse(t, test.config)}
@@ -198,12 +217,8 @@ func TestFiles(t *testing.T) {
 func TestFilesByDetours(t *testing.T) {
 	text := strings.NewReplacer("/etc/herald/c.crt", "/etc/herald/../pki//c.crt", "/etc/herald/c.key", "/etc/./herald/c.key").Replace(arp)
 	p := staticPod(t, manifests.Options{Config: parse(t, text)})
-	var got []string
-	for _, m := range p.Containers[0].Mounts {
-		got = append(got, m.Path)
-	}
 	want := []string{"/etc/herald", "/etc/herald-tokens/t", "/etc/kubernetes/pki/ca.crt", "/etc/pki/c.crt", "/var/lib/herald/gossip.key", "/run/herald", "/var/lib/herald"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, p.Containers[0].paths()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

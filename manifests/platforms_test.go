@@ -132,10 +132,7 @@ func TestKubespray(t *testing.T) {
 	if url := c.Checks[0].HTTP.URL; !strings.Contains(url, fmt.Sprintf(":%d/", variables.API.Port)) {
 		t.Errorf("%s is checked, and the API has port %d: a VIP has those of the master", url, variables.API.Port)
 	}
-	var got []string
-	for _, m := range staticPod(t, manifests.Options{Config: c, Image: variables.Image}).Containers[0].Mounts {
-		got = append(got, m.Path)
-	}
+	got := staticPod(t, manifests.Options{Config: c, Image: variables.Image}).Containers[0].paths()
 	if diff := cmp.Diff([]string{"/etc/herald", "/etc/kubernetes/ssl/ca.crt", "/run/herald", "/var/lib/herald"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -30,71 +30,55 @@ func parseFile(t *testing.T, file, node string) *config.Config {
 	return c
 }
 
-// account holds the fields of a pod that depend on its access to the API.
-type account struct {
-	Name       string            `yaml:"serviceAccountName"`
-	Automount  *bool             `yaml:"automountServiceAccountToken"`
-	Affinity   any               `yaml:"affinity"`
-	Grace      int               `yaml:"terminationGracePeriodSeconds"`
-	Nodes      map[string]string `yaml:"nodeSelector"`
-	Containers []struct {
-		Env      []struct{ Name string }
-		Security struct {
-			Capabilities struct{ Add []string }
-		} `yaml:"securityContext"`
-		Mounts []mount `yaml:"volumeMounts"`
-	}
-}
-
 // TestServices checks the effect of a services section: a pod on every node that knows the node's name and has
 // a service account or the given kubeconfig.
 func TestServices(t *testing.T) {
 	const file = "apiVersion: herald.dev/v1alpha1\nkind: Speaker\nnodeName: m1\n"
 	off := false
+	onNode, folders := []string{"GOMEMLIMIT", "NODE_NAME"}, []string{"/etc/herald", "/run/herald", "/var/lib/herald"}
 	for _, test := range []struct {
 		name, config string
 		kind         manifests.Kind
 		namespace    string
-		want         account
+		want         spec
 		env          []string
 		mounts       []string
 	}{
 		{name: "DaemonSet", kind: manifests.DaemonSet, config: "services: {}", namespace: "herald-system",
-			want: account{Name: "herald", Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
+			want: spec{Name: "herald", Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  onNode, mounts: folders},
 		{name: "namespace and linger", kind: manifests.DaemonSet, config: "services: {namespace: vips, linger: 90s}", namespace: "vips",
-			want: account{Name: "herald", Grace: 110, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
+			want: spec{Name: "herald", Grace: 110, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  onNode, mounts: folders},
 		{name: "DaemonSet with a kubeconfig", kind: manifests.DaemonSet, config: "services: {kubeconfig: /etc/kubernetes/herald.conf}", namespace: "herald-system",
-			want: account{Automount: &off, Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
-			env:  []string{"GOMEMLIMIT", "NODE_NAME"}, mounts: []string{"/etc/herald", "/etc/kubernetes/herald.conf", "/run/herald", "/var/lib/herald"}},
+			want: spec{Automount: &off, Grace: 21, Nodes: map[string]string{"kubernetes.io/os": "linux"}},
+			env:  onNode, mounts: []string{"/etc/herald", "/etc/kubernetes/herald.conf", "/run/herald", "/var/lib/herald"}},
 		{name: "static pod", kind: manifests.StaticPod, config: "services: {kubeconfig: /etc/herald/kubeconfig}", namespace: "kube-system",
-			want: account{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: []string{"/etc/herald", "/run/herald", "/var/lib/herald"}},
+			want: spec{Automount: &off, Grace: 21}, env: []string{"GOMEMLIMIT"}, mounts: folders},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out := must.Get[[]byte](t)(manifests.Make(test.kind, manifests.Options{Config: parse(t, file+test.config)}))
 			var object struct {
 				Metadata struct{ Namespace string }
-				Spec     struct{ Template struct{ Spec account } }
+				Spec     struct{ Template struct{ Spec spec } }
 			}
-			var bare struct{ Spec account }
+			var bare pod
 			must.Do(t, errors.Join(yaml.Unmarshal(out, &object), yaml.Unmarshal(out, &bare)))
-			pod := object.Spec.Template.Spec
+			got := object.Spec.Template.Spec
 			if test.kind == manifests.StaticPod {
-				pod = bare.Spec
+				got = bare.Spec
 			}
-			var env, mounts []string
-			for _, e := range pod.Containers[0].Env {
+			c := got.Containers[0]
+			var env []string
+			for _, e := range c.Env {
 				env = append(env, e.Name)
 			}
-			for _, m := range pod.Containers[0].Mounts {
-				mounts = append(mounts, m.Path)
+			mounts := c.paths()
+			if add := strings.Join(c.Security.Capabilities.Add, " "); add != "NET_ADMIN NET_RAW" {
+				t.Errorf("the capabilities are %s", add)
 			}
-			if got := strings.Join(pod.Containers[0].Security.Capabilities.Add, " "); got != "NET_ADMIN NET_RAW" {
-				t.Errorf("the capabilities are %s", got)
-			}
-			pod.Containers = nil
-			if diff := cmp.Diff(test.want, pod); diff != "" {
+			got.Containers, got.Volumes = nil, nil
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if object.Metadata.Namespace != test.namespace || !slices.Equal(env, test.env) || !slices.Equal(mounts, test.mounts) {
