@@ -94,8 +94,7 @@ func TestCertificates(t *testing.T) {
 		{name: "no VIP depends on it", issue: func(c *x509.Certificate) { c.IPAddresses = nil }, serve: func(c *config.Config, _ *facts.Endpoint) { c.VIPs[0].Checks = nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := parsed(t, routedFile)
-			f := well(c)
+			c, f := node(t, routedFile)
 			cert := certificate()
 			if test.issue != nil {
 				test.issue(cert)
@@ -105,13 +104,7 @@ func TestCertificates(t *testing.T) {
 				test.serve(c, &e)
 			}
 			f.Endpoints = map[string]facts.Endpoint{"apiserver": e}
-			var wrong []Finding
-			for _, f := range examine(c, f) {
-				if f.Severity != OK {
-					wrong = append(wrong, f)
-				}
-			}
-			switch {
+			switch wrong := faulty(examine(c, f)); {
 			case test.want == "" && len(wrong) > 0:
 				t.Errorf("got %+v", wrong)
 			case test.want != "" && (len(wrong) != 1 || wrong[0].Topic != "certificate" || wrong[0].Severity != test.severity || !strings.Contains(wrong[0].Seen, test.want)):

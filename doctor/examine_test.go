@@ -3,6 +3,7 @@ package doctor
 import (
 	"crypto/x509"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,8 +22,7 @@ import (
 
 // Without a session to any peer, or without a majority, the finding is a blocker.
 func TestAllOthersGone(t *testing.T) {
-	c := parsed(t, routedFile)
-	f := well(c)
+	c, f := node(t, routedFile)
 	f.Peers["10.0.1.254"], f.Peers["10.0.2.254"] = "it does not answer", "it refuses"
 	all := examine(c, f)
 	for _, peer := range []string{"10.0.1.254", "10.0.2.254"} {
@@ -38,8 +38,7 @@ func TestAllOthersGone(t *testing.T) {
 		t.Errorf("unreachable peer: %+v", got)
 	}
 
-	c = parsed(t, flatFile)
-	f = well(c)
+	c, f = node(t, flatFile)
 	f.Members["m2"], f.Members["m3"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}, facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
 	for _, member := range []string{"m2", "m3"} {
 		if got := finding(t, examine(c, f), "member", member); got.Severity != Blocker || !strings.Contains(got.Why, "Of 3 members 1 can be reached") {
@@ -60,8 +59,7 @@ func TestAllOthersGone(t *testing.T) {
 
 // If the server runs, a missing file of its check will not appear later: a blocker.
 func TestFileMissingBesideItsServer(t *testing.T) {
-	c := parsed(t, routedFile)
-	f := well(c)
+	c, f := node(t, routedFile)
 	f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "check's own: tokenFile /etc/herald/token: no such file or directory"}
 	f.Absent = map[string]bool{"apiserver": true}
 	f.Endpoints = map[string]facts.Endpoint{"apiserver": {Chain: []*x509.Certificate{certificate()}}}
@@ -73,6 +71,11 @@ func TestFileMissingBesideItsServer(t *testing.T) {
 // These are not faults.
 func TestNoFalseAlarm(t *testing.T) {
 	gossip := facts.Port{Use: "gossip", Network: "udp", Local: netip.MustParseAddrPort("10.0.1.1:7946")}
+	quiet := func(s speaker.Status) func(*config.Config, *facts.Facts) {
+		return runs(func(a *admin.Status) {
+			a.VIPs = []admin.VIP{{Status: s, State: speaker.Announced, Arrivals: &newconns.Count{Last: now.Add(-2 * time.Minute)}}}
+		})
+	}
 	for _, test := range []struct {
 		name, file     string
 		change         func(*config.Config, *facts.Facts)
@@ -108,21 +111,10 @@ func TestNoFalseAlarm(t *testing.T) {
 			f.Settings["net/ipv4/conf/all/arp_ignore"] = "1"
 		}, "node", "kube-ipvs0", "has strictARP"},
 		{"fence of an earlier Herald", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
-		{"votes arrive", flatFile, func(_ *config.Config, f *facts.Facts) {
-			f.Running = running1(f.File)
-			f.Running.Election.Members = []lease.Member{{Name: "m1", Self: true}, {Name: "m2", Alive: true}}
-		}, "member", "m2", "its votes arrive"},
-		{"established", routedFile, func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File) }, "peer", "10.0.1.254", "the session is established"},
-		{"no new connections", routedFile, func(_ *config.Config, f *facts.Facts) {
-			f.Running = running1(f.File)
-			f.Running.VIPs = []admin.VIP{{
-				Status: speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: f.Now.Add(-time.Hour)}, State: speaker.Announced, Arrivals: &newconns.Count{Last: f.Now.Add(-2 * time.Minute)},
-			}}
-		}, "vip", "control-plane", "no new TCP connection for 2m0s: if other nodes get some, a router does not use"},
-		{"no new connections on a flat layer 2", flatFile, func(_ *config.Config, f *facts.Facts) {
-			f.Running = running1(f.File)
-			f.Running.VIPs = []admin.VIP{{Status: speaker.Status{Name: "held", Announce: speaker.ByARP}, State: speaker.Announced, Arrivals: &newconns.Count{Last: f.Now.Add(-2 * time.Minute)}}}
-		}, "vip", "held", "the switch or a gateway sends its packets elsewhere"},
+		{"votes arrive", flatFile, hears(lease.Member{Name: "m1", Self: true}, lease.Member{Name: "m2", Alive: true}), "member", "m2", "its votes arrive"},
+		{"established", routedFile, runs(func(*admin.Status) {}), "peer", "10.0.1.254", "the session is established"},
+		{"no new connections", routedFile, quiet(speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: now.Add(-time.Hour)}), "vip", "control-plane", "no new TCP connection for 2m0s: if other nodes get some, a router does not use"},
+		{"no new connections on a flat layer 2", flatFile, quiet(speaker.Status{Name: "held", Announce: speaker.ByARP}), "vip", "held", "the switch or a gateway sends its packets elsewhere"},
 		{"passed on", passingFile(), passing(&admin.Passing{Members: []string{"m2", "m3"}}), "member", "second chance", "are passed on to m2 and m3"},
 		{"no member passes on yet", passingFile(), passing(&admin.Passing{}), "member", "second chance", "no other member passes packets on"},
 		{"the tunnel's own port", passingFile(), tunnelLink("vxlan", true), "port", "second chance 0.0.0.0:7947/udp", "own link herald-tunnel has it"},
@@ -131,14 +123,11 @@ func TestNoFalseAlarm(t *testing.T) {
 		}, "peer", "eth1", "the link is up"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := parsed(t, test.file)
-			f := well(c)
+			c, f := node(t, test.file)
 			test.change(c, f)
 			all := examine(c, f)
-			for _, f := range all {
-				if f.Severity != OK {
-					t.Errorf("%+v", f)
-				}
+			if wrong := faulty(slices.Clone(all)); len(wrong) > 0 {
+				t.Errorf("%+v", wrong)
 			}
 			if got := finding(t, all, test.topic, test.subject); !strings.Contains(got.Seen, test.want) {
 				t.Errorf("%+v, want %q", got, test.want)
@@ -169,8 +158,7 @@ checks: [{name: apiserver, tcp: {address: "127.0.0.1:53"}}]
 		}, Blocker, "on lo already"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := parsed(t, file)
-			f := well(c)
+			c, f := node(t, file)
 			tt.change(f)
 			if got := finding(t, examine(c, f), "vip", tt.subject); got.Severity != tt.severity || !strings.Contains(got.Seen, tt.seen) {
 				t.Errorf("%+v", got)

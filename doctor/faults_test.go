@@ -18,15 +18,13 @@ import (
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/status/admin"
 )
 
 func TestNoFault(t *testing.T) {
 	for _, file := range []string{routedFile, passingFile(), flatFile, balancedFile, workerFile} {
-		c := parsed(t, file)
-		for _, f := range examine(c, well(c)) {
-			if f.Severity != OK {
-				t.Errorf("%+v", f)
-			}
+		if wrong := faulty(examine(node(t, file))); len(wrong) > 0 {
+			t.Errorf("%+v", wrong)
 		}
 	}
 }
@@ -68,8 +66,7 @@ func TestFaults(t *testing.T) {
 			{"strict reverse path", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/conf/eth1/rp_filter"] = "1" }, Warning, "node", "strict on eth1, of 2 links"},
 			{"VIP in a subnet", func(c *config.Config, f *facts.Facts) {
 				f.Host.Links["eth2"] = link.Link{Name: "eth2", Index: 9, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/24")}}
-			},
-				Warning, "node", "arp_ignore: 0 on eth2, and its subnet has the VIP 10.99.0.10"},
+			}, Warning, "node", "arp_ignore: 0 on eth2, and its subnet has the VIP 10.99.0.10"},
 			{"no such link", func(c *config.Config, f *facts.Facts) {
 				c.VIPs[0].Addresses, c.VIPs[0].Interface = c.VIPs[0].Addresses[:1], "dummy0"
 			}, Blocker, "vip", "there is no link dummy0"},
@@ -87,29 +84,18 @@ func TestFaults(t *testing.T) {
 				c.BGP.Peers[1] = v1alpha1.Peer{DefaultGateway: v1alpha1.IPv6, ASN: v1alpha1.External, Port: 179}
 				f.Peers["default-ipv6"] = "no default route of the main routing table has a gateway"
 			}, Warning, "peer", "default-ipv6 AS external: no default route"},
-			{"another speaker", func(_ *config.Config, f *facts.Facts) {
-				f.Sockets = []facts.Socket{{Network: "tcp", Local: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Program: "bird"}}
-			}, Warning, "software", "bird, process 7: also speaks BGP from this node"},
-			{"failing check", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, Reason: "500"}
-			}, Warning, "check", "apiserver: 500"},
-			{"slow check", func(_ *config.Config, f *facts.Facts) { f.Checks[0] = health.Verdict{Name: "apiserver"} }, Warning, "check", "no answer during"},
-			{"busy server", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Name: "apiserver", Warning: "overloaded: 429"}
-			}, Warning, "check", "overloaded"},
-			{"check's own fault", func(_ *config.Config, f *facts.Facts) {
-				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}
-			}, Blocker, "check", "no PEM certificates"},
+			{"another speaker", listening("0.0.0.0:179", "bird"), Warning, "software", "bird, process 7: also speaks BGP from this node"},
+			{"failing check", verdict(health.Verdict{State: health.Unhealthy, Reason: "500"}), Warning, "check", "apiserver: 500"},
+			{"slow check", verdict(health.Verdict{}), Warning, "check", "no answer during"},
+			{"busy server", verdict(health.Verdict{Warning: "overloaded: 429"}), Warning, "check", "overloaded"},
+			{"check's own fault", verdict(health.Verdict{State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no PEM certificates"}), Blocker, "check", "no PEM certificates"},
 			{"file not created yet", func(_ *config.Config, f *facts.Facts) {
 				f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, OwnFault: true, Reason: "GET https://127.0.0.1:6443/readyz: check's own: caFile /etc/kubernetes/pki/ca.crt: no such file or directory"}
 				f.Absent = map[string]bool{"apiserver": true}
 			}, Warning, "check", "ca.crt: no such file or directory"},
 			{"Herald with another file", func(_ *config.Config, f *facts.Facts) { f.Running = running1("/root/test.yaml") }, Warning, "herald", "runs with /root/test.yaml"},
-			{"Herald refuses the file", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Config.Error = "vips: at least one is needed"
-			}, Warning, "herald", "not in force: vips: at least one"},
-			{"drained", func(_ *config.Config, f *facts.Facts) { f.Running = running1(f.File); f.Running.Draining = "upgrade" }, Warning, "herald", "is drained: upgrade"},
+			{"Herald refuses the file", runs(func(s *admin.Status) { s.Config.Error = "vips: at least one is needed" }), Warning, "herald", "not in force: vips: at least one"},
+			{"drained", runs(func(s *admin.Status) { s.Draining = "upgrade" }), Warning, "herald", "is drained: upgrade"},
 			{"not root", func(_ *config.Config, f *facts.Facts) {
 				f.RunningError = fmt.Errorf("connect: %w", syscall.EACCES)
 				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run"}}}
@@ -122,8 +108,7 @@ func TestFaults(t *testing.T) {
 			}, Blocker, "herald", "does not answer: it is frozen or starved"},
 			{"a Herald that does not answer", func(_ *config.Config, f *facts.Facts) {
 				f.Programs = []facts.Program{{PID: 7, Name: "herald", Args: []string{"herald", "run", "--config", "x"}}}
-			},
-				Blocker, "herald", "process 7: runs, but does not answer"},
+			}, Blocker, "herald", "process 7: runs, but does not answer"},
 		},
 		flatFile: {
 			{"no right to packets", drop(unix.CAP_NET_RAW), Blocker, "process", "CAP_NET_RAW"},
@@ -148,10 +133,7 @@ func TestFaults(t *testing.T) {
 			}, Blocker, "node", "fence"},
 			{"fence unknown", func(_ *config.Config, f *facts.Facts) { f.FenceError = errors.New("no thread") }, Warning, "node", "cannot be tested: no thread"},
 			{"fence off", func(c *config.Config, _ *facts.Facts) { c.ARP.Fence = config.FenceOff }, Warning, "node", "arp.fence is off"},
-			{"Herald without fence", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Election.Fence = "no nf_tables"
-			}, Warning, "node", "runs without: no nf_tables"},
+			{"Herald without fence", runs(func(s *admin.Status) { s.Election.Fence = "no nf_tables" }), Warning, "node", "runs without: no nf_tables"},
 			{"IPVS", func(_ *config.Config, f *facts.Facts) { f.Host.Links["kube-ipvs0"] = link.Link{Name: "kube-ipvs0"} }, Warning, "node", "without strictARP"},
 			{"neighbour table", func(_ *config.Config, f *facts.Facts) { f.Settings["net/ipv4/neigh/default/gc_thresh3"] = "4" }, Warning, "node", "gc_thresh3: 4, and 3 neighbours and VIPs"},
 			{"gossip's port taken", func(_ *config.Config, f *facts.Facts) { f.Ports[gossip] = syscall.EADDRINUSE }, Blocker, "port", "gossip 10.0.1.1:7946/udp: in use by a program that is not visible"},
@@ -165,51 +147,27 @@ func TestFaults(t *testing.T) {
 				c.Election.Bind = netip.MustParseAddrPort("10.0.1.77:7946")
 				c.Election.Members["m1"] = c.Election.Bind
 			}, Blocker, "port", "election.members.m1 10.0.1.77: no link"},
-			{"member down", func(_ *config.Config, f *facts.Facts) {
-				f.Members["m2"] = facts.Reach{TCP: facts.Silent, UDP: facts.Silent}
-			}, Warning, "member", "m2 10.0.1.2:7946: does not answer"},
-			{"member unreachable", func(_ *config.Config, f *facts.Facts) {
-				f.Members["m2"] = facts.Reach{TCP: facts.Unreachable, UDP: facts.Unreachable}
-			}, Warning, "member", "unreachable"},
-			{"member without Herald", func(_ *config.Config, f *facts.Facts) {
-				f.Members["m2"] = facts.Reach{TCP: facts.Refused, UDP: facts.Refused}
-			}, Warning, "member", "nothing listens"},
-			{"filtered votes", func(_ *config.Config, f *facts.Facts) {
-				f.Members["m2"] = facts.Reach{TCP: facts.Accepted, UDP: facts.Refused}
-			}, Blocker, "member", "accepts TCP, but UDP is refused"},
+			{"member down", reaches2(facts.Silent, facts.Silent), Warning, "member", "m2 10.0.1.2:7946: does not answer"},
+			{"member unreachable", reaches2(facts.Unreachable, facts.Unreachable), Warning, "member", "unreachable"},
+			{"member without Herald", reaches2(facts.Refused, facts.Refused), Warning, "member", "nothing listens"},
+			{"filtered votes", reaches2(facts.Accepted, facts.Refused), Blocker, "member", "accepts TCP, but UDP is refused"},
 			{"keepalived for others", func(_ *config.Config, f *facts.Facts) { f.Programs = []facts.Program{{PID: 7, Name: "keepalived"}} }, Warning, "software", "keepalived, process 7"},
 			{"keepalived for the VIP", func(_ *config.Config, f *facts.Facts) {
 				f.Programs = []facts.Program{{PID: 7, Name: "keepalived", Mentions: []netip.Addr{vip}}}
-			},
-				Blocker, "software", "keepalived, process 7: runs beside Herald, for the VIP 10.0.1.100"},
+			}, Blocker, "software", "keepalived, process 7: runs beside Herald, for the VIP 10.0.1.100"},
 			{"static pod for the VIP", func(_ *config.Config, f *facts.Facts) {
 				f.Manifests = []facts.Manifest{{File: "/etc/kubernetes/manifests/kube-vip.yaml", Image: "ghcr.io/kube-vip/kube-vip:v1", Mentions: []netip.Addr{vip}}}
 			}, Blocker, "software", "kube-vip.yaml: is a static pod of ghcr.io/kube-vip/kube-vip:v1, for the VIP"},
-			{"no part in the election", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Election.Problem = "m2 has 5 members"
-			}, Blocker, "member", "m2 has 5 members"},
-			{"another key", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Election.Members = []lease.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Problem: "its messages cannot be decrypted"}}
-			}, Warning, "member", "its messages cannot be decrypted"},
-			{"no votes", func(_ *config.Config, f *facts.Facts) {
-				f.Running = running1(f.File)
-				f.Running.Election.Members = []lease.Member{{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}}
-			}, Warning, "member", "m2 10.0.1.2:7946: no votes arrive"},
+			{"no part in the election", runs(func(s *admin.Status) { s.Election.Problem = "m2 has 5 members" }), Blocker, "member", "m2 has 5 members"},
+			{"another key", hears(lease.Member{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Problem: "its messages cannot be decrypted"}), Warning, "member", "its messages cannot be decrypted"},
+			{"no votes", hears(lease.Member{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}), Warning, "member", "m2 10.0.1.2:7946: no votes arrive"},
 		},
 	} {
 		for _, test := range faults {
 			t.Run(test.name, func(t *testing.T) {
-				c := parsed(t, kind)
-				f := well(c)
+				c, f := node(t, kind)
 				test.spoil(c, f)
-				var wrong []Finding
-				for _, finding := range examine(c, f) {
-					if finding.Severity != OK {
-						wrong = append(wrong, finding)
-					}
-				}
+				wrong := faulty(examine(c, f))
 				if len(wrong) != 1 {
 					t.Fatalf("got %+v, want one finding", wrong)
 				}

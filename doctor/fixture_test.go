@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/status/admin"
@@ -120,9 +122,45 @@ func well(c *config.Config) *facts.Facts {
 	return f
 }
 
+// node returns the configuration in a file, and the facts of its node without a fault.
+func node(t testing.TB, file string) (*config.Config, *facts.Facts) {
+	t.Helper()
+	c := parsed(t, file)
+	return c, well(c)
+}
+
 // running1 returns the status of a Herald that runs with a file.
 func running1(file string) *admin.Status {
 	return &admin.Status{Version: "v1", Config: admin.Config{File: file, Generation: 1}, Election: &admin.Election{Fence: admin.FenceOn}}
+}
+
+// runs adds a running Herald with a change of its status.
+func runs(change func(*admin.Status)) func(*config.Config, *facts.Facts) {
+	return func(_ *config.Config, f *facts.Facts) {
+		f.Running = running1(f.File)
+		change(f.Running)
+	}
+}
+
+// hears adds a running Herald that knows these members.
+func hears(members ...lease.Member) func(*config.Config, *facts.Facts) {
+	return runs(func(s *admin.Status) { s.Election.Members = members })
+}
+
+// reaches2 sets the answers of m2.
+func reaches2(tcp, udp facts.Answer) func(*config.Config, *facts.Facts) {
+	return func(_ *config.Config, f *facts.Facts) { f.Members["m2"] = facts.Reach{TCP: tcp, UDP: udp} }
+}
+
+// verdict sets that of the first check.
+func verdict(v health.Verdict) func(*config.Config, *facts.Facts) {
+	v.Name = "apiserver"
+	return func(_ *config.Config, f *facts.Facts) { f.Checks[0] = v }
+}
+
+// faulty returns the findings that are not OK.
+func faulty(all []Finding) []Finding {
+	return slices.DeleteFunc(all, func(f Finding) bool { return f.Severity == OK })
 }
 
 // finding returns the first finding of a topic with this prefix of its subject.

@@ -67,8 +67,7 @@ func TestFiltersOfTheKernel(t *testing.T) {
 				t.Errorf("%s: %v: %s", command, err, out)
 			}
 		}
-		c := parsed(t, balancedFile)
-		f := well(c)
+		c, f := node(t, balancedFile)
 		f.ForwardDrops, _ = ruleset.ForwardDrops()
 		cures := 0
 		var found findings

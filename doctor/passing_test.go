@@ -21,10 +21,7 @@ election:
 
 // passing adds a running Herald with status p.
 func passing(p *admin.Passing) func(*config.Config, *facts.Facts) {
-	return func(_ *config.Config, f *facts.Facts) {
-		f.Running = running1(f.File)
-		f.Running.Passing = p
-	}
+	return runs(func(s *admin.Status) { s.Passing = p })
 }
 
 // tunnelPort makes the tunnel's port taken, by these sockets if given.

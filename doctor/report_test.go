@@ -69,8 +69,7 @@ func TestPageOnJSON(t *testing.T) {
 		}
 	}
 	for _, file := range []string{routedFile, flatFile} {
-		c := parsed(t, file)
-		f := well(c)
+		c, f := node(t, file)
 		f.Endpoints = map[string]facts.Endpoint{"apiserver": endpoint(t, certificate())}
 		f.Tenants = []v1alpha1.Tenant{acme()}
 		for _, finding := range examine(c, f) {
@@ -106,8 +105,7 @@ func TestJSON(t *testing.T) {
 
 // Names in a certificate cannot break lines or send control characters to the terminal.
 func TestTextIsPlain(t *testing.T) {
-	c := parsed(t, routedFile)
-	f := well(c)
+	c, f := node(t, routedFile)
 	f.Endpoints = map[string]facts.Endpoint{"apiserver": {ServerName: "kubernetes", Chain: []*x509.Certificate{{
 		NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(1, 0, 0), DNSNames: []string{"\x1b[2Jx\nBLOCKER  fake"},
 	}}}}

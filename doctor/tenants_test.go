@@ -57,8 +57,7 @@ func TestTenants(t *testing.T) {
 			for _, change := range test.change {
 				change(&spoiled)
 			}
-			c := parsed(t, routedFile)
-			f := well(c)
+			c, f := node(t, routedFile)
 			f.Tenants = []v1alpha1.Tenant{spoiled}
 			var got []string
 			for _, finding := range examine(c, f) {
@@ -83,8 +82,7 @@ func TestTenants(t *testing.T) {
 
 // If the API server does not list Tenants, that is a warning; without Tenants there is no finding.
 func TestTenantsUnknown(t *testing.T) {
-	c := parsed(t, routedFile)
-	f := well(c)
+	c, f := node(t, routedFile)
 	for _, f := range examine(c, f) {
 		if f.Topic == "tenant" {
 			t.Errorf("without tenants: %+v", f)
