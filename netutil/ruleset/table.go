@@ -72,16 +72,24 @@ func (t Table) queue(c *nftables.Conn) error {
 	return nil
 }
 
-// Intact reports whether a table is in force with exactly the wanted rules, as [Rule.Same] compares them, and with exactly
-// the wanted elements in sets that only the owner changes. It returns the table's rules if it is in force.
+// Intact reports whether a table is in force and its chains have exactly the wanted rules, as [Rule.Same] compares them. Sets
+// that only the owner changes must have exactly the wanted elements. Intact returns the rules of an intact table.
 func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 	err = s.Do(func(c *nftables.Conn) error {
 		_, inForce, err := FindTable(c, want.Table)
 		if err != nil || !inForce {
 			return err
 		}
-		if rules, err = s.Rules(want.Table); err != nil || !slices.EqualFunc(rules, want.rules(), func(a, b Rule) bool { return a.Chain == b.Chain && a.Same(b) }) {
+		all, err := s.Rules(want.Table)
+		if err != nil {
 			return err
+		}
+		for _, ch := range want.Chains {
+			found := slices.DeleteFunc(slices.Clone(all), func(r Rule) bool { return r.Chain != ch.Name })
+			if !slices.EqualFunc(found, ch.Rules, Rule.Same) {
+				return nil
+			}
+			rules = append(rules, found...)
 		}
 		for _, set := range want.Sets {
 			if same, err := set.same(c); err != nil || !same {
@@ -92,17 +100,6 @@ func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 		return nil
 	})
 	return rules, ok, err
-}
-
-// rules returns the wanted rules in the order of [Socket.Rules].
-func (t Table) rules() (out []Rule) {
-	for _, ch := range t.Chains {
-		for _, r := range ch.Rules {
-			r.Chain = ch.Name
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // same reports whether the kernel's set has the wanted elements; always if packets or timeouts change them too.
@@ -128,7 +125,7 @@ func (s Set) same(c *nftables.Conn) (bool, error) {
 }
 
 const (
-	// elementsPerMessage fit in a netlink attribute, whose length has 16 bits.
+	// elementsPerMessage fit in a netlink attribute: its length has 16 bits.
 	elementsPerMessage = 200
 
 	// stopgap is the timeout of elements that their own batch removes again.

@@ -58,11 +58,12 @@ func TestTable(t *testing.T) {
 		"add table inet sample { flags dormant; }": false,
 		"flush chain inet sample input":            false,
 		"flush chain inet sample later; flush chain inet sample input; add rule inet sample later counter comment \"counts\"": false,
-		"flush set inet sample vips":                      false,
-		"add element inet sample vips { 10.9.0.1 }":       false,
-		"delete element inet sample jumps { 10.9.0.100 }": false,
-		"flush set inet sample open":                      true,
-		"add table ip sample":                             true,
+		"flush set inet sample vips":                                      false,
+		"add element inet sample vips { 10.9.0.1 }":                       false,
+		"delete element inet sample jumps { 10.9.0.100 }":                 false,
+		"flush set inet sample open":                                      true,
+		"add table ip sample":                                             true,
+		"add chain inet sample other; add rule inet sample other counter": true,
 	} {
 		h.NFT(command)
 		expect("after "+command, intact)
