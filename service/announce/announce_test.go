@@ -160,19 +160,6 @@ func TestEndpoints(t *testing.T) {
 	})
 }
 
-func TestEndpointsBeforeTheService(t *testing.T) {
-	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), slice("web-1", "web", "IPv4", "n1")}
-	inVirtualTime(t, announce.Config{}, known, func(n *node) {
-		n.set(svc("web", local, "10.1.0.1"))
-		n.did("announce 10.1.0.1/32")
-		n.DeleteService("default/web")
-		pass(notice)
-		n.did("mark 10.1.0.1/32", "withdraw 10.1.0.1/32")
-		n.set(svc("web", local, "10.1.0.1"))
-		n.did("announce 10.1.0.1/32")
-	})
-}
-
 func TestRequireEndpoints(t *testing.T) {
 	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24"), svc("web", nil, "10.1.0.1")}
 	inVirtualTime(t, announce.Config{RequireEndpoints: service.Any}, known, func(n *node) {
@@ -206,23 +193,6 @@ func TestTwoServicesWithOneAddress(t *testing.T) {
 		n.reason("default/a", "")
 		n.DeleteService("default/b")
 		n.did()
-	})
-}
-
-func TestSharedAddressNeedsOneThatServesIt(t *testing.T) {
-	known := []any{machine("n1", nil), addressPool("p", nil, "10.1.0.0/24")}
-	share := func(s *corev1.Service) { s.Annotations = map[string]string{"herald.dev/share": "key"} }
-	inVirtualTime(t, announce.Config{RequireEndpoints: service.Any}, known, func(n *node) {
-		n.set(svc("a", share, "10.1.0.1"))
-		n.set(svc("b", share, "10.1.0.1"))
-		n.did()
-		n.set(slice("b-1", "b", "IPv4", "n1"))
-		n.did("announce 10.1.0.1/32")
-		n.set(slice("a-1", "a", "IPv4", "n1"))
-		n.DeleteSlice("default/b-1")
-		n.did()
-		n.DeleteService("default/a")
-		n.did("withdraw 10.1.0.1/32")
 	})
 }
 
@@ -324,29 +294,6 @@ func TestReserved(t *testing.T) {
 	})
 }
 
-func TestOverlappingPools(t *testing.T) {
-	named := func(name string, age int, med uint32, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
-		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.MED = &med }, ranges...)
-		p.CreationTimestamp = aged(age)
-		return p
-	}
-	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), named("young", 2, 2, "10.1.0.0/16")}
-	inVirtualTime(t, announce.Config{}, known, func(n *node) {
-		med := func(want uint32) {
-			t.Helper()
-			if got := n.router.has()[netip.MustParsePrefix("10.1.0.1/32")].Attributes.MED; got == nil || *got != want {
-				t.Errorf("the route has MED %v, want the pool's %d", got, want)
-			}
-		}
-		med(2)
-		n.set(named("old", 1, 1, "10.1.0.0/24"))
-		med(1)
-		n.DeletePool("old")
-		med(2)
-		n.did(slices.Repeat([]string{"announce 10.1.0.1/32"}, 3)...)
-	})
-}
-
 func TestAttributesAndPeers(t *testing.T) {
 	pool := func(peers ...string) *v1alpha1.AddressPool {
 		return addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
@@ -419,29 +366,6 @@ func TestExceptions(t *testing.T) {
 			pass(1)
 			n.did("announce 10.1.0.1/32 to [" + step.dst + "]")
 		}
-	})
-}
-
-// An address that moves to another pool leaves the peers of the previous pool with notice.
-func TestPoolOfOtherPeers(t *testing.T) {
-	pool := func(name string, age int, peer string) *v1alpha1.AddressPool {
-		p := addressPool(name, func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{peer} }, "10.1.0.0/24")
-		p.CreationTimestamp = aged(age)
-		return p
-	}
-	config := announce.Config{Peers: map[string][]string{"rack-a": {"10.0.0.1"}, "rack-b": {"10.0.0.2"}}}
-	known := []any{machine("n1", nil), svc("a", nil, "10.1.0.1"), pool("young", 2, "rack-a")}
-	inVirtualTime(t, config, known, func(n *node) {
-		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
-		n.set(pool("old", 1, "rack-b"))
-		n.did("announce 10.1.0.1/32 to [10.0.0.2] draining [10.0.0.1]")
-		pass(notice / 2)
-		n.DeletePool("old")
-		n.did("announce 10.1.0.1/32 to [10.0.0.1] draining [10.0.0.2]")
-		pass(notice)
-		n.did("announce 10.1.0.1/32 to [10.0.0.1]")
-		pass(time.Minute)
-		n.did()
 	})
 }
 
