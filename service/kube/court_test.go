@@ -193,6 +193,14 @@ func (tr *trial) worker() int {
 	return -1
 }
 
+// mustWork fails the test unless an elector works.
+func (tr *trial) mustWork() {
+	tr.t.Helper()
+	if tr.worker() < 0 {
+		tr.t.Error("no elector works")
+	}
+}
+
 func (tr *trial) set(change func()) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
