@@ -45,61 +45,32 @@ func TestWithdrawal(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config announce.Config
-		change func(*node)
+		event  any // an object, or func(*node)
 		want   []string
 		reason string // empty if the address disappears from the status
 	}{
-		{"last endpoint unready", announce.Config{}, func(n *node) {
-			n.set(slice("web-1", "web", "IPv4", "n1 unready", "n2"))
-		}, failed, "no ready IPv4 endpoint on this node"},
+		{"last endpoint unready", announce.Config{}, slice("web-1", "web", "IPv4", "n1 unready", "n2"), failed, "no ready IPv4 endpoint on this node"},
 		{"slice deleted", announce.Config{}, func(n *node) { n.DeleteSlice("default/web-1") }, failed, "no ready IPv4 endpoint on this node"},
-		{"slice is another's", announce.Config{}, func(n *node) {
-			n.set(slice("web-1", "shop", "IPv4", "n1"))
-		}, failed, "no ready IPv4 endpoint on this node"},
-		{"slice of names", announce.Config{}, func(n *node) {
-			n.set(slice("web-1", "web", "FQDN", "n1"))
-		}, failed, "no ready IPv4 endpoint on this node"},
-		{"node cut off", announce.Config{}, func(n *node) {
-			n.set(machine("n1", func(n *corev1.Node) {
-				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
-			}))
-		}, failed, "node n1 has the condition NetworkUnavailable"},
-		{"node excluded", announce.Config{}, func(n *node) {
-			n.set(machine("n1", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" }))
-		}, planned, "node n1 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
-		{"node cordoned", announce.Config{Fitness: service.Fitness{ExcludeCordoned: true}}, func(n *node) {
-			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-		}, planned, "node n1 is cordoned"},
-		{"node cordoned, without excludeCordoned", announce.Config{}, func(n *node) {
-			n.set(machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-		}, nil, ""},
+		{"slice is another's", announce.Config{}, slice("web-1", "shop", "IPv4", "n1"), failed, "no ready IPv4 endpoint on this node"},
+		{"slice of names", announce.Config{}, slice("web-1", "web", "FQDN", "n1"), failed, "no ready IPv4 endpoint on this node"},
+		{"node cut off", announce.Config{}, machine("n1", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
+		}), failed, "node n1 has the condition NetworkUnavailable"},
+		{"node excluded", announce.Config{}, machine("n1", func(n *corev1.Node) { n.Labels[corev1.LabelNodeExcludeBalancers] = "" }), planned, "node n1 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
+		{"node cordoned", announce.Config{Fitness: service.Fitness{ExcludeCordoned: true}}, machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }), planned, "node n1 is cordoned"},
+		{"node cordoned, without excludeCordoned", announce.Config{}, machine("n1", func(n *corev1.Node) { n.Spec.Unschedulable = true }), nil, ""},
 		{"node deleted", announce.Config{}, func(n *node) { n.DeleteNode("n1") }, planned, "the cluster has no node n1: set nodeName"},
-		{"pool for other nodes", announce.Config{}, func(n *node) {
-			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
-				s.BGP.NodeSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"name": "n2"}}}
-			}, "10.1.0.0/24"))
-		}, planned, "pool p does not select this node"},
-		{"pool without BGP", announce.Config{}, func(n *node) {
-			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP = nil }, "10.1.0.0/24"))
-		}, planned, "pool p is not announced by BGP"},
-		{"pool without peers here", announce.Config{}, func(n *node) {
-			n.set(addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"rack-b"} }, "10.1.0.0/24"))
-		}, planned, "this node has no peer of pool p"},
-		{"pool elsewhere", announce.Config{}, func(n *node) {
-			n.set(addressPool("p", nil, "10.2.0.0/24"))
-		}, planned, "it is in no address pool"},
+		{"pool for other nodes", announce.Config{}, addressPool("p", func(s *v1alpha1.AddressPoolSpec) {
+			s.BGP.NodeSelectors = []v1alpha1.LabelSelector{{MatchLabels: map[string]string{"name": "n2"}}}
+		}, "10.1.0.0/24"), planned, "pool p does not select this node"},
+		{"pool without BGP", announce.Config{}, addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP = nil }, "10.1.0.0/24"), planned, "pool p is not announced by BGP"},
+		{"pool without peers here", announce.Config{}, addressPool("p", func(s *v1alpha1.AddressPoolSpec) { s.BGP.Peers = []string{"rack-b"} }, "10.1.0.0/24"), planned, "this node has no peer of pool p"},
+		{"pool elsewhere", announce.Config{}, addressPool("p", nil, "10.2.0.0/24"), planned, "it is in no address pool"},
 		{"pool deleted", announce.Config{}, func(n *node) { n.DeletePool("p") }, planned, "it is in no address pool"},
 		{"service deleted", announce.Config{}, func(n *node) { n.DeleteService("default/web") }, planned, ""},
-		{"service about to go", announce.Config{}, func(n *node) {
-			n.set(svc("web", func(s *corev1.Service) { local(s); now := aged(9); s.DeletionTimestamp = &now }, "10.1.0.1"))
-		}, planned, ""},
-		{"service of another type", announce.Config{}, func(n *node) {
-			n.set(svc("web", func(s *corev1.Service) { local(s); s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.1.0.1"))
-		}, planned, ""},
-		{"service of another class", announce.Config{}, func(n *node) {
-			other := "example.com/other"
-			n.set(svc("web", func(s *corev1.Service) { local(s); s.Spec.LoadBalancerClass = &other }, "10.1.0.1"))
-		}, planned, ""},
+		{"service about to go", announce.Config{}, svc("web", func(s *corev1.Service) { local(s); s.DeletionTimestamp = new(aged(9)) }, "10.1.0.1"), planned, ""},
+		{"service of another type", announce.Config{}, svc("web", func(s *corev1.Service) { local(s); s.Spec.Type = corev1.ServiceTypeClusterIP }, "10.1.0.1"), planned, ""},
+		{"service of another class", announce.Config{}, svc("web", func(s *corev1.Service) { local(s); s.Spec.LoadBalancerClass = new("example.com/other") }, "10.1.0.1"), planned, ""},
 		{"service without its address", announce.Config{}, func(n *node) { n.set(svc("web", local)) }, planned, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,7 +80,7 @@ func TestWithdrawal(t *testing.T) {
 			}
 			inVirtualTime(t, c.config, known, func(n *node) {
 				n.did("announce 10.1.0.1/32")
-				c.change(n)
+				n.set(c.event)
 				if len(c.want) > 0 {
 					n.did(c.want[0])
 				}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -108,15 +110,9 @@ func (w *world) start(flatChanged func()) (*announce.Announcer, *router, func())
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Routes: r, FlatChanged: flatChanged,
 	}, w.config)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		a.Run(ctx)
-	}()
-	return a, r, func() {
-		cancel()
-		<-ended
-	}
+	var running sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	return a, r, func() { cancel(); running.Wait() }
 }
 
 func pick[T any](w *world, label string, from ...T) T {
@@ -128,16 +124,6 @@ func (w *world) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chan
 
 func some[T any](w *world, label string, most int, from ...T) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(from), 0, most).Draw(w.T, label)
-}
-
-// merged returns annotations with another one added.
-func merged(annotations map[string]string, name, value string) map[string]string {
-	out := maps.Clone(annotations)
-	if out == nil {
-		out = make(map[string]string)
-	}
-	out[name] = value
-	return out
 }
 
 func (w *world) setService() {
@@ -155,13 +141,13 @@ func (w *world) setService() {
 			s.Labels = map[string]string{"tier": tier}
 		}
 		if w.chance(3) {
-			s.Annotations = merged(s.Annotations, "herald.dev/prefer-nodes", pick(w, "prefers", "n1", "n2,n1", "n9,n1"))
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, "herald.dev/prefer-nodes", pick(w, "prefers", "n1", "n2,n1", "n9,n1"))
 		}
 		if w.chance(10) {
 			s.Spec.Type = corev1.ServiceTypeClusterIP
 		}
-		if now := aged(9); w.chance(10) {
-			s.DeletionTimestamp = &now
+		if w.chance(10) {
+			s.DeletionTimestamp = new(aged(9))
 		}
 	})
 	for _, addr := range slices.Compact(slices.Sorted(slices.Values(
@@ -233,8 +219,8 @@ func (w *world) setPool() {
 		s.BGP.AggregationLengthV6 = pick[int32](w, "length of IPv6", 128, 124)
 		s.BGP.NodeSelectors = selectors()
 		s.BGP.Peers = pick(w, "peers", nil, nil, []string{"x"}, []string{"x", "y"}, []string{"z"})
-		if med := uint32(1); w.chance(2) {
-			s.BGP.MED = &med
+		if w.chance(2) {
+			s.BGP.MED = new(uint32(1))
 		}
 		for range rapid.IntRange(0, 2).Draw(w.T, "exceptions") {
 			e := v1alpha1.PoolBGPException{

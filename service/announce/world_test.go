@@ -171,6 +171,7 @@ func newNode(t *testing.T, config announce.Config) *node {
 	return n
 }
 
+// set passes an object to the announcer, or calls a function.
 func (n *node) set(o any) {
 	switch o := o.(type) {
 	case *corev1.Service:
@@ -181,6 +182,8 @@ func (n *node) set(o any) {
 		n.SetNode(o)
 	case *v1alpha1.AddressPool:
 		n.SetPool(o)
+	case func(*node):
+		o(n)
 	default:
 		n.t.Fatalf("cannot set a %T", o)
 	}
@@ -259,14 +262,11 @@ func slice(name, service string, family discoveryv1.AddressType, endpoints ...st
 		if node != "" {
 			e.NodeName = &node
 		}
-		yes, no := true, false
-		switch state {
-		case "unready":
-			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
-		case "terminating":
-			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
-		case "terminated":
-			e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
+		if state != "" {
+			e.Conditions.Ready, e.Conditions.Serving = new(false), new(state == "terminating")
+		}
+		if state == "terminating" || state == "terminated" {
+			e.Conditions.Terminating = new(true)
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
