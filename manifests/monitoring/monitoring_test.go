@@ -285,7 +285,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	text := read(t, "dashboard.json") + read(t, "alerts.yaml")
 	// A chart of these adds nothing to other charts.
 	spare := []string{
-		"herald_balancer_backend_since_timestamp_seconds", "herald_bfd_detection_time_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
+		"herald_balancer_backend_since_timestamp_seconds", "herald_bfd_session_since_timestamp_seconds", "herald_bgp_session_since_timestamp_seconds",
 		"herald_check_since_timestamp_seconds", "herald_config_generation", "herald_config_loaded_timestamp_seconds",
 		"herald_kube_answered_timestamp_seconds", "herald_lease_holder", "herald_realtime", "herald_vip_conflicts_total",
 	}

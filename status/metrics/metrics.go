@@ -191,6 +191,9 @@ func collectPeer(p bgp.Session, t teller) {
 	t = t.of("asn", p.AS())
 	t.flag("bgp_session_up", "1 while the session is established.", p.State == bgp.Established)
 	t.time("bgp_session_since_timestamp_seconds", "When the session came up or went down.", p.Since)
+	if p.State == bgp.Established {
+		t.gauge("bgp_session_hold_time_seconds", "Negotiated hold time: how long the peer may be silent where BFD does not end the session sooner; missing unless established.", p.HoldTime.Seconds())
+	}
 	t.count("bgp_session_drops_total", "Established sessions that were lost.", p.Drops)
 	t.gauge("bgp_routes_advertised", "Routes the peer was sent.", float64(p.Sent()))
 }
