@@ -207,8 +207,7 @@ func counts(t *testing.T, p balancer.DataPlane, site Site) {
 	for _, c := range site.hold(t, 12) {
 		want[c.backend]++
 	}
-	all, err := p.Counts()
-	must.Do(t, err)
+	all := must.Get[[]balancer.Count](t)(p.Counts())
 	got := make(map[string]uint64)
 	for _, n := range all {
 		if n.Service == s.Name && n.Connections > 0 {
@@ -253,8 +252,7 @@ func (s Site) service(method balancer.Method, states string) balancer.Service {
 // serve starts a server that sends its own address and then echoes.
 func (s Site) serve(t *testing.T, addr netip.AddrPort) {
 	t.Helper()
-	l, err := s.Listen(addr)
-	must.Do(t, err)
+	l := must.Get[net.Listener](t)(s.Listen(addr))
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -304,8 +302,7 @@ func (s Site) try() (*client, error) {
 // connect is a try that must succeed. The connection is closed when the test ends.
 func (s Site) connect(t *testing.T) *client {
 	t.Helper()
-	c, err := s.try()
-	must.Do(t, err)
+	c := must.Get[*client](t)(s.try())
 	t.Cleanup(c.close)
 	return c
 }

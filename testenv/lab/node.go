@@ -205,6 +205,15 @@ func (n *Node) DialContext(ctx context.Context, network, address string) (conn n
 	return conn, err
 }
 
+// Reaches returns an error unless a program in the node can connect to a TCP address.
+func (n *Node) Reaches(ctx context.Context, address string) error {
+	conn, err := n.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // Handle opens a netlink handle on the node's network, to read or change its addresses
 // and routes. The caller closes it.
 func (n *Node) Handle() (*netlink.Handle, error) {

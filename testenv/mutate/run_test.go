@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/mutate"
 )
 
@@ -28,10 +29,7 @@ var tests = []struct {
 // TestMutations makes each defect in turn, in a copy that replaces the file for the
 // compiler, and checks that tests detect it.
 func TestMutations(t *testing.T) {
-	all, err := mutate.Parse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get[[]mutate.Mutation](t)(mutate.Parse())
 	for _, m := range all {
 		t.Run(fmt.Sprintf("line %d", m.Line), func(t *testing.T) {
 			overlay := overlay(t, m)
@@ -83,24 +81,11 @@ func run(command, overlay string, args ...string) (string, error) {
 // overlay writes the file that makes the go command use the defective copy.
 func overlay(t *testing.T, m mutate.Mutation) string {
 	t.Helper()
-	text, err := m.Apply(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	original, err := filepath.Abs(filepath.Join(root, m.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get[string](t)(m.Apply(root))
+	original := must.Get[string](t)(filepath.Abs(filepath.Join(root, m.File)))
 	dir := t.TempDir()
-	b, err := json.Marshal(map[string]map[string]string{"Replace": {original: filepath.Join(dir, "mutated.go")}})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "mutated.go"), []byte(text), 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), b, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get[[]byte](t)(json.Marshal(map[string]map[string]string{"Replace": {original: filepath.Join(dir, "mutated.go")}}))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "mutated.go"), []byte(text), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "overlay.json"), b, 0o600))
 	return filepath.Join(dir, "overlay.json")
 }

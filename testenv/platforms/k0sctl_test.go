@@ -11,6 +11,14 @@ import (
 	"gopkg.in/yaml.v2"
 )
 
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // read reads a configuration as k0sctl does: it substitutes variables, rejects unknown
 // fields, and validates the values.
 func read(text string) (*v1beta1.Cluster, error) {
@@ -28,17 +36,11 @@ func read(text string) (*v1beta1.Cluster, error) {
 // TestK0sctl checks manifests/k0s/k0sctl.yaml with k0sctl's types.
 func TestK0sctl(t *testing.T) {
 	text, err := os.ReadFile("../../manifests/k0s/k0sctl.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("herald", nil, 0o755); err != nil { // the file names it
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile("herald", nil, 0o755)) // the file names it
 	c, err := read(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	controllers := c.Spec.Hosts.Controllers()
 	if len(controllers) != 3 {
 		t.Errorf("%d controllers, want 3", len(controllers))

@@ -22,9 +22,7 @@ import (
 // TestTalosExtension checks the image's files with Talos' own packages.
 func TestTalosExtension(t *testing.T) {
 	service, err := os.ReadFile("../../manifests/talos/service.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	image := talos.Extension(oci.Image{}, "herald", "v1", service)
 	root := t.TempDir()
 	for _, f := range image.Beside {
@@ -34,14 +32,10 @@ func TestTalosExtension(t *testing.T) {
 		} else {
 			err = os.WriteFile(path, f.Data, os.FileMode(f.Mode))
 		}
-		if err != nil {
-			t.Fatal(err) // a folder precedes its files
-		}
+		must(t, err) // a folder precedes its files
 	}
 	e, err := extensions.Load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := e.Validate(extensions.WithValidateConstraints(), extensions.WithValidateContents()); err != nil {
 		t.Error(err)
 	}
@@ -49,9 +43,7 @@ func TestTalosExtension(t *testing.T) {
 		t.Errorf("the extension is %+v", e.Manifest.Metadata)
 	}
 	s, err := talosService(filepath.Join(root, "rootfs", constants.ExtensionServiceConfigPath, "herald.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := "/rootfs" + filepath.Join(constants.ExtensionServiceRootfsPath, s.Name, s.Container.Entrypoint); image.Entrypoint != want {
 		t.Errorf("the program is %s, and Talos runs %s", image.Entrypoint, want)
 	}
@@ -75,29 +67,17 @@ func talosService(path string) (services.Spec, error) {
 // packages.
 func TestTalosPatch(t *testing.T) {
 	patch, err := os.ReadFile("../../manifests/talos/patch.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	input, err := generate.NewInput("herald", "https://10.99.0.10:6443", constants.DefaultKubernetesVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err := input.Config(machine.TypeControlPlane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := configpatcher.LoadPatch(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	patched, err := configpatcher.Apply(configpatcher.WithConfig(node), []configpatcher.Patch{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := patched.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := got.ExtensionServiceConfigs()
 	if len(all) != 1 || all[0].Name() != "herald" || len(all[0].ConfigFiles()) != 1 || all[0].ConfigFiles()[0].MountPath() != "/etc/herald/herald.yaml" {
 		t.Errorf("the node configures %+v", all)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // API is a client of an API server that reads and writes objects by their paths.
@@ -30,6 +33,26 @@ func NewAPI(c *rest.Config) (*API, error) {
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.UnversionedRESTClientFor(c)
 	return &API{client}, err
+}
+
+// Connect returns a client of the API server in a node's network, as an administrator, and waits
+// until the server is ready. Its certificate is of the CA in the folder.
+func Connect(ctx context.Context, n *lab.Node, folder string) (*API, error) {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	a, err := NewAPI(&rest.Config{
+		Host: "https://127.0.0.1:6443", Dial: n.DialContext, BearerToken: "harness-token",
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(folder, "ca.crt"), ServerName: "kubernetes"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a, a.Ready(ctx)
+}
+
+// Ready waits until the API server is ready.
+func (a *API) Ready(ctx context.Context) error {
+	return Eventually(ctx, func() error { return a.Get(ctx, "/readyz", nil) })
 }
 
 // Close closes idle connections.

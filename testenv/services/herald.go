@@ -2,7 +2,9 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,10 +38,8 @@ func (h *Herald) Configure(l *Lab) error {
 		if h.Edit != nil {
 			file = h.Edit(node, file)
 		}
-		if err := os.WriteFile(filepath.Join(l.own(node), "herald.yaml"), []byte(file), 0o644); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(l.own(node), "gossip.key"), []byte(key), 0o600); err != nil {
+		err := errors.Join(os.WriteFile(l.own(node)+"/herald.yaml", []byte(file), 0o644), os.WriteFile(l.own(node)+"/gossip.key", []byte(key), 0o600))
+		if err != nil {
 			return err
 		}
 	}
@@ -48,16 +48,21 @@ func (h *Herald) Configure(l *Lab) error {
 
 // file returns the configuration of a node.
 func (h *Herald) file(l *Lab, node string) string {
-	var voters []string
-	for _, m := range l.Members()[:min(3, len(l.Members()))] {
-		voters = append(voters, fmt.Sprintf(`%s: "%s:7946"`, m, l.Address(m)))
+	return SpeakerFile(node, "  kubeconfig: /etc/herald/kubeconfig\n", RouterAddress, l.Members()[:min(3, len(l.Members()))], l.Address)
+}
+
+// SpeakerFile returns the configuration of a node behind a router, with these lines in its
+// section services, and these voters.
+func SpeakerFile(node, services, router string, voters []string, address func(string) netip.Addr) string {
+	var members []string
+	for _, m := range voters {
+		members = append(members, fmt.Sprintf(`%s: "%s:7946"`, m, address(m)))
 	}
 	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
 kind: Speaker
 nodeName: %s
 services:
-  kubeconfig: /etc/herald/kubeconfig
-bgp:
+%sbgp:
   asn: %d
   peers:
   - {address: %s, asn: %d, families: [ipv4, ipv6]}
@@ -65,7 +70,7 @@ election:
   bind: %s:7946
   members: {%s}
   keyFile: /etc/herald/gossip.key
-`, node, NodeASN, RouterAddress, RouterASN, l.Address(node), strings.Join(voters, ", "))
+`, node, services, NodeASN, router, RouterASN, address(node), strings.Join(members, ", "))
 }
 
 // Speaker returns the image of "herald run".

@@ -15,16 +15,23 @@ package services
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
-	"k8s.io/client-go/rest"
-
+	"github.com/herald-vip/herald/internal/wake"
+	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/pki"
+	"github.com/herald-vip/herald/testenv/routes"
 )
 
 // Names and addresses in topology/services.clab.yml.
@@ -125,13 +132,7 @@ func (l *Lab) Speaker(node string) *lab.Node { return l.Node(node + "-speaker") 
 
 // Serves waits until the server on a node accepts connections.
 func (l *Lab) Serves(ctx context.Context, node string) error {
-	return Eventually(ctx, func() error {
-		c, err := l.Node(node).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", serverPort))
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
+	return Eventually(ctx, func() error { return l.Node(node).Reaches(ctx, fmt.Sprintf("127.0.0.1:%d", serverPort)) })
 }
 
 // boot boots all nodes, one after the other.
@@ -146,11 +147,12 @@ func (l *Lab) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.connect(ctx); err != nil {
+	var err error
+	if l.API, err = Connect(ctx, l.Node("api"), l.own("api")); err != nil {
 		return err
 	}
 	for _, m := range l.Members() {
-		if err := l.createNode(ctx, m); err != nil {
+		if err := l.API.CreateNode(ctx, m, l.Address(m)); err != nil {
 			return err
 		}
 	}
@@ -181,20 +183,6 @@ func (l *Lab) BootAnnouncer(ctx context.Context) error {
 	return nil
 }
 
-// connect waits until the API server is ready.
-func (l *Lab) connect(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	l.API, err = NewAPI(&rest.Config{
-		Host: "https://127.0.0.1:6443", Dial: l.Node("api").DialContext, BearerToken: "harness-token",
-		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(l.own("api"), "ca.crt"), ServerName: "kubernetes"},
-	})
-	if err != nil {
-		return err
-	}
-	return Eventually(ctx, func() error { return l.API.Get(ctx, "/readyz", nil) })
-}
-
 // Close kills everything and returns when it is gone.
 func (l *Lab) Close() error {
 	if l.API != nil {
@@ -208,17 +196,93 @@ func (l *Lab) Close() error {
 
 // Eventually calls try every few milliseconds until it succeeds or the context ends.
 func Eventually(ctx context.Context, try func() error) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if !wake.Pause(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
+}
+
+// Announcer is a program that assigns addresses to Services and announces them from
+// nodes: Herald, or a rival.
+type Announcer interface {
+	// Name is its short name. Its files are in the folder /etc/NAME: on a node the
+	// kubeconfig and the files of Configure, for the controller the API server's files.
+	Name() string
+	// Configure writes the files of the nodes, before they are booted.
+	Configure(l *Lab) error
+	// Speaker returns the image of the program on each node.
+	Speaker(l *Lab, node string) lab.Image
+	// Controller returns the image of the single program beside the API server; nil if
+	// the speakers include it.
+	Controller(l *Lab) lab.Image
+	// Install creates its kinds, pools and peers in the API server.
+	Install(ctx context.Context, l *Lab) error
+}
+
+// WatchRoutes begins to follow the routes to the addresses of [PoolBGP] in the
+// router's kernel. The caller closes it.
+func (l *Lab) WatchRoutes() (*routes.Watch, error) {
+	return routes.Follow(l.Node("r1"), netip.MustParsePrefix(ByBGP), nil)
+}
+
+// files are the topology and the files of its machines, each in the folder of its name.
+//
+//go:embed topology
+var files embed.FS
+
+// configure writes the files of all machines, including the announcer's. A node also
+// gets the kubeconfig.
+func (l *Lab) configure() error {
+	for _, machine := range []string{"r1", "api"} {
+		own, err := fs.Sub(files, "topology/"+machine)
+		if err := errors.Join(err, os.RemoveAll(l.own(machine)), os.CopyFS(l.own(machine), own)); err != nil {
+			return err
+		}
+	}
+	if _, err := pki.New(l.own("api"), "kubernetes", "localhost", "127.0.0.1", APIAddress); err != nil {
+		return err
+	}
+	for _, node := range l.Members() {
+		if err := errors.Join(os.RemoveAll(l.own(node)), os.CopyFS(l.own(node), os.DirFS(l.own("api")))); err != nil {
+			return err
+		}
+	}
+	return l.options.Announcer.Configure(l)
+}
+
+// own returns the folder of a machine's files. Its speaker sees it as /etc/NAME of the announcer.
+func (l *Lab) own(machine string) string { return filepath.Join(l.options.Dir, machine) }
+
+// topology returns services.clab.yml with the wanted number of nodes, and the programs
+// for its images.
+func (l *Lab) topology() (*clab.Topology, map[string]lab.Image, error) {
+	text, err := files.ReadFile("topology/services.clab.yml")
+	if err != nil {
+		return nil, nil, err
+	}
+	a := l.options.Announcer
+	t, err := clab.Parse(l.own("services.clab.yml"), text, func(string) (string, bool) { return a.Name(), true })
+	if err != nil {
+		return nil, nil, err
+	}
+	left := func(name string) bool {
+		machine, _, _ := strings.Cut(name, "-")
+		return machine > "n0" && machine < "n9" && !slices.Contains(l.Members(), machine) ||
+			name == controller && a.Controller(l) == nil
+	}
+	t.Nodes = slices.DeleteFunc(t.Nodes, func(n clab.Node) bool { return left(n.Name) })
+	t.Links = slices.DeleteFunc(t.Links, func(link clab.Link) bool { return left(link.A.Node) })
+	return t, map[string]lab.Image{
+		"frr":            lab.FRR,
+		"etcd":           lab.Binary(l.options.Etcd),
+		"kube-apiserver": lab.Binary(l.options.APIServer),
+		"herald-testenv": lab.Binary(l.options.Testenv, "registry"),
+		"speaker":        func(n clab.Node) (lab.Program, error) { return a.Speaker(l, n.Base)(n) },
+		"controller":     func(n clab.Node) (lab.Program, error) { return a.Controller(l)(n) },
+	}, nil
 }

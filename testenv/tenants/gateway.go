@@ -96,12 +96,8 @@ func (l *Lab) BootGateway(ctx context.Context) error {
 // gatewayReady returns an error unless each Traefik listens and the Gateway has the VIP.
 func (l *Lab) gatewayReady(ctx context.Context) error {
 	for _, node := range l.gatewayNodes() {
-		conn, err := l.Balancing.Node("api").DialContext(ctx, "tcp", net.JoinHostPort(l.Balancing.Address(node).String(), "8000"))
-		if err != nil {
+		if err := l.Balancing.Node("api").Reaches(ctx, net.JoinHostPort(l.Balancing.Address(node).String(), "8000")); err != nil {
 			return fmt.Errorf("traefik on %s: %w", node, err)
-		}
-		if err := conn.Close(); err != nil {
-			return err
 		}
 	}
 	vips, err := l.GatewayVIPs(ctx)

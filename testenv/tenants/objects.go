@@ -42,20 +42,6 @@ func (c *Cluster) mountSecret(ctx context.Context) error {
 	return nil
 }
 
-// CreateNode creates a ready Node, as its kubelet would.
-func (c *Cluster) CreateNode(ctx context.Context, name string) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := c.API.Create(ctx, services.Nodes, n); err != nil {
-		return err
-	}
-	return c.API.Patch(ctx, services.Nodes+"/"+name+"/status", map[string]any{"status": corev1.NodeStatus{
-		Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: c.Address(name).String()}, {Type: corev1.NodeInternalIP, Address: c.Address6(name).String()},
-		},
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-	}})
-}
-
 // Expose creates a Service of type LoadBalancer with ready endpoints on all nodes, the
 // nodes' servers. Edit changes it before, and may select another server by targetPort;
 // it may be nil.
@@ -113,7 +99,8 @@ func (c *Cluster) endpoints(family discoveryv1.AddressType, nodes ...string) []d
 // answers, like the kubelet's readiness probe.
 func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...string) error {
 	for _, node := range nodes {
-		if err := services.Eventually(ctx, func() error { return c.answers(ctx, node) }); err != nil {
+		server := netip.AddrPortFrom(c.Address(node), serverPort).String()
+		if err := services.Eventually(ctx, func() error { return c.lab.Node(node).Reaches(ctx, server) }); err != nil {
 			return fmt.Errorf("the server of %s: %w", node, err)
 		}
 	}
@@ -122,15 +109,6 @@ func (c *Cluster) SetEndpoints(ctx context.Context, service string, nodes ...str
 		errs = append(errs, c.API.Patch(ctx, services.Slices+"/"+sliceName(service, family), map[string]any{"endpoints": c.endpoints(family, nodes...)}))
 	}
 	return errors.Join(errs...)
-}
-
-// answers connects to the server of a node from the node.
-func (c *Cluster) answers(ctx context.Context, node string) error {
-	conn, err := c.lab.Node(node).DialContext(ctx, "tcp", netip.AddrPortFrom(c.Address(node), serverPort).String())
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 // Remove deletes a Service and its EndpointSlices.

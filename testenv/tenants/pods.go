@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/testenv/lab"
 )
 
@@ -54,14 +55,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 	c := l.Tenants[0]
 	free := c.Pods()
 	running := make(map[types.UID]*lab.Process)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
+	for wake.Pause(ctx, 100*time.Millisecond) {
 		var pods corev1.PodList
 		if err := c.API.Get(ctx, "/api/v1/pods", &pods); err != nil {
 			continue // the context has ended, or the next look may succeed
@@ -95,6 +89,7 @@ func (l *Lab) RunPods(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
 }
 
 func podPath(p *corev1.Pod) string { return "/api/v1/namespaces/" + p.Namespace + "/pods/" + p.Name }

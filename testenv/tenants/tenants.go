@@ -24,9 +24,6 @@ import (
 	"slices"
 	"strings"
 	"text/template"
-	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/testenv/clab"
@@ -174,34 +171,13 @@ func (l *Lab) configure() error {
 		return err
 	}
 	for _, node := range l.Balancing.Nodes() {
-		err := errors.Join(l.write(speakerFile(node, l.Balancing), node, "herald.yaml"), l.write(key, node, "gossip.key"))
+		file := services.SpeakerFile(node, "  kubeconfig: /etc/kubernetes/herald.kubeconfig\n  namespace: herald-system\n", l.Balancing.Net+".254", l.Balancing.Nodes(), l.Balancing.Address)
+		err := errors.Join(l.write(file, node, "herald.yaml"), l.write(key, node, "gossip.key"))
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func speakerFile(node string, c *Cluster) string {
-	var voters []string
-	for _, n := range c.Nodes() {
-		voters = append(voters, fmt.Sprintf(`%s: "%s:7946"`, n, c.Address(n)))
-	}
-	return fmt.Sprintf(`apiVersion: herald.dev/v1alpha1
-kind: Speaker
-nodeName: %s
-services:
-  kubeconfig: /etc/kubernetes/herald.kubeconfig
-  namespace: herald-system
-bgp:
-  asn: 64512
-  peers:
-  - {address: %s.254, asn: 64500, families: [ipv4, ipv6]}
-election:
-  bind: %s:7946
-  members: {%s}
-  keyFile: /etc/herald/gossip.key
-`, node, c.Net, c.Address(node), strings.Join(voters, ", "))
 }
 
 func (l *Lab) path(parts ...string) string {
@@ -440,29 +416,15 @@ func (c *Cluster) boot(ctx context.Context) (err error) {
 	if err := c.lab.Boot(ctx, c.Name+"-api", c.Name+"-etcd", c.Name+"-apiserver"); err != nil {
 		return err
 	}
-	c.API, err = services.NewAPI(&rest.Config{
-		Host: "https://127.0.0.1:6443", Dial: c.Node("api").DialContext, BearerToken: "harness-token",
-		TLSClientConfig: rest.TLSClientConfig{CAFile: c.lab.path(c.Name, "ca.crt"), ServerName: "kubernetes"},
-	})
-	if err != nil {
-		return err
-	}
-	if err := c.Ready(ctx); err != nil {
+	if c.API, err = services.Connect(ctx, c.Node("api"), c.lab.path(c.Name)); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes() {
-		if err := errors.Join(c.CreateNode(ctx, node), c.BootNode(ctx, node)); err != nil {
+		if err := errors.Join(c.API.CreateNode(ctx, node, c.Address(node), c.Address6(node)), c.BootNode(ctx, node)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// Ready waits until the API server is ready.
-func (c *Cluster) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	return services.Eventually(ctx, func() error { return c.API.Get(ctx, "/readyz", nil) })
 }
 
 // BootNode starts the programs of a node except Herald.

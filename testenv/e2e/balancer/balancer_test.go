@@ -3,10 +3,8 @@
 package balancer
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -23,11 +21,10 @@ func TestBalancer(t *testing.T) {
 	site.Boot(t, b.Lab, "e1", "w1-speaker", "w2-speaker")
 	b.serve(t, "w1", "app")
 	refused(t, b.Node("w1"), localApp)
-	began := time.Now()
 	for _, m := range masters {
-		b.bootMaster(t, m)
+		site.Boot(t, b.Lab, m+"-apiserver", m+"-registry", m+"-app", m+"-speaker")
 	}
-	b.followed(t, began, "masters started", masters...)
+	b.follow(t, masters...)
 
 	for _, part := range []struct {
 		name string
@@ -94,9 +91,6 @@ func (b *balanced) mode(t *testing.T, node, mode string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		l, err := b.balancer(t, node, "app")
-		if err == nil && string(l.Mode) != mode {
-			err = fmt.Errorf("the mode of %s is %s, want %s", node, l.Mode, mode)
-		}
-		return err
+		return site.Check(err, string(l.Mode) != mode, "the mode of %s is %s, want %s", node, l.Mode, mode)
 	})
 }

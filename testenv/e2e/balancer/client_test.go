@@ -3,14 +3,10 @@
 package balancer
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -26,14 +22,7 @@ const patience = 5 * time.Second
 
 // held are connections to the application that stay open.
 type held struct {
-	conns []*heldConn
-}
-
-// heldConn is a connection with the name of its server.
-type heldConn struct {
-	net.Conn
-	answers *bufio.Reader
-	server  string
+	conns []*site.Conn
 }
 
 // hold opens connections from a node, one after another, and makes a request on each.
@@ -41,37 +30,14 @@ func (b *balanced) hold(t *testing.T, node, address string, many int) *held {
 	t.Helper()
 	h := new(held)
 	t.Cleanup(h.close)
-	site.Must(t, b.Node(node).Do(func() error {
-		dialer := net.Dialer{Timeout: patience}
-		for i := range many {
-			conn, err := dialer.DialContext(t.Context(), "tcp", address)
-			if err != nil {
-				return err
-			}
-			c := &heldConn{Conn: conn, answers: bufio.NewReader(conn)}
-			h.conns = append(h.conns, c)
-			if c.server, err = c.ask(); err != nil { // ask immediately: a server closes silent connections
-				return fmt.Errorf("connection %d of %d to %s: %w", i, many, address, err)
-			}
+	for i := range many {
+		c, err := site.Open(t.Context(), b.Node(node), address)
+		if err != nil {
+			t.Fatalf("connection %d of %d to %s: %v", i, many, address, err)
 		}
-		return nil
-	}))
+		h.conns = append(h.conns, c)
+	}
 	return h
-}
-
-// ask returns the name of the connection's server now.
-func (c *heldConn) ask() (string, error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return "", err
-	}
-	if _, err := fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
-		return "", err
-	}
-	response, err := http.ReadResponse(c.answers, nil)
-	if err != nil {
-		return "", err
-	}
-	return response.Header.Get("X-Served-By"), response.Body.Close()
 }
 
 func (h *held) close() {
@@ -81,13 +47,7 @@ func (h *held) close() {
 }
 
 // shares counts the connections by server.
-func (h *held) shares() map[string]int {
-	shares := make(map[string]int)
-	for _, c := range h.conns {
-		shares[c.server]++
-	}
-	return shares
-}
+func (h *held) shares() map[string]int { return site.Servers(h.conns) }
 
 // intact checks that every connection still answers, from the same server.
 func (h *held) intact(t *testing.T) {
@@ -99,12 +59,12 @@ func (h *held) intact(t *testing.T) {
 
 func (h *held) lost() (lost []error) {
 	for i, c := range h.conns {
-		server, err := c.ask()
-		if err == nil && server != c.server {
+		server, err := c.Ask()
+		if err == nil && server != c.Server {
 			err = fmt.Errorf("it has moved to %s", server)
 		}
 		if err != nil {
-			lost = append(lost, fmt.Errorf("connection %d, to %s: %w", i, c.server, err))
+			lost = append(lost, fmt.Errorf("connection %d, to %s: %w", i, c.Server, err))
 		}
 	}
 	return lost
@@ -159,6 +119,7 @@ func share(t *testing.T, load *site.Client, fault, out time.Time) {
 // returns it. Nodes to leave out may be without power.
 func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) (master string) {
 	t.Helper()
+	address := map[string]string{"w1": "10.5.0.21", "w2": "10.5.0.22"}[node]
 	site.Eventually(t, site.Soon, func() error {
 		var ends []string
 		for _, m := range threeMasters() {
@@ -166,7 +127,7 @@ func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) 
 				continue
 			}
 			out, err := site.Run(t, b.Node(m), "ss", "-Htn", "state", "established",
-				fmt.Sprintf("( sport = :%d and dst = %s )", port, addressOf(node)))
+				fmt.Sprintf("( sport = :%d and dst = %s )", port, address))
 			if err != nil {
 				return err
 			}
@@ -183,22 +144,13 @@ func (b *balanced) end(t *testing.T, node string, port int, leaveOut ...string) 
 	return master
 }
 
-// addressOf returns the address of a node.
-func addressOf(node string) string {
-	return map[string]string{"w1": "10.5.0.21", "w2": "10.5.0.22", "b1": "10.5.0.9"}[node]
-}
-
 // refused checks that an address refuses connections from a node immediately.
 func refused(t *testing.T, n *lab.Node, address string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		conn, err := n.DialContext(ctx, "tcp", address)
-		if err == nil {
-			conn.Close()
-			return errors.New("the connection was made")
-		}
-		return site.ErrorIf(ctx.Err() != nil, "no answer, want a refusal")
+		err := n.Reaches(ctx, address)
+		return site.ErrorIf(err == nil || ctx.Err() != nil, "%v, want a refusal", err)
 	})
 }

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
@@ -35,8 +34,9 @@ type registryClient struct {
 // registryClient returns a client inside a node, with a new connection for each
 // request. A pull may last while a test waits for several events.
 func (b *balanced) registryClient(node, address string) registryClient {
-	transport := &http.Transport{DialContext: b.Node(node).DialContext, DisableKeepAlives: true}
-	return registryClient{&http.Client{Transport: transport, Timeout: 10 * site.Soon}, address}
+	client := site.HTTPClient(b.Node(node), nil)
+	client.Timeout = 10 * site.Soon
+	return registryClient{client, address}
 }
 
 // push uploads a blob in chunks, and makes the registry check its digest.
@@ -172,19 +172,14 @@ func (b *balanced) push(t *testing.T) layer {
 	seed := rand.NewChaCha8([32]byte{'b', 'l', 'o', 'b'})
 	_, _ = seed.Read(blob) // it never fails
 	l := layer{balanced: b, client: b.registryClient("w1", localRegistry)}
-	began := time.Now()
-	var err error
-	l.digest, err = l.client.push(t.Context(), blob)
-	site.Must(t, err)
-	t.Logf("pushed %d MB in %v", blobSize>>20, time.Since(began).Round(time.Millisecond))
+	l.digest = site.Get[string](t)(l.client.push(t.Context(), blob))
 	return l
 }
 
 // begin pulls a part of the blob, and returns the master that serves it.
 func (l layer) begin(t *testing.T) (p *pull, from string) {
 	t.Helper()
-	p, err := l.client.pull(t.Context(), l.digest)
-	site.Must(t, err)
+	p = site.Get[*pull](t)(l.client.pull(t.Context(), l.digest))
 	site.Must(t, p.read(t.Context(), 1<<20))
 	return p, l.end(t, "w1", 5001)
 }
@@ -201,8 +196,7 @@ func (l layer) othersGo(t *testing.T) {
 	defer mend()
 	l.serve(t, "w1", "registry", from)
 
-	again, err := l.client.pull(t.Context(), l.digest)
-	site.Must(t, err)
+	again := site.Get[*pull](t)(l.client.pull(t.Context(), l.digest))
 	again.finish(t)
 	p.finish(t)
 	if p.resumed+again.resumed > 0 {

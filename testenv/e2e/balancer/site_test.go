@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -55,18 +56,14 @@ func newBalanced(t *testing.T) *balanced {
 	parts["haproxy"] = lab.Binary("/usr/sbin/haproxy")
 	b.Lab = site.StartTopology(t, "../../topologies/e2e-balancer.clab.yml",
 		map[string]string{"PKI_DIR": b.pki.Dir, "HERALD_DIR": b.dir, "REGISTRY_DIR": t.TempDir()}, parts)
-	t.Cleanup(func() { b.sane(t) })
-	return b
-}
-
-// sane checks that no Herald has panicked or raced.
-func (b *balanced) sane(t *testing.T) {
-	t.Helper()
-	for _, n := range b.Nodes() {
-		if strings.HasSuffix(n.Name(), "-speaker") {
-			site.Sane(t, n)
+	t.Cleanup(func() {
+		for _, n := range b.Nodes() {
+			if strings.HasSuffix(n.Name(), "-speaker") {
+				site.Sane(t, n)
+			}
 		}
-	}
+	})
+	return b
 }
 
 func (b *balanced) conf(node string) string { return filepath.Join(b.dir, node, "herald.yaml") }
@@ -74,14 +71,6 @@ func (b *balanced) conf(node string) string { return filepath.Join(b.dir, node, 
 // speaker returns the Herald of a node.
 func (b *balanced) speaker(node string) site.Speaker {
 	return site.Speaker{Node: b.Node(node + "-speaker")}
-}
-
-// bootMaster starts a master's servers and its Herald.
-func (b *balanced) bootMaster(t *testing.T, master string) {
-	t.Helper()
-	for _, part := range []string{"apiserver", "registry", "app", "speaker"} {
-		site.Boot(t, b.Lab, master+"-"+part)
-	}
 }
 
 // rewrite changes the configuration of a node, and makes its Herald reload it.
@@ -138,18 +127,8 @@ func (b *balanced) serve(t *testing.T, node, name string, masters ...string) tim
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		l, err := b.balancer(t, node, name)
-		if err != nil {
-			return err
-		}
-		var serving []string
-		for _, k := range l.Backends {
-			if k.State == "serving" {
-				serving = append(serving, k.Name)
-			}
-		}
-		slices.Sort(serving)
-		return site.ErrorIf(!slices.Equal(serving, masters) || l.Error != "",
-			"%s of %s: %q serve, want %q; %+v", name, node, serving, masters, l)
+		serving := namesOf(l, func(k balancer.BackendStatus) bool { return k.State == "serving" })
+		return site.Check(err, !slices.Equal(serving, masters) || l.Error != "", "%s of %s: %q serve, want %q; %+v", name, node, serving, masters, l)
 	})
 	return time.Now()
 }
@@ -159,16 +138,20 @@ func (b *balanced) known(t *testing.T, node, name string, masters ...string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		l, err := b.balancer(t, node, name)
-		if err != nil {
-			return err
-		}
-		var names []string
-		for _, k := range l.Backends {
+		names := namesOf(l, func(balancer.BackendStatus) bool { return true })
+		return site.Check(err, !slices.Equal(names, masters), "%s of %s knows %q, want %q", name, node, names, masters)
+	})
+}
+
+// namesOf returns the names of some backends of a balancer, in order.
+func namesOf(l admin.Balancer, which func(balancer.BackendStatus) bool) (names []string) {
+	for _, k := range l.Backends {
+		if which(k) {
 			names = append(names, k.Name)
 		}
-		slices.Sort(names)
-		return site.ErrorIf(!slices.Equal(names, masters), "%s of %s knows %q, want %q", name, node, names, masters)
-	})
+	}
+	slices.Sort(names)
+	return names
 }
 
 // follow waits until both workers use exactly these masters, for every balancer.
@@ -181,31 +164,11 @@ func (b *balanced) follow(t *testing.T, masters ...string) {
 	}
 }
 
-// followed is follow, and logs how long after an instant the last balancer had changed.
-func (b *balanced) followed(t *testing.T, since time.Time, what string, masters ...string) {
-	t.Helper()
-	b.follow(t, masters...)
-	var last time.Time
-	for _, worker := range []string{"w1", "w2"} {
-		status, err := b.status(t, worker)
-		site.Must(t, err)
-		for _, l := range status.Balancers {
-			for _, k := range l.Backends {
-				if k.Since.After(last) {
-					last = k.Since
-				}
-			}
-		}
-	}
-	t.Logf("%s: both workers used %v after %v", what, masters, last.Sub(since).Round(time.Millisecond))
-}
-
 // counted checks that a node has counted at least this many connections of a balancer,
 // and that each of these masters received its share.
 func (b *balanced) counted(t *testing.T, node, name string, many uint64, masters ...string) {
 	t.Helper()
-	l, err := b.balancer(t, node, name)
-	site.Must(t, err)
+	l := site.Get[admin.Balancer](t)(b.balancer(t, node, name))
 	for _, k := range l.Backends {
 		if slices.Contains(masters, k.Name) && k.Connections < many*95/100/uint64(len(masters)) {
 			t.Errorf("%s counts %d connections to %s, want its share of %d", node, k.Connections, k.Name, many)

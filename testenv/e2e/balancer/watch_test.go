@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/watch"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
 )
@@ -64,8 +65,7 @@ func (b *balanced) count(t *testing.T, node string, writer func() string) *count
 	through := b.kubeClient(t, node, localAPI)
 	site.Must(t, through.Post().Namespace(object.Namespace).Resource("configmaps").Body(object).Do(ctx).Into(object))
 	list := cache.NewListWatchFromClient(through, "configmaps", object.Namespace, fields.OneTermEqualSelector("metadata.name", object.Name))
-	watcher, err := watch.NewRetryWatcherWithContext(ctx, object.ResourceVersion, list)
-	site.Must(t, err)
+	watcher := site.Get[*watch.RetryWatcher](t)(watch.NewRetryWatcherWithContext(ctx, object.ResourceVersion, list))
 
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -86,14 +86,7 @@ func (b *balanced) count(t *testing.T, node string, writer func() string) *count
 		direct[m] = b.kubeClient(t, m, "127.0.0.1:6443")
 	}
 	running.Go(func() {
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for n := 1; ; n++ {
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
+		for n := 1; wake.Pause(ctx, 20*time.Millisecond); n++ {
 			patch := fmt.Appendf(nil, `{"data": {"n": "%d"}}`, n)
 			err := direct[writer()].Patch("application/merge-patch+json").Namespace(object.Namespace).
 				Resource("configmaps").Name(object.Name).Body(patch).Do(ctx).Error()

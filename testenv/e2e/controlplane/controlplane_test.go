@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func (c *controlPlane) observe(t *testing.T) map[site.Master]*site.Readiness {
 func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *site.RouteWatcher, observers map[site.Master]*site.Readiness) {
 	t.Helper()
 	for _, m := range c.Masters {
-		ready, _, _ := observers[m].Seen()
+		ready, _ := observers[m].Seen()
 		for _, vip := range []string{site.VIP4, site.VIP6} {
 			route := routes.First(m.Hop(r, vip))
 			switch after := route.Sub(ready).Round(time.Millisecond); {
@@ -111,8 +112,6 @@ func (c *controlPlane) neverBeforeReady(t *testing.T, r site.Router, routes *sit
 				t.Errorf("%s: route to %s via %s before its apiserver is ready", r.Name(), vip, m)
 			case after <= 0:
 				t.Errorf("%s: route to %s via %s %v before its apiserver was ready", r.Name(), vip, m, -after)
-			default:
-				t.Logf("%s: route to %s via %s %v after its apiserver was ready", r.Name(), vip, m, after)
 			}
 		}
 	}
@@ -151,42 +150,27 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 	c.mark()
 	observer := site.ObserveReadiness(t, m.Base(), c.pki.Client(t))
 
-	made := time.Now()
 	f.make(t, f.node(m))
-	mended := false
-	defer func() { // later faults need a healthy master
-		if !mended {
-			f.mend(t, f.node(m))
-		}
-	}()
+	mend := sync.OnceFunc(func() { f.mend(t, f.node(m)) })
+	defer mend() // later faults need a healthy master
 	if f.readyz != 0 {
 		// Until the apiserver itself detects the fault, it alternates between slow and
 		// healthy, and the route may come back for moments.
 		site.Eventually(t, site.Soon, func() error {
-			_, _, got := observer.Seen()
+			_, got := observer.Seen()
 			return site.ErrorIf(got != f.readyz, "the apiserver answers %d, want %d", got, f.readyz)
 		})
-		_, lost, _ := observer.Seen()
-		t.Logf("the apiserver's own first answer that was not 200 came after %v", lost.Sub(made).Round(time.Millisecond))
 	}
 	if f.reason != "" {
-		m.Shows(t, func(status admin.Status) error {
-			for _, v := range status.VIPs {
-				if v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, f.reason) {
-					return fmt.Errorf("status of %s has %s %s because %q, want it withdrawn because %q", m, v.Address, v.Stage, v.Reason, f.reason)
-				}
-			}
-			return nil
+		m.ShowsVIPs(t, func(v admin.VIP) error {
+			return site.ErrorIf(v.Stage != "withdrawn" || !strings.HasPrefix(v.Reason, f.reason),
+				"status of %s has %s %s because %q, want it withdrawn because %q", m, v.Address, v.Stage, v.Reason, f.reason)
 		})
 	}
 	c.Announces(t, c.Others(m)...)
-	for _, r := range c.Routers {
-		t.Logf("%s: routes via %s gone after %v", r.Name(), m, c.gone(r, m).Sub(made).Round(time.Millisecond))
-	}
 	c.Serves(t, c.pki.Client(t))
 
-	mended = true
-	f.mend(t, f.node(m))
+	mend()
 	c.Announces(t, c.Masters...)
 	c.untouched(t, c.Others(m)...)
 	if f.readyz != 0 {
@@ -199,30 +183,10 @@ func (c *controlPlane) testFault(t *testing.T, f fault) {
 func (c *controlPlane) steady(t *testing.T, m site.Master) {
 	t.Helper()
 	const calm = 3 * time.Second
-	m.Shows(t, func(status admin.Status) error {
-		for _, v := range status.VIPs {
-			if v.Stage != "announced" || time.Since(v.Since) < calm {
-				return fmt.Errorf("%s has %s %s since %v", m, v.Address, v.Stage, v.Since)
-			}
-		}
-		return nil
+	m.ShowsVIPs(t, func(v admin.VIP) error {
+		return site.ErrorIf(v.Stage != "announced" || time.Since(v.Since) < calm, "%s has %s %s since %v", m, v.Address, v.Stage, v.Since)
 	})
 	c.Announces(t, c.Masters...)
-}
-
-// gone returns when the last of the router's routes stopped leading to the master.
-func (c *controlPlane) gone(r site.Router, m site.Master) (at time.Time) {
-	for _, vip := range []string{site.VIP4, site.VIP6} {
-		for _, s := range c.routes[r.Name()].Steps(vip) {
-			if !slices.Contains(s.NextHops, m.Hop(r, vip)) {
-				if s.At.After(at) {
-					at = s.At
-				}
-				break
-			}
-		}
-	}
-	return at
 }
 
 func (c *controlPlane) mark() {
@@ -346,12 +310,8 @@ func (c *controlPlane) testAllSlow(t *testing.T) {
 	c.Announces(t, first)
 	c.neverWithout(t)
 	c.mark()
-	killed := time.Now()
 	site.Kill(t, first.Apiserver())
 	c.Announces(t)
-	for _, r := range c.Routers {
-		t.Logf("%s: the last route gone %v after its apiserver was killed", r.Name(), c.gone(r, first).Sub(killed).Round(time.Millisecond))
-	}
 	for _, m := range c.Masters {
 		site.Thaw(t, m.Etcd())
 	}

@@ -3,11 +3,8 @@
 package controlplane
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +54,7 @@ type column struct {
 	on     bool // masters forward packets
 
 	*site.Cluster
-	conns []*conn // that are open
+	conns []*site.Conn // that are open
 	rows  []row
 }
 
@@ -90,10 +87,7 @@ func (c *column) fill(t *testing.T) {
 		c.Masters = append(c.Masters, m)
 		site.Boot(t, l, m.Speaker().Name(), m.Apiserver().Name())
 	}
-	n := 300
-	if site.Nightly() {
-		n = 3000
-	}
+	n := site.Scale(3000, 300)
 	for _, event := range []func(*testing.T, int){c.fourthAnnounces, c.serverDies, c.drained, c.openedMeanwhile} {
 		c.Announces(t, c.Masters...)
 		if c.on {
@@ -137,14 +131,9 @@ func (c *column) drained(t *testing.T, n int) {
 	undrain := c.drain(t, goes)
 	c.leadsTo(t, c.Others(goes)...)
 	if c.on {
-		goes.Shows(t, func(status admin.Status) error {
-			const longer = 3 * time.Second // longer than an unused address lingers
-			for _, v := range status.VIPs {
-				if v.Stage != speaker.Lingering || time.Since(v.Since) < longer {
-					return fmt.Errorf("%s has %s %s since %v", goes, v.Address, v.Stage, v.Since)
-				}
-			}
-			return nil
+		const longer = 3 * time.Second // longer than an unused address lingers
+		goes.ShowsVIPs(t, func(v admin.VIP) error {
+			return site.ErrorIf(v.Stage != speaker.Lingering || time.Since(v.Since) < longer, "%s has %s %s since %v", goes, v.Address, v.Stage, v.Since)
 		})
 	}
 	c.add(t, "a master is drained", use(conns), conns)
@@ -204,31 +193,20 @@ func (c *column) leadsTo(t *testing.T, masters ...site.Master) {
 }
 
 // add adds a row.
-func (c *column) add(t *testing.T, event string, lost, all []*conn) {
+func (c *column) add(t *testing.T, event string, lost, all []*site.Conn) {
 	t.Helper()
 	c.rows = append(c.rows, row{event, len(lost), len(all)})
 	if len(lost) > 0 == c.on {
-		t.Errorf("%s: %v of %v lost", event, owners(lost), owners(all))
+		t.Errorf("%s: %v of %v lost", event, site.Servers(lost), site.Servers(all))
 	}
 }
 
-// conn is a client's connection, with the name of its server.
-type conn struct {
-	net.Conn
-	in    *bufio.Reader
-	owner string
-}
-
 // open opens connections, half of them over IPv6, until close.
-func (c *column) open(t *testing.T, n int) (conns []*conn) {
+func (c *column) open(t *testing.T, n int) (conns []*site.Conn) {
 	t.Helper()
 	for i := range n {
-		dialed, err := c.Node("client").DialContext(t.Context(), "tcp", net.JoinHostPort([]string{site.VIP4, site.VIP6}[i%2], fmt.Sprint(apiPort)))
-		site.Must(t, err)
-		conn := &conn{Conn: dialed, in: bufio.NewReader(dialed)}
-		conn.owner, err = conn.ask()
-		site.Must(t, err)
-		conns = append(conns, conn)
+		address := net.JoinHostPort([]string{site.VIP4, site.VIP6}[i%2], fmt.Sprint(apiPort))
+		conns = append(conns, site.Get[*site.Conn](t)(site.Open(t.Context(), c.Node("client"), address)))
 	}
 	c.conns = append(c.conns, conns...)
 	return conns
@@ -241,29 +219,13 @@ func (c *column) close() {
 	c.conns = nil
 }
 
-// ask asks for the name of the server, and keeps the connection.
-func (c *conn) ask() (string, error) {
-	const patience = 30 * time.Second           // TCP's timeout; most losses are immediate resets
-	_ = c.SetDeadline(time.Now().Add(patience)) // a write reports a closed connection
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: vip\r\n\r\n"); err != nil {
-		return "", err
-	}
-	answer, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	name, err := io.ReadAll(answer.Body)
-	return strings.TrimSpace(string(name)), err
-}
-
 // use uses all connections in parallel, and returns the lost ones.
-func use(conns []*conn) (lost []*conn) {
+func use(conns []*site.Conn) (lost []*site.Conn) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for _, c := range conns {
 		all.Go(func() {
-			if owner, err := c.ask(); err != nil || owner != c.owner {
+			if server, err := c.Ask(); err != nil || server != c.Server {
 				mu.Lock()
 				defer mu.Unlock()
 				lost = append(lost, c)
@@ -275,15 +237,6 @@ func use(conns []*conn) (lost []*conn) {
 }
 
 // others returns the connections of other masters.
-func others(conns []*conn, than site.Master) []*conn {
-	return slices.DeleteFunc(slices.Clone(conns), func(c *conn) bool { return c.owner == than.String() })
-}
-
-// owners counts connections by their owners.
-func owners(conns []*conn) map[string]int {
-	out := make(map[string]int)
-	for _, c := range conns {
-		out[c.owner]++
-	}
-	return out
+func others(conns []*site.Conn, than site.Master) []*site.Conn {
+	return slices.DeleteFunc(slices.Clone(conns), func(c *site.Conn) bool { return c.Server == than.String() })
 }

@@ -5,7 +5,6 @@ package doctor
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -116,9 +115,6 @@ func listens(t *testing.T, r site.Router, name string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		n, err := r.Neighbor(t, name)
-		if err == nil && n.State == "Idle" {
-			err = fmt.Errorf("%s has %s idle", r.Name(), name)
-		}
-		return err
+		return site.Check(err, n.State == "Idle", "%s has %s idle", r.Name(), name)
 	})
 }

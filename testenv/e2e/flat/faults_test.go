@@ -71,17 +71,8 @@ func TestARPKept(t *testing.T) {
 	apiserver := func(m string) *lab.Node { return f.Node(m + "-apiserver") }
 	shows := func(m string, stage speaker.Stage, kept bool) {
 		t.Helper()
-		site.Eventually(t, site.Soon, func() error {
-			status, err := f.Speaker(m).Status(t)
-			if err != nil {
-				return err
-			}
-			for _, v := range status.VIPs {
-				if v.Stage != stage || v.Kept != kept {
-					return fmt.Errorf("%s has %s %s, kept %t: %s", m, v.Address, v.Stage, v.Kept, v.Reason)
-				}
-			}
-			return nil
+		f.Speaker(m).ShowsVIPs(t, func(v admin.VIP) error {
+			return site.ErrorIf(v.Stage != stage || v.Kept != kept, "%s has %s %s, kept %t: %s", m, v.Address, v.Stage, v.Kept, v.Reason)
 		})
 	}
 
@@ -213,4 +204,42 @@ func gossip(t *testing.T, f *site.Flat, master, rules string) error {
 	t.Helper()
 	_, err := site.Run(t, f.Node(master), "nft", rules)
 	return err
+}
+
+// TestARPBootOrders powers three masters on in three of the six orders (nightly, in
+// all), each when the previous one has settled. There is no holder until the second is
+// healthy, and the third changes nothing.
+func TestARPBootOrders(t *testing.T) {
+	t.Parallel()
+	f := site.NewFlat(t)
+	for _, order := range site.Orders(site.FlatMasters()...) {
+		t.Run(strings.Join(order, " "), func(t *testing.T) { testOrder(t, f, order) })
+	}
+}
+
+func testOrder(t *testing.T, f *site.Flat, order []string) {
+	for _, m := range order {
+		site.Must(t, f.Node(m).PowerOff())
+	}
+	f.Asked(t, 10)
+	dark := f.Seen.Clock()
+	site.PowerOn(t, f.Node(order[0]))
+	f.Elects(t, order[0], func(e *admin.Election) error { // it is healthy, and reports why it does not have the lease
+		l := e.Leases[0]
+		return site.ErrorIf(!l.Campaigning || l.Holder != "" || l.Reason == "", "the lease of %s is %+v", order[0], l)
+	})
+	f.Asked(t, int((site.Lease+time.Second)/(10*time.Millisecond)))
+	for _, s := range f.Seen.Trace().Observations {
+		if s.At > dark {
+			t.Fatalf("with one master up: %v", s)
+		}
+	}
+
+	site.PowerOn(t, f.Node(order[1]))
+	holder := f.Held(t, order[:2]...)
+	from := f.Mark(t)
+	site.PowerOn(t, f.Node(order[2]))
+	f.Ready(t, order[2])
+	f.Asked(t, 100)
+	f.Stays(t, holder, from)
 }

@@ -94,13 +94,8 @@ func TestARPStranger(t *testing.T) {
 		use = append(use, claims(t, foreign, vip)...)
 	}
 	shout(t, f.Node("o1"), use, 100, 200)
-	f.Speaker(holder).Shows(t, func(status admin.Status) error {
-		for _, v := range status.VIPs {
-			if !strings.Contains(v.Conflict, foreign.String()) {
-				return fmt.Errorf("status reports a conflict over %s: %q", v.Address, v.Conflict)
-			}
-		}
-		return nil
+	f.Speaker(holder).ShowsVIPs(t, func(v admin.VIP) error {
+		return site.ErrorIf(!strings.Contains(v.Conflict, foreign.String()), "status reports a conflict over %s: %q", v.Address, v.Conflict)
 	})
 	if n := f.Logged(t, holder, "level=ERROR.*"+foreign.String()); n != len(f.Vips()) {
 		t.Errorf("%s named the stranger %d times, want once for each address", holder, n)
@@ -139,13 +134,8 @@ func TestARPSomebodyElseAtWork(t *testing.T) {
 	for _, vip := range f.Vips() {
 		for times := 1; times <= 3; times++ {
 			site.MustRun(t, f.Node(holder), "ip", "addr", "del", fmt.Sprintf("%v/%d", vip, vip.BitLen()), "dev", "eth1")
-			f.Speaker(holder).Shows(t, func(status admin.Status) error {
-				for _, v := range status.VIPs {
-					if v.Address == vip && v.Restored < times {
-						return fmt.Errorf("%v was put back %d times, want %d", vip, v.Restored, times)
-					}
-				}
-				return nil
+			f.Speaker(holder).ShowsVIPs(t, func(v admin.VIP) error {
+				return site.ErrorIf(v.Address == vip && v.Restored < times, "%v was put back %d times, want %d", vip, v.Restored, times)
 			})
 			f.Held(t, holder)
 		}
@@ -156,10 +146,7 @@ func TestARPSomebodyElseAtWork(t *testing.T) {
 		site.MustRun(t, f.Node(m), "nft", "flush", "ruleset")
 		site.Eventually(t, site.Soon, func() error {
 			out, err := site.Run(t, f.Node(m), "nft", "list", "tables")
-			if err == nil && (!strings.Contains(out, "table arp herald") || !strings.Contains(out, "table inet herald")) {
-				err = errors.New("the tables are " + out)
-			}
-			return err
+			return site.Check(err, !strings.Contains(out, "table arp herald") || !strings.Contains(out, "table inet herald"), "the tables are %s", out)
 		})
 		f.Held(t, holder)
 		f.Asked(t, 100) // until after the next check of the filter
@@ -208,16 +195,13 @@ func shout(t *testing.T, n *lab.Node, frames [][]byte, perSecond, total int) {
 func claims(t *testing.T, mac net.HardwareAddr, vip netip.Addr) (frames [][]byte) {
 	t.Helper()
 	frame := func(dst net.HardwareAddr, kind ethernet.EtherType, payload []byte) {
-		f, err := (&ethernet.Frame{Source: mac, Destination: dst, EtherType: kind, Payload: payload}).MarshalBinary()
-		site.Must(t, err)
+		f := site.Get[[]byte](t)((&ethernet.Frame{Source: mac, Destination: dst, EtherType: kind, Payload: payload}).MarshalBinary())
 		frames = append(frames, f)
 	}
 	if vip.Is4() {
 		for _, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
-			p, err := arp.NewPacket(op, mac, vip, mac, vip)
-			site.Must(t, err)
-			body, err := p.MarshalBinary()
-			site.Must(t, err)
+			p := site.Get[*arp.Packet](t)(arp.NewPacket(op, mac, vip, mac, vip))
+			body := site.Get[[]byte](t)(p.MarshalBinary())
 			frame(ethernet.Broadcast, ethernet.EtherTypeARP, body)
 		}
 		return frames
@@ -258,7 +242,6 @@ func datagram(t *testing.T, mac net.HardwareAddr, src, dst netip.Addr, rng *rand
 	for i := ip + udp; i < len(p); i++ {
 		p[i] = byte(rng.Uint32())
 	}
-	frame, err := (&ethernet.Frame{Source: foreign, Destination: mac, EtherType: ethernet.EtherTypeIPv4, Payload: p}).MarshalBinary()
-	site.Must(t, err)
+	frame := site.Get[[]byte](t)((&ethernet.Frame{Source: foreign, Destination: mac, EtherType: ethernet.EtherTypeIPv4, Payload: p}).MarshalBinary())
 	return frame
 }

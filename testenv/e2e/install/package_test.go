@@ -3,7 +3,6 @@
 package install
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,13 +24,10 @@ import (
 // as other versions.
 func makeDebs(t *testing.T, version string, others ...string) (debs []string) {
 	t.Helper()
-	release, err := filepath.Abs(site.Part(t, "HERALD_RELEASE"))
-	site.Must(t, err)
-	herald, err := filepath.Abs(site.Part(t, "HERALD"))
-	site.Must(t, err)
+	release := site.Get[string](t)(filepath.Abs(site.Part(t, "HERALD_RELEASE")))
+	herald := site.Get[string](t)(filepath.Abs(site.Part(t, "HERALD")))
 	// A node has its own /tmp.
-	dir, err := os.MkdirTemp("/var/tmp", "herald-debs-")
-	site.Must(t, err)
+	dir := site.Get[string](t)(os.MkdirTemp("/var/tmp", "herald-debs-"))
 	t.Cleanup(func() { site.Must(t, os.RemoveAll(dir)) })
 	run := func(argv ...string) {
 		t.Helper()
@@ -68,9 +64,7 @@ type packaged struct {
 // the whole host.
 func (p packaged) dpkg(t *testing.T, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-	defer cancel()
-	_, err := p.run(ctx, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--no-triggers", "--force-confold"}, args...)...)
+	_, err := p.run(site.Context(t), append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--no-triggers", "--force-confold"}, args...)...)
 	site.Must(t, err)
 }
 
@@ -127,10 +121,7 @@ func TestPackage(t *testing.T) {
 		t.Helper()
 		site.Eventually(t, site.Soon, func() error {
 			got, err := site.Hops(s.Node("r1"), site.VIP4)
-			if err == nil && !slices.Equal(got, hops) {
-				err = fmt.Errorf("r1 has the VIP's next hops %v, want %v", got, hops)
-			}
-			return err
+			return site.Check(err, !slices.Equal(got, hops), "r1 has the VIP's next hops %v, want %v", got, hops)
 		})
 	}
 
@@ -146,11 +137,9 @@ func TestPackage(t *testing.T) {
 		if _, err := p.ctl(t, "start"); err == nil {
 			t.Error("it starts with an unedited file")
 		}
-		_, err := p.ctl(t, "stop")
-		site.Must(t, err)
+		p.mustCtl(t, "stop")
 		site.MustRun(t, p.node, "sh", "-c", `printf %s "$1" >"$0"`, "/etc/herald/herald.yaml", files[i])
-		_, err = p.ctl(t, "enable", "--now")
-		site.Must(t, err)
+		p.mustCtl(t, "enable", "--now")
 	}
 	routed(nodes[0].address, nodes[1].address)
 
@@ -205,8 +194,7 @@ func TestPackage(t *testing.T) {
 		t.Errorf("after a purge there is %q", left)
 	}
 
-	_, err := far.ctl(t, "disable", "--now")
-	site.Must(t, err)
+	far.mustCtl(t, "disable", "--now")
 	site.MustRun(t, far.node, "sh", "-c", `cp /usr/bin/herald /opt/herald && printf %s "$1" >"$0"`, "/opt/herald.yaml", files[1])
 	site.Daemonise(t, far.node, "/opt/herald", "run", "--config", "/opt/herald.yaml")
 	routed(far.address)

@@ -4,6 +4,7 @@ package install
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,13 +17,14 @@ import (
 	"github.com/herald-vip/herald/manifests"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/stub"
 )
 
 // rights returns the capabilities in the manifest for this configuration, in lower case.
 func rights(t *testing.T, file string) []string {
 	t.Helper()
-	pod, err := manifests.Make(manifests.StaticPod, manifests.Options{Config: parseConfig(t, file)})
-	site.Must(t, err)
+	pod := site.Get[[]byte](t)(manifests.Make(manifests.StaticPod, manifests.Options{Config: parseConfig(t, file)}))
 	added := regexp.MustCompile(`(?m)^ +add: \[(.*)\]$`).FindSubmatch(pod)
 	if added == nil {
 		t.Fatalf("no capabilities in\n%s", pod)
@@ -33,8 +35,7 @@ func rights(t *testing.T, file string) []string {
 // parseConfig returns the configuration of a file, without the files that it names.
 func parseConfig(t *testing.T, file string) *config.Config {
 	t.Helper()
-	c, err := config.Parse(file, []byte(site.ReadFile(t, file)))
-	site.Must(t, err)
+	c := site.Get[*config.Config](t)(config.Parse(file, []byte(site.ReadFile(t, file))))
 	return c
 }
 
@@ -152,22 +153,16 @@ func TestManifestRightsARP(t *testing.T) {
 // and the VIP does not move.
 func takesNothing(t *testing.T, f *site.Flat, given []string, lacking string) {
 	holder := f.Held(t)
-	before, err := f.Election(t, holder)
-	site.Must(t, err)
+	before := site.Get[*admin.Election](t)(f.Election(t, holder))
 	load, began := f.Connect(t), time.Now()
 	site.StartConfined(t, f.Node("m1-speaker"), slices.DeleteFunc(slices.Clone(given), func(c string) bool { return c == lacking }))
-	f.Speaker("m1").Shows(t, func(status admin.Status) error {
-		for _, v := range status.VIPs {
-			if want := "CAP_" + strings.ToUpper(lacking); v.State != admin.Blocked || !strings.Contains(v.Error, want) {
-				return fmt.Errorf("status says %s: %s; want it blocked because %s is missing", v.Told(), v.Why(time.Now()), want)
-			}
-		}
-		return nil
+	f.Speaker("m1").ShowsVIPs(t, func(v admin.VIP) error {
+		want := "CAP_" + strings.ToUpper(lacking)
+		return site.ErrorIf(v.State != admin.Blocked || !strings.Contains(v.Error, want), "status says %s: %s; want it blocked because %s is missing", v.Told(), v.Why(time.Now()), want)
 	})
 	load.GoesOn(t, 300)
 	load.None(t, began)
-	after, err := f.Election(t, holder)
-	site.Must(t, err)
+	after := site.Get[*admin.Election](t)(f.Election(t, holder))
 	if now, prev := after.Leases[0], before.Leases[0]; now.Holder != prev.Holder || now.Epoch != prev.Epoch {
 		t.Errorf("%s held the lease in epoch %d, now %s does in epoch %d", prev.Holder, prev.Epoch, now.Holder, now.Epoch)
 	}
@@ -198,4 +193,103 @@ func TestManifestRightsRealtime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// newBalancing returns the flat lab with m1 as a worker, and m2 and m3 as masters that
+// serve and advertise it.
+func newBalancing(t *testing.T) *site.Flat {
+	t.Helper()
+	f := site.NewFlat(t)
+	for _, m := range site.FlatMasters() {
+		checks := "checks: [{name: apiserver, http: {url: \"http://127.0.0.1:6443/readyz\"}}]\n"
+		if m == "m1" {
+			checks = ""
+		}
+		f.Rewrite(t, m, "herald.yaml", func(string) string { return site.BalancingConf(m, checks) })
+		if m != "m1" {
+			site.Boot(t, f.Lab, m+"-apiserver", m+"-speaker")
+		}
+	}
+	return f
+}
+
+// leadsToMaster waits until a node's own clients reach a master.
+func leadsToMaster(t *testing.T, n *lab.Node) {
+	t.Helper()
+	client := site.HTTPClient(n, nil)
+	site.Eventually(t, site.Soon, func() error {
+		got := site.Ask(t.Context(), client, "http://127.0.0.1:9443/readyz")
+		return site.ErrorIf(got != http.StatusOK, "answered %d", got)
+	})
+}
+
+// TestManifestRightsBalancer lets a worker balance with only the capability of its
+// manifest, and where it cannot write to /proc/sys, as in a pod.
+func TestManifestRightsBalancer(t *testing.T) {
+	f := newBalancing(t)
+	given := rights(t, filepath.Join(f.Dir, "m1", "herald.yaml"))
+	if want := []string{"net_admin"}; !slices.Equal(given, want) {
+		t.Fatalf("the manifest gives %v, want %v", given, want)
+	}
+	t.Run("without net_admin", func(t *testing.T) {
+		log := site.StartConfined(t, f.Node("m1-speaker"), []string{"net_raw"})
+		waitForWords(t, f.Speaker("m1"), log, "CAP_NET_ADMIN")
+	})
+	site.StartConfined(t, f.Node("m1-speaker"), given, site.ReadOnlySettings()...)
+	leadsToMaster(t, f.Node("m1-speaker"))
+}
+
+// TestUnitBalancer runs the unit of a worker under systemd, with its sandbox: it
+// balances, and continues to during its replacement.
+func TestUnitBalancer(t *testing.T) {
+	f := newBalancing(t)
+	d := bootSystemd(t, f.Node("m1-speaker"), unitOf(t, filepath.Join(f.Dir, "m1")))
+	d.becomes(t, "ActiveState", "active")
+	leadsToMaster(t, f.Node("m1-speaker"))
+	d.mustCtl(t, "stop")
+	leadsToMaster(t, f.Node("m1-speaker")) // the kernel does, for a while
+	d.mustCtl(t, "start")
+	leadsToMaster(t, f.Node("m1-speaker"))
+}
+
+// TestHAProxyAsksHerald runs HAProxy with the file of docs/balancing.md; Herald
+// reports which masters are healthy. A master with a failed apiserver, or a draining
+// one, receives no more connections.
+func TestHAProxyAsksHerald(t *testing.T) {
+	f := site.NewFlat(t)
+	apiservers := make(map[string]*stub.Server)
+	for _, m := range []string{"m1", "m2"} {
+		f.Rewrite(t, m, "herald.yaml", func(string) string {
+			return strings.Replace(site.BalancingConf(m, "checks: [{name: apiserver, http: {url: \"http://127.0.0.1:6443/readyz\"}}]\n"), "name: kubernetes", "name: master", 1) +
+				"loadBalancer: {type: external}\nmetrics: {listen: \"0.0.0.0:9474\"}\n"
+		})
+		apiservers[m] = stub.APIServer(m)
+		site.Serve(t, f.Node(m), ":6443", apiservers[m])
+		site.Boot(t, f.Lab, m+"-speaker")
+	}
+	file := site.ReadFile(t, "../../../manifests/external/haproxy.cfg")
+	site.Must(t, os.WriteFile(filepath.Join(f.Dir, "m3", "haproxy.cfg"), []byte(strings.ReplaceAll(file, " 10.0.1.", " 10.4.0.")), 0o600))
+	client := f.Node("m3-speaker") // it does not run Herald
+	site.Daemonise(t, client, "haproxy", "-db", "-f", "/etc/herald/haproxy.cfg")
+
+	get := site.HTTPClient(client, nil)
+	inARow := func(want int) {
+		t.Helper()
+		const enough = 10 // by then each of two servers has had its turn
+		site.Eventually(t, site.Soon, func() error {
+			for range enough {
+				if got := site.Ask(t.Context(), get, "http://127.0.0.1:6443/readyz"); got != want {
+					return fmt.Errorf("answered %d, want %d", got, want)
+				}
+			}
+			return nil
+		})
+	}
+	inARow(http.StatusOK)
+	apiservers["m1"].SetAll(stub.Answer{Status: http.StatusInternalServerError})
+	inARow(http.StatusOK) // from m2 alone
+	site.Must(t, f.Herald(t, "m2", "drain"))
+	inARow(0) // and from none
+	site.Must(t, f.Herald(t, "m2", "undrain"))
+	inARow(http.StatusOK)
 }

@@ -3,14 +3,11 @@
 package install
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
@@ -44,9 +41,7 @@ func TestTopologies(t *testing.T) {
 	for _, top := range topologies() {
 		t.Run(top.file, func(t *testing.T) {
 			l := site.StartLab(t, top.file, nil)
-			ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-			defer cancel()
-			site.Must(t, l.Boot(ctx))
+			site.Must(t, l.Boot(site.Context(t)))
 			before := top.answered(t, l, top.answering)
 
 			lost := before[0]
@@ -70,11 +65,12 @@ func (top topology) answered(t *testing.T, l *lab.Lab, want int, lost ...string)
 		for _, vip := range top.vips {
 			met[vip] = make(map[string]bool)
 			for range connections {
-				name, err := servedBy(t.Context(), l.Node(top.client), vip)
+				c, err := site.Open(t.Context(), l.Node(top.client), net.JoinHostPort(vip, "6443"))
 				if err != nil {
 					return err
 				}
-				met[vip][name] = true
+				c.Close()
+				met[vip][c.Server] = true
 			}
 			who = slices.Sorted(maps.Keys(met[vip]))
 			if len(who) != want || slices.ContainsFunc(lost, func(m string) bool { return met[vip][m] }) {
@@ -84,22 +80,4 @@ func (top topology) answered(t *testing.T, l *lab.Lab, want int, lost ...string)
 		return nil
 	})
 	return who
-}
-
-// servedBy returns the name of the stub apiserver that answers a new connection from the node.
-func servedBy(ctx context.Context, n *lab.Node, vip string) (string, error) {
-	client := http.Client{
-		Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true},
-		Timeout:   2 * time.Second,
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(vip, "6443")+"/readyz", nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	return response.Header.Get("X-Served-By"), nil
 }

@@ -25,8 +25,7 @@ import (
 // unitOf returns the unit for the configuration in a folder.
 func unitOf(t *testing.T, folder string) []byte {
 	t.Helper()
-	unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(folder, "herald.yaml"))})
-	site.Must(t, err)
+	unit := site.Get[[]byte](t)(manifests.Make(manifests.Systemd, manifests.Options{Config: parseConfig(t, filepath.Join(folder, "herald.yaml"))}))
 	return unit
 }
 
@@ -35,8 +34,7 @@ func TestUnitVerified(t *testing.T) {
 	// Out of 100; a service without any sandbox has 96. Units that run commands as other
 	// users, and open /dev/net/tun, are more exposed.
 	const usual, every = 30, 31
-	binary, err := filepath.Abs(site.Part(t, "HERALD"))
-	site.Must(t, err)
+	binary := site.Get[string](t)(filepath.Abs(site.Part(t, "HERALD")))
 	for _, tt := range []struct {
 		name        string
 		config      *config.Config
@@ -45,8 +43,7 @@ func TestUnitVerified(t *testing.T) {
 		{"any", nil, usual}, {"every field, in real time", parseConfig(t, "../../../config/example.yaml"), every},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			unit, err := manifests.Make(manifests.Systemd, manifests.Options{Config: tt.config, Binary: binary})
-			site.Must(t, err)
+			unit := site.Get[[]byte](t)(manifests.Make(manifests.Systemd, manifests.Options{Config: tt.config, Binary: binary}))
 			file := filepath.Join(t.TempDir(), "herald.service")
 			site.Must(t, os.WriteFile(file, unit, 0o644))
 			analyze := func(args ...string) string {
@@ -139,6 +136,12 @@ func (s systemd) ctl(t *testing.T, verb string, flags ...string) (string, error)
 	return s.run(ctx, append(append([]string{"systemctl", verb}, flags...), "herald")...)
 }
 
+// mustCtl is ctl for a command that must succeed.
+func (s systemd) mustCtl(t *testing.T, verb string, flags ...string) {
+	t.Helper()
+	site.Get[string](t)(s.ctl(t, verb, flags...))
+}
+
 // run runs a command beside that systemd.
 func (s systemd) run(ctx context.Context, argv ...string) (string, error) {
 	args := append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "--net"}, argv...)
@@ -154,10 +157,7 @@ func (s systemd) becomes(t *testing.T, property, want string) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		got, err := s.ctl(t, "show", "--value", "--property="+property)
-		if err == nil && got != want {
-			err = fmt.Errorf("%s of the unit is %q, want %q", property, got, want)
-		}
-		return err
+		return site.Check(err, got != want, "%s of the unit is %q, want %q", property, got, want)
 	})
 }
 
@@ -188,8 +188,7 @@ func TestUnit(t *testing.T) {
 		t.Error("a bad file is accepted")
 	}
 	site.Must(t, os.WriteFile(file, []byte(strings.Replace(good, "announce: bgp,", "announce: bgp, linger: 2s,", 1)), 0o644))
-	_, err := d.ctl(t, "reload")
-	site.Must(t, err)
+	d.mustCtl(t, "reload")
 	s.Shows(t, func(status admin.Status) error {
 		return site.ErrorIf(status.Config.Error != "" || status.Config.Generation < 2, "the configuration is %+v", status.Config)
 	})
@@ -204,8 +203,7 @@ func TestUnit(t *testing.T) {
 
 	// The sandbox lets it remember a drain.
 	site.MustRun(t, s.Node("s"), "herald", "drain", "--until-undrain")
-	_, err = d.ctl(t, "restart")
-	site.Must(t, err)
+	d.mustCtl(t, "restart")
 	d.becomes(t, "ActiveState", "active")
 	s.Shows(t, func(status admin.Status) error {
 		return site.ErrorIf(status.Draining == "" || !status.UntilUndrain || status.Checks[0].State != health.Healthy,
@@ -215,8 +213,7 @@ func TestUnit(t *testing.T) {
 	site.MustRun(t, s.Node("s"), "herald", "undrain")
 	s.Path(t, "r1", site.VIP4)
 
-	_, err = d.ctl(t, "stop")
-	site.Must(t, err)
+	d.mustCtl(t, "stop")
 	s.HasAddress(t, site.VIP4, false)
 	d.becomes(t, "Result", "success")
 }
@@ -236,14 +233,11 @@ func TestUnitStopsFirst(t *testing.T) {
 	}
 	d := bootSystemd(t, n, unitOf(t, s.Config))
 	d.becomes(t, "ActiveState", "active")
-	_, err := d.ctl(t, "start", "unbound")
-	site.Must(t, err)
+	d.mustCtl(t, "start", "unbound")
 	s.HasAddress(t, "10.99.0.53", true)
 
-	_, err = d.ctl(t, "stop", "--no-block")
-	site.Must(t, err)
-	_, err = d.ctl(t, "stop", "unbound")
-	site.Must(t, err)
+	d.mustCtl(t, "stop", "--no-block")
+	d.mustCtl(t, "stop", "unbound")
 	if lo := site.MustRun(t, n, "cat", "/run/lo"); strings.Contains(lo, "10.99.0.53") || !strings.Contains(lo, "127.0.0.1") {
 		t.Errorf("when unbound was stopped lo was\n%s", lo)
 	}
@@ -263,8 +257,7 @@ func TestUnitARP(t *testing.T) {
 		f.Ready(t, m)
 	}
 	holder := f.Held(t)
-	status, err := f.Speaker(holder).Status(t)
-	site.Must(t, err)
+	status := site.Get[admin.Status](t)(f.Speaker(holder).Status(t))
 	if status.Election.Fence != admin.FenceOn || status.Realtime != admin.RealtimeOn {
 		t.Errorf("%s has the lease filter %q and real time %q, want both on", holder, status.Election.Fence, status.Realtime)
 	}

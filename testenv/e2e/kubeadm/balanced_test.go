@@ -124,8 +124,7 @@ func (c *cluster) loads(t *testing.T, machine, config string) {
 // transition returns when a node's readiness last changed.
 func (c *cluster) transition(t *testing.T, node string) string {
 	t.Helper()
-	out, err := c.kubectl(t, "m1", "get node "+node+` -o jsonpath='{.status.conditions[?(@.type=="Ready")].lastTransitionTime}'`)
-	site.Must(t, err)
+	out := site.Get[string](t)(c.kubectl(t, "m1", "get node "+node+` -o jsonpath='{.status.conditions[?(@.type=="Ready")].lastTransitionTime}'`))
 	return out
 }
 

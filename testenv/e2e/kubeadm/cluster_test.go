@@ -91,8 +91,7 @@ func newCluster(t *testing.T, vip, frr string) *cluster {
 	t.Helper()
 	c := &cluster{vip: vip, disks: t.TempDir()}
 	router := t.TempDir()
-	site.Must(t, os.WriteFile(filepath.Join(router, "frr.conf"), []byte(frr), 0o644))
-	site.Must(t, os.WriteFile(filepath.Join(router, "daemons"), []byte(site.ReadFile(t, "../../../manifests/routers/frr-daemons")), 0o644))
+	site.Files{"frr.conf": frr, "daemons": site.ReadFile(t, "../../../manifests/routers/frr-daemons")}.Write(t, router)
 	for name, address := range addresses() {
 		c.furnish(t, name, address)
 	}
@@ -281,10 +280,7 @@ func (c *cluster) hops(t *testing.T, machines ...string) {
 	slices.SortFunc(want, netip.Addr.Compare)
 	site.Eventually(t, ready, func() error {
 		got, err := site.Hops(c.Node("r1"), c.vip)
-		if err != nil {
-			return err
-		}
-		return site.ErrorIf(!slices.Equal(got, want), "the router's kernel leads to %v, want %v", got, want)
+		return site.Check(err, !slices.Equal(got, want), "the router's kernel leads to %v, want %v", got, want)
 	})
 }
 
@@ -293,8 +289,7 @@ func (c *cluster) reached(t *testing.T, machines ...string) {
 	t.Helper()
 	before := make(map[string]uint64)
 	for _, m := range machines {
-		n, err := c.arrivals(t, m)
-		site.Must(t, err)
+		n := site.Get[uint64](t)(c.arrivals(t, m))
 		before[m] = n
 	}
 	for _, m := range machines {

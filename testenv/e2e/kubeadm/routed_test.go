@@ -50,8 +50,6 @@ func TestRouted(t *testing.T) {
 	c.wantServers(t, "m2", map[string]string{"admin.conf": shared, "kubelet.conf": "10.0.1.2:6443",
 		"controller-manager.conf": "10.0.1.2:6443", "scheduler.conf": "10.0.1.2:6443"})
 	c.wantServers(t, "w1", map[string]string{"kubelet.conf": shared})
-	c.logMemory(t, masters)
-
 	routes := site.WatchRoutes(t, c.Node("r1"))
 	c.routes = routes
 	// leaves waits until the router's route has been without a machine since the last mark, and is
@@ -183,10 +181,7 @@ func TestRouted(t *testing.T) {
 			c.sh(t, m, replace(t, strings.Join(commands, "\n"), "registry.example.com/herald:v0.2.0", "herald:next"))
 			site.Eventually(t, ready, func() error {
 				out, err := c.kubectl(t, "m1", "-n kube-system get pod herald-"+m+` -o jsonpath='{.spec.containers[0].image} {.status.containerStatuses[0].ready}'`)
-				if err != nil {
-					return err
-				}
-				return site.ErrorIf(!strings.HasSuffix(out, "herald:next true"), "the pod of %s has %q", m, out)
+				return site.Check(err, !strings.HasSuffix(out, "herald:next true"), "the pod of %s has %q", m, out)
 			})
 			leaves(t, m)
 		})
@@ -215,12 +210,4 @@ func tagged(tag string) string {
 func (c *cluster) until(t *testing.T, machine, script string) {
 	t.Helper()
 	site.Eventually(t, ready, func() error { _, err := c.try(t, machine, script); return err })
-}
-
-// logMemory logs the memory of the masters' control groups.
-func (c *cluster) logMemory(t *testing.T, masters []string) {
-	t.Helper()
-	for _, m := range masters {
-		t.Logf("%s uses %s bytes of memory", m, strings.TrimSpace(c.sh(t, m, "cat /sys/fs/cgroup/memory/memory.usage_in_bytes")))
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -109,11 +108,10 @@ func (s *machines) withdrawn(t *testing.T, reason string) {
 // serves waits until a ready apiserver answers for the VIP, as seen from a machine.
 func (s *machines) serves(t *testing.T, from *lab.Node) {
 	t.Helper()
-	transport := &http.Transport{DialContext: from.DialContext, TLSClientConfig: s.pki.Client(t), DisableKeepAlives: true}
-	get := http.Client{Transport: transport, Timeout: 5 * time.Second}
+	get := site.HTTPClient(from, s.pki.Client(t))
 	for _, url := range []string{"https://" + site.VIP4 + ":6443/readyz", "https://[" + site.VIP6 + "]:6443/readyz"} {
 		site.Eventually(t, site.Soon, func() error {
-			status := site.Ask(t.Context(), &get, url)
+			status := site.Ask(t.Context(), get, url)
 			return site.ErrorIf(status != http.StatusOK, "%s answers %s with %d, want 200", url, from.Name(), status)
 		})
 	}
@@ -127,8 +125,7 @@ func (s *machines) redirected(t *testing.T) int {
 	for line := range strings.Lines(out) {
 		values := strings.Fields(line)
 		if i := slices.Index(names, "OutRedirects"); i >= 0 {
-			n, err := strconv.Atoi(values[i])
-			site.Must(t, err)
+			n := site.Get[int](t)(strconv.Atoi(values[i]))
 			return n
 		}
 		names = values

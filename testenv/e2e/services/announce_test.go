@@ -3,6 +3,7 @@
 package services
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/herald-vip/herald/service/assign"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
-	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
@@ -24,8 +27,6 @@ import (
 type served struct {
 	*site.Session
 	kube *site.APIServer
-	// uplink is the connection from the speaker to the API server.
-	uplink *relay
 }
 
 // The Service, and the router that only the API knows.
@@ -36,14 +37,9 @@ const (
 )
 
 // newServed makes a site with a speaker that has its own VIP and a session with r1,
-// and learns of r2 from the API. Its API server cannot be reached yet.
-func newServed(t *testing.T) *served {
-	t.Helper()
-	return newServedAs(t, site.StartAPIServer(t), "admin", "services: {kubeconfig: /etc/herald/kubeconfig}\n")
-}
-
-// newServedAs is newServed with another server, user of the speaker and services section.
-func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served {
+// and learns of r2 from the API as this user, with this services section. Its API server
+// cannot be reached yet.
+func newServed(t *testing.T, k *site.APIServer, user, section string) *served {
 	t.Helper()
 	conf := site.SpeakerConf([]string{site.VIP4}, `peers:
 - {address: 10.0.1.254, asn: 64500}`) + section
@@ -57,50 +53,32 @@ func newServedAs(t *testing.T, k *site.APIServer, user, section string) *served 
 	for _, name := range []string{"ca.crt", user + ".crt", user + ".key"} {
 		own["herald/"+name] = site.ReadFile(t, filepath.Join(k.Pki.Dir, name))
 	}
-	s := &served{Session: site.NewSession(t, own), kube: k}
-	s.uplink = newRelay(t, s.Node("s"), fmt.Sprintf("127.0.0.1:%d", k.Port))
-	return s
+	return &served{Session: site.NewSession(t, own), kube: k}
 }
 
-// relay forwards connections from an address in a node to the same address outside.
-type relay struct {
-	node    *lab.Node
-	address string
-
-	mu   sync.Mutex
-	stop func()
-}
-
-func newRelay(t *testing.T, n *lab.Node, address string) *relay {
+// connect forwards connections from the speaker to the API server from then on.
+func (s *served) connect(t *testing.T) {
 	t.Helper()
-	r := &relay{node: n, address: address, stop: func() {}}
-	t.Cleanup(func() { r.stop() })
-	return r
-}
-
-// start forwards connections from then on.
-func (r *relay) start(t *testing.T) {
-	t.Helper()
+	address := fmt.Sprintf("127.0.0.1:%d", s.kube.Port)
 	var l net.Listener
-	site.Must(t, r.node.Do(func() (err error) { l, err = net.Listen("tcp", r.address); return err }))
-	var running sync.WaitGroup
-	open := make(map[net.Conn]bool)
-	running.Go(func() {
+	site.Must(t, s.Node("s").Do(func() (err error) { l, err = net.Listen("tcp", address); return err }))
+	site.Meanwhile(t, func(ctx context.Context) {
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer context.AfterFunc(ctx, func() { l.Close() })()
 		for {
 			inner, err := l.Accept()
 			if err != nil {
 				return // it was closed
 			}
-			outer, err := net.Dial("tcp", r.address)
+			outer, err := net.Dial("tcp", address)
 			if err != nil {
 				inner.Close()
 				continue
 			}
-			r.mu.Lock()
-			open[inner], open[outer] = true, true
-			r.mu.Unlock()
 			for src, dst := range map[net.Conn]net.Conn{inner: outer, outer: inner} {
 				running.Go(func() {
+					defer context.AfterFunc(ctx, func() { src.Close() })()
 					_, _ = io.Copy(dst, src) // either end may close at any time
 					dst.Close()
 					src.Close()
@@ -108,16 +86,6 @@ func (r *relay) start(t *testing.T) {
 			}
 		}
 	})
-	r.stop = func() {
-		l.Close()
-		r.mu.Lock()
-		for c := range open {
-			c.Close()
-		}
-		r.mu.Unlock()
-		running.Wait()
-		r.stop = func() {}
-	}
 }
 
 // endpoint makes the Service's one endpoint, on node s, ready or not.
@@ -160,7 +128,7 @@ func (s *served) create(t *testing.T) {
 // TestServiceVIP makes a speaker announce a Service beside its own VIP, through
 // outages of the API and other events.
 func TestServiceVIP(t *testing.T) {
-	s := newServed(t)
+	s := newServed(t, site.StartAPIServer(t), "admin", "services: {kubeconfig: /etc/herald/kubeconfig}\n")
 	routes := site.WatchRoutes(t, s.Node("r1"))
 	site.Boot(t, s.Lab, "r1", "r2", "s")
 
@@ -173,7 +141,7 @@ func TestServiceVIP(t *testing.T) {
 	})
 
 	s.create(t)
-	s.uplink.start(t)
+	s.connect(t)
 	t.Run("a Service is announced once the API is there", func(t *testing.T) {
 		if p := s.Path(t, "r1", serviceAddress); p.Communities != "64512:7" {
 			t.Errorf("the route has the communities %q, want the pool's", p.Communities)
@@ -260,14 +228,61 @@ func (s *served) testAbsence(t *testing.T, routes *site.RouteWatcher) {
 	// A change after its return proves that all earlier changes were received.
 	s.kube.Do(t, http.MethodPatch, site.HeraldPath("addresspools")+"/public", []byte(`{"spec": {"bgp": {"med": 7}}}`), nil)
 	site.Eventually(t, site.Soon, func() error {
-		if p := s.Path(t, "r1", serviceAddress); p.MED != 7 {
-			return fmt.Errorf("MED %d, want 7", p.MED)
-		}
-		return nil
+		p := s.Path(t, "r1", serviceAddress)
+		return site.ErrorIf(p.MED != 7, "MED %d, want 7", p.MED)
 	})
 	for _, step := range routes.Steps(serviceAddress) {
 		if len(step.NextHops) == 0 {
 			t.Errorf("the Service was withdrawn while the API was away, or when it came back: %v", routes.Since())
 		}
 	}
+}
+
+// TestRightsAreUsed has a speaker announce Services, be the writer, and be examined,
+// with the rights of its manifests. It needs no other, and each of these.
+func TestRightsAreUsed(t *testing.T) {
+	audit := site.NewAudit(t, site.ServiceAccount)
+	k := site.StartAPIServer(t, audit.Flags()...)
+	for path, object := range site.AccountObjects(t) {
+		k.Apply(t, path, string(object))
+	}
+	k.Pki.IssueAccount(t)
+	s := newServed(t, k, "services", "services: {kubeconfig: /etc/herald/kubeconfig, namespace: herald-system}\n")
+	k.Do(t, http.MethodPost, "/api/v1/namespaces/herald-system/secrets", []byte(
+		`{apiVersion: v1, kind: Secret, metadata: {name: rack-b}, stringData: {password: `+passwordOfPeer+`}}`), nil)
+	s.connect(t)
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	s.create(t)
+	s.Path(t, "r1", serviceAddress)
+	s.Path(t, "r2", serviceAddress) // by its password
+	createBalancer(t, k, "refused", "herald.dev/pool: nowhere", "")
+	becomes(t, k, "refused", "NoPool")
+	k.Apply(t, site.HeraldPath("tenants"), `{apiVersion: herald.dev/v1alpha1, kind: Tenant, metadata: {name: acme}, spec: {nodes: {cidrs: [10.20.0.0/24]}}}`)
+	report, _ := site.Run(t, s.Node("s"), "herald", "doctor", "--config", "/etc/herald/herald.yaml") // other findings do not matter here
+	if want := "tenant acme: no manager has acted on it"; !strings.Contains(report, want) {
+		t.Errorf("herald doctor does not say %q:\n%s", want, report)
+	}
+
+	given := rightsGiven(t)
+	site.Eventually(t, site.Soon, func() error {
+		used, refused := audit.Used(t, site.ServiceAccount)
+		if len(refused) > 0 {
+			t.Fatalf("refused are %q", refused)
+		}
+		diff := cmp.Diff(given, used)
+		return site.ErrorIf(diff != "", "rights (-given +used):\n%s", diff)
+	})
+}
+
+// rightsGiven returns the verbs of the manifests' roles, each with its group and resource.
+func rightsGiven(t *testing.T) []string {
+	t.Helper()
+	base := site.Kustomized(t, "services")
+	role := base["Role/herald"].Tree
+	for _, r := range role["rules"].([]any) {
+		if names, ok := r.(map[string]any)["resourceNames"]; ok && fmt.Sprint(names) != "["+assign.LeaseName+"]" {
+			t.Errorf("the Lease is %v, and %s in the program", names, assign.LeaseName)
+		}
+	}
+	return site.RightsOf(t, base["ClusterRole/herald"].Tree, role)
 }

@@ -3,7 +3,6 @@
 package services
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -15,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/status/admin"
@@ -43,13 +41,11 @@ func newFlat(t *testing.T, many int) *flat {
 	for _, n := range f.Members() {
 		f.acquainted(t, n)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-	defer cancel()
+	ctx := site.Context(t)
 	for i := range many {
 		name := fmt.Sprintf("flat-%d", i)
 		site.Must(t, f.Create(ctx, services.Service{Name: name, Pool: services.PoolARP, Endpoints: f.Members()}))
-		vip, err := f.AddressOf(ctx, name)
-		site.Must(t, err)
+		vip := site.Get[netip.Addr](t)(f.AddressOf(ctx, name))
 		f.vips = append(f.vips, vip)
 	}
 	judge := &site.Flat{Lab: f.Lab.Lab, Blind: []holders.Rule{holders.Trespass}} // any node may accept packets to a Service
@@ -116,11 +112,10 @@ func (f *flat) busiest(t *testing.T) string {
 }
 
 // leaves takes a node out of service by do, and checks that its addresses go to
-// others, and all other addresses stay. It returns the longest time that one of them
-// had no answer.
-func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration {
+// others, and all other addresses stay.
+func (f *flat) leaves(t *testing.T, node string, do func() error) {
 	t.Helper()
-	began, before, from := time.Now(), f.held(t, f.Members()...), f.seen.Clock()
+	began, before := time.Now(), f.held(t, f.Members()...)
 	site.Must(t, do())
 	after := f.held(t, f.without(node)...)
 	for i, n := range before {
@@ -128,16 +123,7 @@ func (f *flat) leaves(t *testing.T, node string, do func() error) time.Duration 
 			site.FailTiming(t, f.witness.Starved(began), "%s went from %s to %s, although no fault hit %s", f.vips[i], n, after[i], n)
 		}
 	}
-	var longest time.Duration
-	for _, vip := range f.vips {
-		for _, s := range f.seen.Trace().Silences(vip, 3) {
-			if s.To > from {
-				longest = max(longest, s.To-s.From)
-			}
-		}
-	}
-	t.Logf("%s: %q, then %q, after %v", node, before, after, longest.Round(time.Millisecond))
-	return longest
+	t.Logf("%s: %q, then %q", node, before, after)
 }
 
 // load connects to all addresses from c2, each every 20 ms, until none is called,
@@ -181,13 +167,8 @@ func TestServiceARP(t *testing.T) {
 	})
 	t.Run("only the Service is reached", func(t *testing.T) {
 		for _, vip := range f.vips {
-			c, err := f.Node("c2").DialContext(ctx, "tcp", netip.AddrPortFrom(vip, services.Port).String())
-			site.Must(t, err)
-			c.Close()
-			c, err = f.Node("c2").DialContext(ctx, "tcp", netip.AddrPortFrom(vip, 8080).String())
-			if err == nil {
-				c.Close()
-			}
+			site.Must(t, f.Node("c2").Reaches(ctx, netip.AddrPortFrom(vip, services.Port).String()))
+			err := f.Node("c2").Reaches(ctx, netip.AddrPortFrom(vip, 8080).String())
 			if err == nil || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("port 8080 of the holder of %s: %v, want it refused", vip, err)
 			}
@@ -255,12 +236,7 @@ func (f *flat) testApart(t *testing.T) {
 		site.Must(t, f.Create(ctx, services.Service{
 			Name: name, Pool: services.PoolARP, Endpoints: f.Members(), Edit: families(corev1.IPFamilyPolicyRequireDualStack),
 		}))
-		site.Must(t, f.API.Create(ctx, services.Slices, &discoveryv1.EndpointSlice{
-			TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-			ObjectMeta:  metav1.ObjectMeta{Name: name + "-ipv6", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: discoveryv1.AddressTypeIPv6,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"fd00:5::1"}}},
-		}))
+		slice(t, f.Lab, name+"-ipv6", name, discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"fd00:5::1"}})
 	}
 	var pairs [][2]string // the holders of each Service's addresses
 	apart := func(nodes ...string) {
@@ -300,7 +276,4 @@ func (f *flat) testApart(t *testing.T) {
 		f.acquainted(t, n)
 	}
 	site.Must(t, f.Remove(ctx, names...))
-	for _, name := range names {
-		site.Must(t, f.API.Delete(ctx, services.Slices+"/"+name+"-ipv6"))
-	}
 }

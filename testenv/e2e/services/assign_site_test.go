@@ -5,11 +5,14 @@ package services
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +20,9 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/assign"
+	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/testenv/e2e/site"
+	"github.com/herald-vip/herald/testenv/services"
 )
 
 const (
@@ -121,19 +126,17 @@ func poolBecomes(t *testing.T, k *site.APIServer, name, usage string, conflicts 
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		var p v1alpha1.AddressPool
-		if err := k.API.Get(t.Context(), site.HeraldPath("addresspools")+"/"+name, &p); err != nil {
-			return err
-		}
-		return site.ErrorIf(p.Status.Usage != usage || !slices.Equal(p.Status.Conflicts, conflicts),
+		err := k.API.Get(t.Context(), site.HeraldPath("addresspools")+"/"+name, &p)
+		return site.Check(err, p.Status.Usage != usage || !slices.Equal(p.Status.Conflicts, conflicts),
 			"pool %s: %+v, want %q and %q", name, p.Status, usage, conflicts)
 	})
 }
 
 // eventsOf returns the events about a Service, in alphabetical order.
-func eventsOf(t *testing.T, k *site.APIServer, name string) []string {
+func eventsOf(t *testing.T, api *services.API, name string) []string {
 	t.Helper()
 	var list corev1.EventList
-	k.Do(t, http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Service,involvedObject.name="+name, nil, &list)
+	site.Must(t, api.Get(t.Context(), "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Service,involvedObject.name="+name, &list))
 	var said []string
 	for _, e := range list.Items {
 		said = append(said, fmt.Sprintf("%s %s: %s", e.Type, e.Reason, e.Message))
@@ -168,4 +171,25 @@ func requests(t *testing.T, k *site.APIServer) map[string]int {
 		}
 	}
 	return counts
+}
+
+// runAssigner runs a process that gives Services their addresses.
+func runAssigner(kubeconfig string) int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	cluster, err := kube.Connect(kubeconfig, "herald-test")
+	if err != nil {
+		log.Error("cannot start", "reason", err)
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	assign.New(log, cluster, assignOptions(os.Getenv(assignerName))).Run(ctx)
+	return 0
+}
+
+func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(assignerVariable); kubeconfig != "" {
+		os.Exit(runAssigner(kubeconfig)) // this is a process that a test has started
+	}
+	os.Exit(m.Run())
 }

@@ -5,11 +5,20 @@ package services
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/service/kube"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -45,12 +54,10 @@ func TestAssign(t *testing.T) {
 		`Warning PoolExhausted: no IPv4 address is free in pool "small": add addresses, or release some`,
 	}
 	site.Eventually(t, site.Soon, func() error {
-		if got := eventsOf(t, k, "second"); !slices.Equal(got, want) {
-			return fmt.Errorf("events %q, want %q", got, want)
-		}
-		return nil
+		got := eventsOf(t, k.API, "second")
+		return site.ErrorIf(!slices.Equal(got, want), "events %q, want %q", got, want)
 	})
-	if got := eventsOf(t, k, "first"); got != nil {
+	if got := eventsOf(t, k.API, "first"); got != nil {
 		t.Errorf("events %q of a Service that got its addresses", got)
 	}
 	t.Run("the server comes back", func(t *testing.T) { testServerBack(t, k) })
@@ -98,5 +105,224 @@ func leasePasses(t *testing.T, k *site.APIServer, times int) {
 		site.Eventually(t, site.Soon, func() error {
 			return site.ErrorIf(version() == prev, "the Lease is not renewed")
 		})
+	}
+}
+
+// register watches every version of every Service, and remembers the addresses that each ever had.
+type register struct {
+	mu  sync.Mutex
+	had map[string]map[string]bool // by Service
+}
+
+// watchAddresses starts a register, which lasts until the end of the test.
+func watchAddresses(t *testing.T, k *site.APIServer) *register {
+	t.Helper()
+	w := &register{had: make(map[string]map[string]bool)}
+	i := k.Connect(t).Informers(site.Log(t))
+	i.Services.Handle(kube.Handlers[*corev1.Service]{
+		Set: func(s *corev1.Service) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, in := range s.Status.LoadBalancer.Ingress {
+				if w.had[s.Name] == nil {
+					w.had[s.Name] = make(map[string]bool)
+				}
+				w.had[s.Name][in.IP] = true
+			}
+		},
+		Delete: func(*corev1.Service) {},
+	})
+	site.Meanwhile(t, i.Run)
+	<-i.Synced()
+	return w
+}
+
+// count returns how many Services have had an address.
+func (w *register) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.had)
+}
+
+// single checks that each of n Services has had exactly one address.
+func (w *register) single(t *testing.T, n int) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owner := make(map[string]string)
+	for name, addrs := range w.had {
+		if len(addrs) != 1 {
+			t.Errorf("%s has had %v", name, addrs)
+		}
+		for addr := range addrs {
+			if other := owner[addr]; other != "" {
+				t.Errorf("%s belongs to %s and to %s", addr, other, name)
+			}
+			owner[addr] = name
+		}
+	}
+	if len(w.had) != n {
+		t.Errorf("%d Services have addresses, want %d", len(w.had), n)
+	}
+}
+
+// create makes a Service without requests. It may be called from any goroutine.
+func create(t *testing.T, k *site.APIServer, name string) {
+	body := fmt.Appendf(nil, "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}}", name)
+	if err := k.API.Create(t.Context(), servicesPath, body); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAssignerKilled runs three candidate processes, and repeatedly kills the assigner
+// while 500 Services are created.
+func TestAssignerKilled(t *testing.T) {
+	const services, kills = 500, 4
+	k := site.StartAPIServer(t)
+	createPool(t, k, "main", "{addresses: [10.0.0.0/22]}")
+	w := watchAddresses(t, k)
+	assigners := make(map[string]*exec.Cmd)
+	for n := range 3 {
+		name := fmt.Sprint("n", n)
+		assigners[name] = assignerProcess(t, k, name)
+	}
+	var creation sync.WaitGroup
+	var killed string
+	for kill := range kills {
+		const batch = services / kills
+		creation.Wait()
+		creation.Go(func() {
+			for n := range batch {
+				create(t, k, fmt.Sprint("s", kill*batch+n))
+			}
+		})
+		var name string
+		site.Eventually(t, site.Soon, func() (err error) {
+			if had, want := w.count(), kill*batch+batch/5; had < want {
+				return fmt.Errorf("%d Services have addresses, want %d", had, want)
+			}
+			name, killed, err = holder(k)
+			return err
+		})
+		site.Must(t, assigners[name].Process.Signal(os.Kill))
+		_ = assigners[name].Wait() // it was killed
+		assigners[name] = assignerProcess(t, k, name)
+	}
+	creation.Wait()
+	site.Eventually(t, 2*site.Soon, func() error {
+		had := w.count()
+		return site.ErrorIf(had < services, "%d Services have addresses", had)
+	})
+	w.single(t, services)
+	poolBecomes(t, k, "main", fmt.Sprintf("%d/1024", services))
+
+	// A stopped assigner releases the Lease.
+	var name string
+	site.Eventually(t, 2*site.Soon, func() error {
+		holds, identity, err := holder(k)
+		name = holds
+		return site.Check(err, identity == killed, "the killed %s has the Lease", name)
+	})
+	site.Must(t, assigners[name].Process.Signal(syscall.SIGTERM))
+	site.Must(t, assigners[name].Wait())
+	site.Eventually(t, site.Soon, func() error {
+		now, _, err := holder(k)
+		return site.Check(err, now == name, "%s is still the assigner", name)
+	})
+	var list corev1.ServiceList
+	k.Do(t, http.MethodGet, servicesPath, nil, &list)
+	for _, s := range list.Items {
+		if n := len(s.Status.LoadBalancer.Ingress); s.Spec.Type == corev1.ServiceTypeLoadBalancer && n != 1 {
+			t.Errorf("%s has %d addresses", s.Name, n)
+		}
+	}
+}
+
+// TestManyAtOnce starts an assigner with many waiting Services, and counts the cost of each.
+func TestManyAtOnce(t *testing.T) {
+	const services = 1000
+	k := site.StartAPIServer(t)
+	createPool(t, k, "main", "{addresses: [10.0.0.0/16]}")
+	w := watchAddresses(t, k)
+	var wg sync.WaitGroup
+	for worker := range 16 {
+		wg.Go(func() {
+			for n := worker; n < services; n += 16 {
+				create(t, k, fmt.Sprint("s", n))
+			}
+		})
+	}
+	wg.Wait()
+	before := requests(t, k)
+	startAssigner(t, k)
+	site.Eventually(t, 2*site.Soon, func() error {
+		had := w.count()
+		return site.ErrorIf(had < services, "%d Services have addresses", had)
+	})
+	w.single(t, services)
+	poolBecomes(t, k, "main", fmt.Sprintf("%d/65536", services))
+	if n := requests(t, k)["PATCH services"] - before["PATCH services"]; n != services {
+		t.Errorf("%d writes of the status of %d Services", n, services)
+	}
+	var events corev1.EventList // Herald's: the API server writes some of its own
+	k.Do(t, http.MethodGet, "/api/v1/events?fieldSelector=source=herald", nil, &events)
+	if len(events.Items) > 0 {
+		t.Errorf("events although each Service got its addresses: %v", events.Items)
+	}
+	createBalancer(t, k, "refused", "herald.dev/pool: none", "")
+	becomes(t, k, "refused", "NoPool")
+	t.Run("no requests without changes", func(t *testing.T) { testIdle(t, k) })
+}
+
+// TestKube writes statuses to a real API server as Herald does, also over outdated versions.
+func TestKube(t *testing.T) {
+	k := site.StartAPIServer(t)
+	c := k.Connect(t)
+	createBalancer(t, k, "w", "herald.dev/pool: p, example.com/else: x", "")
+	createPool(t, k, "p", "{addresses: [10.0.0.0/24]}")
+	read := new(corev1.Service)
+	k.Do(t, http.MethodGet, servicesPath+"/w", nil, read)
+	mode := corev1.LoadBalancerIPModeVIP
+	status := corev1.ServiceStatus{
+		LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: &mode}}},
+		Conditions:   []metav1.Condition{{Type: "herald.dev/AddressAssigned", Status: metav1.ConditionTrue, Reason: "Assigned", LastTransitionTime: metav1.NewTime(time.Now())}},
+	}
+	written := site.Get[*corev1.Service](t)(c.WriteServiceStatus(t.Context(), read, status))
+	if got := state(written); got != "10.0.0.1 Assigned" || len(written.Annotations) != 1 {
+		t.Errorf("the Service is %q, the error %v", got, written.Annotations)
+	}
+	if _, err := c.WriteServiceStatus(t.Context(), read, corev1.ServiceStatus{}); !apierrors.IsConflict(err) {
+		t.Errorf("for an old version: %v, want a conflict", err)
+	}
+	written = site.Get[*corev1.Service](t)(c.WriteServiceStatus(t.Context(), written, corev1.ServiceStatus{}))
+	if len(written.Status.Conditions)+len(written.Status.LoadBalancer.Ingress) != 0 {
+		t.Errorf("the status is %+v, want it empty", written.Status)
+	}
+	k.Do(t, http.MethodDelete, servicesPath+"/w", nil, nil)
+	if _, err := c.WriteServiceStatus(t.Context(), written, status); !apierrors.IsNotFound(err) {
+		t.Errorf("for a deleted Service: %v", err)
+	}
+
+	pool, fresh := new(v1alpha1.AddressPool), new(v1alpha1.AddressPool)
+	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
+	site.Must(t, c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "1/256", IPv4: &v1alpha1.Usage{Capacity: "256", Used: 1}, Conflicts: []string{"x"}}))
+	if err := c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{}); !apierrors.IsConflict(err) {
+		t.Errorf("for an old version: %v, want a conflict", err)
+	}
+	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, pool)
+	site.Must(t, c.WriteStatus(t.Context(), pool, v1alpha1.AddressPoolStatus{Usage: "0/256"}))
+	k.Do(t, http.MethodGet, site.HeraldPath("addresspools")+"/p", nil, fresh)
+	if s := fresh.Status; s.Usage != "0/256" || s.IPv4 != nil || s.Conflicts != nil {
+		t.Errorf("the status is %+v", s)
+	}
+
+	k.Apply(t, site.HeraldPath("bgppeers"), "{apiVersion: herald.dev/v1alpha1, kind: BGPPeer, metadata: {name: r}, spec: {address: 10.0.1.254, asn: 64500}}")
+	peer := new(v1alpha1.BGPPeer)
+	k.Do(t, http.MethodGet, site.HeraldPath("bgppeers")+"/r", nil, peer)
+	site.Must(t, c.WriteEvent(t.Context(), kube.Event{About: peer, Kind: "BGPPeer", APIVersion: "herald.dev/v1alpha1", Type: corev1.EventTypeWarning, Reason: "NoPassword", Message: "no", Reporter: "n1"}))
+	var events corev1.EventList
+	k.Do(t, http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=BGPPeer", nil, &events)
+	if len(events.Items) != 1 || events.Items[0].InvolvedObject.UID != peer.UID {
+		t.Errorf("the events are %v", events.Items)
 	}
 }

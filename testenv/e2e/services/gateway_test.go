@@ -36,16 +36,6 @@ type contour struct {
 	own      string   // Contour's
 }
 
-func newContour(t *testing.T) *contour {
-	t.Helper()
-	part := site.Part(t, "CONTOUR")
-	c := &contour{binary: filepath.Join(part, "contour"), own: site.ReadFile(t, filepath.Join(part, "crds.yaml"))}
-	var err error
-	c.gateways, err = filepath.Glob(filepath.Join(site.Part(t, "GATEWAY_API"), "standard", "*.yaml"))
-	site.Must(t, err)
-	return c
-}
-
 // Controller returns both of Contour's processes. The second omits the kinds of routes
 // that its version knows from other versions of Gateway API.
 func (c *contour) Controller(*services.Lab) lab.Image {
@@ -104,7 +94,10 @@ func (b *balancers) gatewayHas(t *testing.T, address netip.Addr, reason string) 
 // that the Gateway requests. docs/gateway-api.md describes the objects of other
 // controllers.
 func TestGateway(t *testing.T) {
-	b := startBalancersAs(t, newContour(t))
+	part := site.Part(t, "CONTOUR")
+	c := &contour{binary: filepath.Join(part, "contour"), own: site.ReadFile(t, filepath.Join(part, "crds.yaml"))}
+	c.gateways = site.Get[[]string](t)(filepath.Glob(filepath.Join(site.Part(t, "GATEWAY_API"), "standard", "*.yaml")))
+	b := startBalancers(t, c)
 	site.Must(t, b.API.Create(t.Context(), "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
 		[]byte("{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: contour}, spec: {controllerName: projectcontour.io/gateway-controller}}")))
 	site.Must(t, b.API.Create(t.Context(), gateways, []byte(

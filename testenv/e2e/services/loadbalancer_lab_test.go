@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/services"
@@ -56,8 +57,7 @@ func startCluster(t *testing.T, o services.Options, edit func(node, file string)
 	}
 	o.APIServer, o.Etcd, o.Testenv = site.Part(t, "KUBE_APISERVER"), site.Part(t, "ETCD"), site.Part(t, "TESTENV")
 	o.Log = site.Log(t)
-	l, err := services.Start(t.Context(), o)
-	site.Must(t, err)
+	l := site.Get[*services.Lab](t)(services.Start(t.Context(), o))
 	t.Cleanup(func() {
 		if t.Failed() {
 			site.ShowLogs(t, l.Lab)
@@ -67,10 +67,8 @@ func startCluster(t *testing.T, o services.Options, edit func(node, file string)
 	return l
 }
 
-func startBalancers(t *testing.T) *balancers { return startBalancersAs(t, nil) }
-
-// startBalancersAs is startBalancers with that announcer.
-func startBalancersAs(t *testing.T, a services.Announcer) *balancers {
+// startBalancers starts the cluster with an announcer; nil for Herald.
+func startBalancers(t *testing.T, a services.Announcer) *balancers {
 	t.Helper()
 	b := &balancers{dir: t.TempDir()}
 	b.Lab = startCluster(t, services.Options{Dir: b.dir, Announcer: a}, func(node, file string) string { return b.restrict(t, node, file) })
@@ -335,18 +333,12 @@ func (b *balancers) leads(t *testing.T, address netip.Addr, nodes ...string) {
 // check returns an error if it does not.
 func (b *balancers) check(address netip.Addr, nodes ...string) error {
 	got, err := site.Hops(b.Node("r1"), address.String())
-	if err != nil {
-		return err
-	}
 	var want []netip.Addr
 	for _, n := range nodes {
 		want = append(want, b.Address(n))
 	}
 	slices.SortFunc(want, netip.Addr.Compare)
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("the route to %s leads to %v, want %v; it was %v", address, got, want, b.routes.Steps(address.String()))
-	}
-	return nil
+	return site.Check(err, !slices.Equal(got, want), "the route to %s leads to %v, want %v", address, got, want)
 }
 
 // unmoved checks that the router's route to an address has not changed since the mark.
@@ -363,11 +355,7 @@ func (b *balancers) unmoved(t *testing.T, addresses ...netip.Addr) {
 func (b *balancers) connects(t *testing.T, address netip.Addr, port int) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
-		c, err := b.Node("c1").DialContext(t.Context(), "tcp", netip.AddrPortFrom(address, uint16(port)).String())
-		if err != nil {
-			return err
-		}
-		return c.Close()
+		return b.Node("c1").Reaches(t.Context(), netip.AddrPortFrom(address, uint16(port)).String())
 	})
 }
 
@@ -405,15 +393,7 @@ func (b *balancers) writes(t *testing.T) map[string]int {
 // returns the writes so far.
 func (b *balancers) settled(t *testing.T) map[string]int {
 	t.Helper()
-	const calm = time.Second
-	last, since := b.writes(t), time.Now()
-	site.Eventually(t, site.Soon, func() error {
-		if now := b.writes(t); fmt.Sprint(now) != fmt.Sprint(last) {
-			last, since = now, time.Now()
-		}
-		return site.ErrorIf(time.Since(since) < calm, "Herald continues to write: %v", last)
-	})
-	return last
+	return site.Settled(t, func() map[string]int { return b.writes(t) })
 }
 
 // auditor polls all Services: each list is the API server's state at one moment.
@@ -435,17 +415,10 @@ func (b *balancers) watch(t *testing.T) {
 		}
 	})
 	site.Meanwhile(t, func(ctx context.Context) {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
+		for wake.Pause(ctx, 20*time.Millisecond) {
 			var list corev1.ServiceList
 			if b.API.Get(ctx, "/api/v1/services", &list) == nil {
 				w.look(list.Items)
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
 			}
 		}
 	})

@@ -19,7 +19,7 @@ import (
 // TestLoadBalancerOutages takes away, one after the other, Herald's needs: processes,
 // the API server and its data, the kinds, the rights.
 func TestLoadBalancerOutages(t *testing.T) {
-	b := startBalancers(t)
+	b := startBalancers(t, nil)
 	t.Run("speakers restart", b.testRestarts)
 	t.Run("API server away", b.testAPIServerAway)
 	t.Run("rights withdrawn", b.testRightsWithdrawn)
@@ -32,25 +32,30 @@ func TestLoadBalancerOutages(t *testing.T) {
 // some creates Services of all sorts, and returns their addresses when the router has them.
 func (b *balancers) some(t *testing.T, prefix string) map[string]netip.Addr {
 	t.Helper()
-	b.create(t, balancer(prefix+"-cluster"), "n1")
-	b.create(t, balancer(prefix+"-local", local), b.Members()...)
-	b.create(t, balancer(prefix+"-asked", annotated("addresses", "10.99.5.5")), "n1")
-	addrs := make(map[string]netip.Addr)
-	for _, name := range []string{prefix + "-cluster", prefix + "-local", prefix + "-asked"} {
-		addrs[name] = b.address(t, name)
-		b.leads(t, addrs[name], b.Members()...)
+	addrs := map[string]netip.Addr{
+		prefix + "-cluster": b.led(t, balancer(prefix+"-cluster"), "n1"),
+		prefix + "-local":   b.led(t, balancer(prefix+"-local", local), b.Members()...),
+		prefix + "-asked":   b.led(t, balancer(prefix+"-asked", annotated("addresses", "10.99.5.5")), "n1"),
 	}
 	b.settled(t)
 	b.routes.Mark()
 	return addrs
 }
 
+// restored waits until Services have their routes, and checks that they have their addresses.
+func (b *balancers) restored(t *testing.T, addrs map[string]netip.Addr) {
+	t.Helper()
+	for name, vip := range addrs {
+		site.Eventually(t, 3*site.Soon, func() error { return b.check(vip, b.Members()...) })
+		b.keeps(t, name, vip)
+	}
+}
+
 // still checks that Services have their addresses, and have had their routes all along.
 func (b *balancers) still(t *testing.T, addrs map[string]netip.Addr) {
 	t.Helper()
-	for name, vip := range addrs {
-		b.keeps(t, name, vip)
-		b.leads(t, vip, b.Members()...)
+	b.restored(t, addrs)
+	for _, vip := range addrs {
 		b.unmoved(t, vip)
 	}
 }
@@ -71,10 +76,7 @@ func (b *balancers) testRestarts(t *testing.T) {
 	for _, node := range b.Members() {
 		site.Start(t, b.Speaker(node))
 	}
-	for name, vip := range addrs {
-		b.leads(t, vip, b.Members()...)
-		b.keeps(t, name, vip)
-	}
+	b.restored(t, addrs)
 	b.create(t, balancer("afterwards"), "n1") // there is a writer again, which has read everything
 	b.address(t, "afterwards")
 	if wrote := b.settled(t)["patch services"] - before; wrote != 1 {
@@ -191,10 +193,7 @@ func (b *balancers) testPoolsEdited(t *testing.T) {
 	site.Must(t, b.API.Delete(t.Context(), bgpPool))
 	b.leads(t, vip)
 	site.Must(t, b.API.Create(t.Context(), pools, []byte(`{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: bgp}, spec: {addresses: `+all+`, bgp: {}}}`)))
-	for name, vip := range addrs {
-		b.leads(t, vip, b.Members()...)
-		b.keeps(t, name, vip)
-	}
+	b.restored(t, addrs)
 }
 
 // testKindsDeleted: with the kind itself all pools are deleted. When both are back the
@@ -216,10 +215,7 @@ func (b *balancers) testKindsDeleted(t *testing.T) {
 	site.Eventually(t, site.Soon, func() error {
 		return b.API.Create(t.Context(), pools, []byte(`{apiVersion: herald.dev/v1alpha1, kind: AddressPool, metadata: {name: bgp}, spec: {addresses: [`+services.ByBGP+`, "`+byBGP6+`"], bgp: {}}}`))
 	})
-	for name, vip := range addrs {
-		site.Eventually(t, 3*site.Soon, func() error { return b.check(vip, b.Members()...) })
-		b.keeps(t, name, vip)
-	}
+	b.restored(t, addrs)
 }
 
 // testEtcdRestored: Herald believes an API server that has forgotten objects, as after
@@ -245,10 +241,7 @@ func (b *balancers) testEtcdRestored(t *testing.T) {
 	stop()
 	site.MustRun(t, etcd, "sh", "-c", "rm -r /var/lib/etcd && mv /var/lib/etcd.backup /var/lib/etcd")
 	boot()
-	for name, vip := range addrs {
-		site.Eventually(t, 3*site.Soon, func() error { return b.check(vip, b.Members()...) })
-		b.keeps(t, name, vip)
-	}
+	b.restored(t, addrs)
 	site.Eventually(t, 3*site.Soon, func() error {
 		if slices.Contains([]netip.Addr{addrs["before-cluster"], addrs["before-local"], addrs["before-asked"]}, later) {
 			return nil

@@ -23,7 +23,7 @@ import (
 // server lets them write. The others keep their routes: one of their Services is
 // reachable throughout.
 func TestLoadBalancerTenants(t *testing.T) {
-	b := startBalancers(t)
+	b := startBalancers(t, nil)
 	vip := b.led(t, balancer("bystander", local), "n1", "n3")
 	b.routes.Mark()
 	for _, sub := range []struct {
@@ -198,18 +198,18 @@ func (b *balancers) testThief(t *testing.T) {
 }
 
 // slice makes a slice of a Service, for the duration of the test.
-func (b *balancers) slice(t *testing.T, name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
+func slice(t *testing.T, l *services.Lab, name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
 	t.Helper()
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: kind, Endpoints: endpoints,
 	}
-	site.Must(t, b.API.Create(t.Context(), services.Slices, s))
+	site.Must(t, l.API.Create(t.Context(), services.Slices, s))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), site.Soon)
 		defer cancel()
-		_ = b.API.Delete(ctx, services.Slices+"/"+name) // the test may have done so
+		_ = l.API.Delete(ctx, services.Slices+"/"+name) // the test may have done so
 	})
 }
 
@@ -221,26 +221,22 @@ func (b *balancers) testSlices(t *testing.T) {
 	n1, n2, nobody := "n1", "n2", "no-such-node"
 	yes := true
 	ready := discoveryv1.EndpointConditions{Ready: &yes}
-	slice := func(name, service string, kind discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) {
-		t.Helper()
-		b.slice(t, name, service, kind, endpoints...)
-	}
 	at := func(address string, node *string) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: node, Conditions: ready}
 	}
-	slice("of-nobody", "no-such-service", discoveryv1.AddressTypeIPv4, at("10.5.0.2", &n2))
-	slice("of-names", "sliced", discoveryv1.AddressTypeFQDN, at("example.com", &n2))
-	slice("of-ipv6", "sliced", discoveryv1.AddressTypeIPv6, at("fd00:5::2", &n2))
-	slice("on-no-node", "sliced", discoveryv1.AddressTypeIPv4, at("10.1.0.1", &nobody), at("10.1.0.2", nil))
-	slice("empty", "sliced", discoveryv1.AddressTypeIPv4)
-	slice("doubled", "sliced", discoveryv1.AddressTypeIPv4, at("10.5.0.1", &n1), at("10.5.0.1", &n1))
+	slice(t, b.Lab, "of-nobody", "no-such-service", discoveryv1.AddressTypeIPv4, at("10.5.0.2", &n2))
+	slice(t, b.Lab, "of-names", "sliced", discoveryv1.AddressTypeFQDN, at("example.com", &n2))
+	slice(t, b.Lab, "of-ipv6", "sliced", discoveryv1.AddressTypeIPv6, at("fd00:5::2", &n2))
+	slice(t, b.Lab, "on-no-node", "sliced", discoveryv1.AddressTypeIPv4, at("10.1.0.1", &nobody), at("10.1.0.2", nil))
+	slice(t, b.Lab, "empty", "sliced", discoveryv1.AddressTypeIPv4)
+	slice(t, b.Lab, "doubled", "sliced", discoveryv1.AddressTypeIPv4, at("10.5.0.1", &n1), at("10.5.0.1", &n1))
 	var most []discoveryv1.Endpoint
 	for i := range 1000 { // as many as a slice takes
 		most = append(most, at(fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), &n1))
 	}
-	slice("largest", "sliced", discoveryv1.AddressTypeIPv4, most...)
+	slice(t, b.Lab, "largest", "sliced", discoveryv1.AddressTypeIPv4, most...)
 	for i := range 100 {
-		slice(fmt.Sprintf("piece-%d", i), "sliced", discoveryv1.AddressTypeIPv4, at(fmt.Sprintf("10.3.0.%d", i+1), &n1))
+		slice(t, b.Lab, fmt.Sprintf("piece-%d", i), "sliced", discoveryv1.AddressTypeIPv4, at(fmt.Sprintf("10.3.0.%d", i+1), &n1))
 	}
 	site.Must(t, b.RemoveEndpoint(ctx, "sliced", "n1"))
 	site.Must(t, b.API.Delete(ctx, services.Slices+"/largest"))

@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/e2e/site"
@@ -69,20 +70,14 @@ func newAnycastSite(t *testing.T) *anycastSite {
 	}
 	sed := exec.CommandContext(t.Context(), "sh", "-euc", block("The router", "sh"))
 	sed.Dir = "../../.."
-	router, err := sed.Output()
-	site.Must(t, err)
+	router := site.Get[[]byte](t)(sed.Output())
 	slow := strings.NewReplacer("interval 50", "interval 300", "bfd: {}", "bfd: {interval: 300ms}") // for a busy machine
 	a := &anycastSite{dir: t.TempDir()}
-	for name, content := range map[string]string{
-		"frr.conf":         string(router),
-		"anycast.conf":     block("unbound", "unbound"),
-		"dns1/herald.yaml": block("Herald", "yaml"),
-		"dns2/herald.yaml": block("Herald", "yaml"),
-	} {
-		file := filepath.Join(a.dir, name)
-		site.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		site.Must(t, os.WriteFile(file, []byte(slow.Replace(content)), 0o644))
-	}
+	herald := slow.Replace(block("Herald", "yaml"))
+	site.Files{
+		"frr.conf": slow.Replace(string(router)), "anycast.conf": block("unbound", "unbound"),
+		"dns1/herald.yaml": herald, "dns2/herald.yaml": herald,
+	}.Write(t, a.dir)
 	images := maps.Clone(site.Images())
 	images["unbound"] = unbound
 	a.Lab = site.StartTopology(t, "../../topologies/e2e-anycast.clab.yml", map[string]string{"ANYCAST_DIR": a.dir}, images)
@@ -111,10 +106,7 @@ func (a *anycastSite) leadsTo(t *testing.T, servers ...string) (since time.Time)
 		}
 		site.Eventually(t, site.Soon, func() error {
 			hops, err := site.Hops(a.Node("r1"), vip)
-			if err != nil {
-				return err
-			}
-			return site.ErrorIf(!slices.Equal(hops, want), "r1 has %s by %v, want %v", vip, hops, want)
+			return site.Check(err, !slices.Equal(hops, want), "r1 has %s by %v, want %v", vip, hops, want)
 		})
 		if steps := a.routes.Steps(vip); len(steps) > 0 && steps[len(steps)-1].At.After(since) {
 			since = steps[len(steps)-1].At
@@ -129,9 +121,7 @@ func (a *anycastSite) ask(ctx context.Context) {
 	const pause = 10 * time.Millisecond
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for {
+	for wake.Pause(ctx, pause) {
 		for _, vip := range anycastVIPs {
 			for _, network := range []string{"udp", "tcp"} {
 				q := &question{at: time.Now(), network: network, vip: vip}
@@ -145,11 +135,6 @@ func (a *anycastSite) ask(ctx context.Context) {
 					q.server, q.err, q.ended = server, err, time.Now()
 				})
 			}
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

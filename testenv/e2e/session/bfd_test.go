@@ -186,10 +186,7 @@ func TestBFD(t *testing.T) {
 				t.Helper()
 				site.Eventually(t, site.Soon, func() error {
 					v, err := r.view(t)
-					if err == nil && !holds(v) {
-						err = fmt.Errorf("the router's session is not %s: %+v", what, v)
-					}
-					return err
+					return site.Check(err, !holds(v), "the router's session is not %s: %+v", what, v)
 				})
 			}
 			up := func() {

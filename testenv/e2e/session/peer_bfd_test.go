@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/bfd"
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -118,8 +121,7 @@ peers:
 			watchedUp(t, s, "r1", "10.0.1.254")
 		})
 	}
-	p, err := s.Peer(t, "10.0.1.254")
-	site.Must(t, err)
+	p := site.Get[bgp.Session](t)(s.Peer(t, "10.0.1.254"))
 	// If the router detects the fault first, its notification may arrive before its BFD packet.
 	if p.Drops < 4 || p.BFD.Downs < 2 {
 		t.Errorf("status counts %d lost sessions, %d of them by BFD; want at least 4 and 2", p.Drops, p.BFD.Downs)
@@ -146,15 +148,11 @@ func TestRouteWaitsForBFD(t *testing.T) {
 		site.Must(t, s.Link("s", "r1").Heal())
 		var back time.Time
 		site.Eventually(t, site.Soon, func() error {
-			if back = routes.First(site.IP("10.0.1.1")); back.IsZero() {
-				return fmt.Errorf("r1 has no route to %s", site.VIP4)
-			}
-			return nil
+			back = routes.First(site.IP("10.0.1.1"))
+			return site.ErrorIf(back.IsZero(), "r1 has no route to %s", site.VIP4)
 		})
-		p, err := s.Peer(t, "10.0.1.254")
-		site.Must(t, err)
-		b, err := bfdOf(t, s.Router("r1"))
-		site.Must(t, err)
+		p := site.Get[bgp.Session](t)(s.Peer(t, "10.0.1.254"))
+		b := site.Get[bfdPeer](t)(bfdOf(t, s.Router("r1")))
 		if p.BFD.State != bfd.Up || p.BFD.Since.After(back) || b.Status != "up" {
 			site.FailTiming(t, w.Starved(healed), "the route is back at %v; status shows BFD %s since %v, FRR shows %s", back, p.BFD.State, p.BFD.Since, b.Status)
 		}
@@ -174,8 +172,7 @@ func TestPeerWithoutBFD(t *testing.T) {
 			}
 			return err
 		})
-		p, err := s.Peer(t, "10.0.1.254")
-		site.Must(t, err)
+		p := site.Get[bgp.Session](t)(s.Peer(t, "10.0.1.254"))
 		if p.Reason != "" || p.BFD == nil || p.BFD.State == bfd.Up || p.BFD.Reason == "" {
 			t.Errorf("status has the reason %q for the session, and BFD %+v", p.Reason, p.BFD)
 		}
@@ -203,13 +200,9 @@ func TestPeerBFDReload(t *testing.T) {
 	inPlace(t, s.Config, conf(", bfd: {interval: 400ms, multiplier: 5}"))
 	site.Eventually(t, site.Soon, func() error {
 		b, err := bfdOf(t, s.Router("r1"))
-		if err == nil && (b.Status != "up" || b.Transmit != 400) {
-			err = fmt.Errorf("FRR says %+v", b)
-		}
-		return err
+		return site.Check(err, b.Status != "up" || b.Transmit != 400, "FRR says %+v", b)
 	})
-	p, err := s.Peer(t, "10.0.1.254")
-	site.Must(t, err)
+	p := site.Get[bgp.Session](t)(s.Peer(t, "10.0.1.254"))
 	if p.BFD.Downs != before.BFD.Downs || p.Drops != before.Drops {
 		t.Errorf("a new interval took sessions down: %+v", p)
 	}
@@ -226,10 +219,7 @@ func saysGoodbye(t *testing.T, s *site.Session) {
 	t.Helper()
 	site.Eventually(t, site.Soon, func() error {
 		b, err := bfdOf(t, s.Router("r1"))
-		if err == nil && (b.Status == "up" || !strings.Contains(b.Remote, "administratively")) {
-			err = fmt.Errorf("FRR says %+v", b)
-		}
-		return err
+		return site.Check(err, b.Status == "up" || !strings.Contains(b.Remote, "administratively"), "FRR says %+v", b)
 	})
 }
 
@@ -242,12 +232,70 @@ func TestPeerBFDSaysGoodbye(t *testing.T) {
 	saysGoodbye(t, s)
 	said := func() string { return site.ReadFile(t, s.Node("s").Log())[len(before):] }
 	site.Eventually(t, site.Soon, func() error {
-		if !strings.Contains(said(), "session closed") {
-			return errors.New("herald does not say that it closed the session")
-		}
-		return nil
+		return site.ErrorIf(!strings.Contains(said(), "session closed"), "herald does not say that it closed the session")
 	})
 	if strings.Contains(said(), "session lost") {
 		t.Error("herald treats its own end of BFD as a fault")
 	}
+}
+
+// TestPeerBFDUnderLoad holds a session of 3 × 10 ms, in real time at both ends, while
+// every core is overloaded: it must not go down. It takes BFD_LOAD_TIME, ten seconds
+// by default.
+func TestPeerBFDUnderLoad(t *testing.T) {
+	s := site.NewSession(t, site.Files{
+		"r1.conf": site.RouterConf(64500, `
+ neighbor 10.0.1.1 remote-as 64512
+ neighbor 10.0.1.1 timers connect 1
+ neighbor 10.0.1.1 bfd profile fast
+exit
+bfd
+ profile fast
+  detect-multiplier 3
+  transmit-interval 10
+  receive-interval 10
+ exit
+exit`),
+		"herald/herald.yaml": "realtime: true\n" + site.SpeakerConf([]string{site.VIP4}, `
+peers:
+- {address: 10.0.1.254, asn: 64500, bfd: {interval: 10ms, multiplier: 3}}`),
+	})
+	site.Boot(t, s.Lab, "r1", "s")
+	bfdd := s.Node("r1").Daemon("bfdd").Pid()
+	if out, err := exec.CommandContext(t.Context(), "chrt", "-a", "-f", "-p", "1", strconv.Itoa(bfdd)).CombinedOutput(); err != nil {
+		t.Fatalf("put bfdd in real time: %v: %s", err, out)
+	}
+	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
+	_, before := watchedUp(t, s, "r1", "10.0.1.254")
+	if before.BFD.DetectionTime.Seconds() != 0.03 {
+		t.Fatalf("the detection time is %v s, want 0.03", before.BFD.DetectionTime.Seconds())
+	}
+
+	began, w := time.Now(), site.StartWitness(t)
+	measured := site.UnderLoad(t, s.Node("far"), "BFD_LOAD_TIME")
+	status := site.Get[admin.Status](t)(s.Status(t))
+	if status.Realtime != "on" {
+		t.Errorf("real time: %s", status.Realtime)
+	}
+	if first := realtimeThreads(t, s.Node("s").Daemon("herald").Pid(), 2); first != 1 {
+		t.Errorf("%d threads have this priority, want 1 for BFD", first)
+	}
+	after := status.Peers[0]
+	if after.BFD == nil || after.BFD.State != bfd.Up || after.BFD.Downs != before.BFD.Downs || after.Drops != before.Drops {
+		site.FailTiming(t, w.Stolen(began), "after %v under load: session %s, %d times lost, BFD %+v", measured, after.State, after.Drops-before.Drops, after.BFD)
+	}
+	t.Logf("%d packets in and %d out in %v", after.BFD.In-before.BFD.In, after.BFD.Out-before.BFD.Out, measured)
+}
+
+// realtimeThreads counts the process's threads with this real-time priority.
+func realtimeThreads(t *testing.T, pid int, priority uint32) (n int) {
+	t.Helper()
+	threads := site.Get[[]os.DirEntry](t)(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))
+	for _, thread := range threads {
+		tid := site.Get[int](t)(strconv.Atoi(thread.Name()))
+		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_RR && attr.Priority == priority {
+			n++
+		}
+	}
+	return n
 }

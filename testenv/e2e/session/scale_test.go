@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/e2e/site"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/soak"
 )
 
 // manyVIPs is the number of VIPs in TestScale.
@@ -28,9 +29,7 @@ func TestScale(t *testing.T) {
 	s := &scaleSite{Session: site.NewSession(t, site.Files{"herald/herald.yaml": manyConf(0)})}
 	s.apiserverStarts = func() { s.Session.ApiserverStarts(t) } // it outlives the subtest that starts it
 	site.Boot(t, s.Lab, "r1", "r2", "s")
-	booted := time.Now()
 	s.all(t, "r1", "r2")
-	t.Logf("all announced %v after the start", time.Since(booted).Round(site.Poll))
 	s.routes = map[string]*site.RouteWatcher{"r1": site.WatchRoutes(t, s.Node("r1")), "r2": site.WatchRoutes(t, s.Node("r2"))}
 
 	for _, test := range []struct {
@@ -127,26 +126,6 @@ func countRoutes(n *lab.Node) (count int, err error) {
 	return count, err
 }
 
-// mark makes the recorders forget.
-func (s *scaleSite) mark() time.Time {
-	for _, r := range s.routes {
-		r.Mark()
-	}
-	return time.Now()
-}
-
-// logChanges logs when the first and the last change of the routers came.
-func (s *scaleSite) logChanges(t *testing.T, what string, cause time.Time) {
-	t.Helper()
-	for _, name := range []string{"r1", "r2"} {
-		if changes := s.routes[name].Since(); len(changes) > 0 {
-			first, last := changes[0].At.Sub(cause), changes[len(changes)-1].At.Sub(cause)
-			t.Logf("%s: %s: %d changes, the first after %v, the last after %v",
-				name, what, len(changes), first.Round(time.Millisecond), last.Round(time.Millisecond))
-		}
-	}
-}
-
 // testOneChanges gives a single VIP another address: nothing else changes on the routers.
 func (s *scaleSite) testOneChanges(t *testing.T) {
 	updates := func() (n int) {
@@ -159,7 +138,9 @@ func (s *scaleSite) testOneChanges(t *testing.T) {
 		return all["10.0.1.1"].Messages.Updates
 	}
 	before := updates()
-	cause := s.mark()
+	for _, r := range s.routes {
+		r.Mark()
+	}
 	inPlace(t, s.Config, manyConf(1)) // without the first address, and with one more
 	generation(t, s.Session, 2, "")
 	old, added := manyAddress(0), manyAddress(manyVIPs)
@@ -172,7 +153,6 @@ func (s *scaleSite) testOneChanges(t *testing.T) {
 		return nil
 	})
 	s.all(t, "r1", "r2")
-	s.logChanges(t, "one VIP changed", cause)
 	for name, r := range s.routes {
 		for _, c := range r.Since() {
 			if c.Prefix != site.HostPrefix(old) && c.Prefix != site.HostPrefix(added) {
@@ -188,22 +168,15 @@ func (s *scaleSite) testOneChanges(t *testing.T) {
 
 // testAPIServerDies withdraws everything from both routers, and announces it again.
 func (s *scaleSite) testAPIServerDies(t *testing.T) {
-	died := s.mark()
 	s.ApiserverDies()
 	s.counts(t, 0)
-	s.logChanges(t, "withdrawn", died)
-	back := s.mark()
 	s.apiserverStarts()
 	s.all(t, "r1", "r2")
-	s.logChanges(t, "announced", back)
 }
 
 func (s *scaleSite) testDrain(t *testing.T) {
-	began := s.mark()
 	site.MustRun(t, s.Node("s"), "herald", "drain")
-	t.Logf("drained after %v", time.Since(began).Round(time.Millisecond))
 	s.counts(t, 0)
-	s.logChanges(t, "drained", began)
 	site.MustRun(t, s.Node("s"), "herald", "undrain")
 	s.all(t, "r1", "r2")
 }
@@ -214,10 +187,8 @@ func (s *scaleSite) testRouterStopsReading(t *testing.T) {
 	bgpd := s.Node("r1").Daemon("bgpd")
 	site.Must(t, bgpd.Freeze())
 	for range 2 {
-		died := s.mark()
 		s.ApiserverDies()
 		s.counts(t, 0, "r1") // where no process is left to remove the routes
-		s.logChanges(t, "withdrawn", died)
 		s.apiserverStarts()
 		s.all(t, "r1", "r2")
 	}
@@ -232,13 +203,29 @@ func (s *scaleSite) testRouterStopsReading(t *testing.T) {
 // go with the hold time. The session comes back with shorter segments.
 func (s *scaleSite) testBlackHole(t *testing.T) {
 	site.Shell(t, s.Node("r1"), "ip link set eth1 mtu 600")
-	died := s.mark()
 	s.ApiserverDies()
 	s.counts(t, 0)
-	s.logChanges(t, "withdrawn", died)
 	s.apiserverStarts()
 	s.all(t, "r1", "r2")
 	site.Shell(t, s.Node("r1"), "ip link set eth1 mtu 1500")
 	s.Established(t, "r1", "10.0.1.1", "10.0.1.254")
 	s.all(t, "r1", "r2")
+}
+
+// TestSoak is a short `make soak`. Speakers built with the race detector run through a
+// round of faults and a planned change, nightly two, and the kernels of routers and
+// masters are judged.
+func TestSoak(t *testing.T) {
+	long, least := time.Duration(site.Scale(60, 20))*time.Second, site.Scale(30, 15)
+	report := site.Soak(t, soak.Options{
+		Topology: "../../topologies/bgp.clab.yml",
+		Seed:     1249, // 20 kinds of faults, and much to judge
+		Storm:    25 * time.Second,
+		Time:     long,                   // until its last round ends
+		Slack:    2 * time.Second,        // it may run beside other tests
+		BFD:      300 * time.Millisecond, // slow enough that a busy machine loses no sessions
+	})
+	if report.Judged < least {
+		t.Errorf("only %d times a route or an address had to go: too few to prove anything", report.Judged)
+	}
 }

@@ -4,9 +4,11 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/e2e/site"
 )
 
@@ -193,12 +196,153 @@ func (test session) run(t *testing.T) {
 			t.Errorf("path to %s (-want +got):\n%s", vip, diff)
 		}
 	}
-	p, err := s.Peer(t, test.peer)
-	site.Must(t, err)
+	p := site.Get[bgp.Session](t)(s.Peer(t, test.peer))
 	if p.Reason != "" {
 		t.Errorf("status complains about the session: %s", p.Reason)
 	}
 	if test.check != nil {
 		test.check(t, n, p)
 	}
+}
+
+// TestRefused misconfigures one of two peers in every way: its session never comes up,
+// status reports the expected reason, and the other session is untouched.
+func TestRefused(t *testing.T) {
+	const right = "\n neighbor 10.0.1.1 remote-as 64512\n neighbor 10.0.1.1 timers connect 1"
+	for _, test := range []struct {
+		name string
+		// frr is r1's bgp section; r1 is not booted if it is empty. peer is the speaker's entry for the
+		// peer.
+		frr, peer string
+		// reason is a regular expression for the reason in status.
+		reason string
+		// oneSided marks a session that herald may consider up: it receives from the peer,
+		// but not vice versa.
+		oneSided bool
+	}{
+		{"wrong password", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`, `10\.0\.1\.254 does not answer.*its password differs from passwordFile`, false},
+		{"password that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, passwordFile: /etc/herald/password}`, `its password differs from passwordFile`, false},
+		{"password that only the peer has", right + "\n neighbor 10.0.1.1 password sesame", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 does not answer.*it expects a password`, false},
+		{"wrong ASN of the peer", right, `{address: 10.0.1.254, asn: 64501}`, `the peer's ASN is 64500, not 64501`, false},
+		{"wrong ASN at the peer", "\n neighbor 10.0.1.1 remote-as 64513", `{address: 10.0.1.254, asn: 64500}`, `expects another ASN than 64512.*(?i)bad peer as`, false},
+		{"unknown to the peer", "\n neighbor 10.0.1.77 remote-as 64512", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 closes the connection from 10\.0\.1\.1 without a NOTIFICATION.*neighbor`, false},
+		{"GTSM that only the peer has", right + "\n neighbor 10.0.1.1 ttl-security hops 1", `{address: 10.0.1.254, asn: 64500}`, `hold timer expired|accepts the connection but does not answer an OPEN`, true},
+		{"GTSM that the peer does not have", right, `{address: 10.0.1.254, asn: 64500, ttlSecurity: 1}`, `10\.0\.1\.254 accepts the connection but does not answer.*ttlSecurity`, false},
+		{"no family in common", right + "\n address-family ipv4 unicast\n  no neighbor 10.0.1.1 activate\n exit-address-family\n address-family ipv6 unicast\n  neighbor 10.0.1.1 activate", `{address: 10.0.1.254, asn: 64500}`, `the peer refuses`, false},
+		{"no BGP at the peer", "", `{address: 10.0.1.254, asn: 64500}`, `10\.0\.1\.254 refuses TCP port 179`, false},
+		{"an unused address", "", `{address: 10.0.1.77, asn: 64500}`, `10\.0\.1\.77 is unreachable`, false},
+		// FRR sends router advertisements only with an unnumbered session
+		{"no router on the link", right, `{interface: eth1, asn: 64500}`, `no router advertisement received on eth1`, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := site.NewSession(t, site.Files{
+				"r1.conf":            site.RouterConf(64500, test.frr),
+				"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4}, "peers:\n- "+test.peer+"\n- {address: 10.0.2.254, asn: 64500}"),
+				"herald/password":    "abracadabra\n",
+			})
+			site.Boot(t, s.Lab, "r2", "s")
+			if test.frr != "" {
+				site.Boot(t, s.Lab, "r1")
+			}
+			s.Established(t, "r2", "10.0.2.1", "10.0.2.254")
+
+			s.Shows(t, func(status admin.Status) error {
+				for _, p := range status.Peers {
+					if p.Name == "10.0.2.254" {
+						continue
+					}
+					if !test.oneSided && (p.State == "established" || p.Drops > 0 || len(p.Advertised) > 0) {
+						t.Fatalf("the session came up: %+v", p)
+					}
+					return site.ErrorIf(!regexp.MustCompile(test.reason).MatchString(p.Reason),
+						"status has the reason %q, want %q", p.Reason, test.reason)
+				}
+				return errors.New("the peer is not in status")
+			})
+
+			if strings.Contains(test.frr, "10.0.1.1 ") {
+				n := site.Get[site.Neighbor](t)(s.Router("r1").Neighbor(t, "10.0.1.1"))
+				if n.Established != 0 || n.State == "Established" {
+					t.Errorf("FRR reports that the session was up %d times and is %s now", n.Established, n.State)
+				}
+			}
+			onceUp(t, s, "r2", "10.0.2.1")
+			s.Path(t, "r2", site.VIP4)
+		})
+	}
+}
+
+// TestDefaultGateway has a master with its default gateways as peers, of any AS. They
+// follow the default routes of both families from r1 to r2, the new one before the old
+// one goes, and then to nowhere.
+func TestDefaultGateway(t *testing.T) {
+	t.Parallel()
+	const router = `
+ neighbor 10.0.1.1 remote-as 64512
+ neighbor fd00:1::1 remote-as 64512
+ address-family ipv6 unicast
+  neighbor fd00:1::1 activate
+ exit-address-family`
+	s := site.NewSession(t, site.Files{
+		"r1.conf": site.RouterConf(64500, router),
+		"r2.conf": site.RouterConf(4200000002, strings.NewReplacer("10.0.1.1", "10.0.2.1", "fd00:1::1", "fd00:2::1").Replace(router)),
+		"herald/herald.yaml": site.SpeakerConf([]string{site.VIP4, site.VIP6},
+			"peers:\n- {defaultGateway: ipv4, asn: external}\n- {defaultGateway: ipv6, asn: external}"),
+	})
+	site.Boot(t, s.Lab, "r1", "r2", "s")
+	route := func(argv ...string) {
+		t.Helper()
+		for _, family := range []struct{ version, old, next string }{{"-4", "10.0.N.254", ""}, {"-6", "fd00:N::254", ""}} {
+			command := []string{"ip", family.version, "route", argv[0], "default"}
+			if len(argv) > 1 {
+				command = append(command, "via", strings.Replace(family.old, "N", argv[1], 1))
+			}
+			_, err := s.Node("s").Run(t.Context(), command...)
+			site.Must(t, err)
+		}
+	}
+	waits := func() {
+		t.Helper()
+		for _, peer := range []string{"default-ipv4", "default-ipv6"} {
+			s.ShowsPeer(t, peer, func(p bgp.Session) error {
+				return site.ErrorIf(p.State != "waiting" || p.Reason == "", "status has %s %s, because %q", peer, p.State, p.Reason)
+			})
+		}
+	}
+	waits()
+
+	route("add", "1")
+	for _, vip := range []string{site.VIP4, site.VIP6} {
+		s.Path(t, "r1", vip)
+	}
+	for _, peer := range []string{"10.0.1.254", "fd00:1::254"} {
+		if p, err := s.Peer(t, peer); err != nil || p.ASN != 64500 {
+			t.Errorf("status has the peer %s with AS %d (%v), want 64500", peer, p.ASN, err)
+		}
+	}
+
+	old, next := site.WatchRoutes(t, s.Node("r1")), site.WatchRoutes(t, s.Node("r2"))
+	route("replace", "2")
+	for _, vip := range []string{site.VIP4, site.VIP6} {
+		if p := s.Path(t, "r2", vip); p.ASPath != "64512" {
+			t.Errorf("r2 has %s by the path %q, want 64512", vip, p.ASPath)
+		}
+		s.NoPath(t, "r1", vip)
+		site.Eventually(t, site.Soon, func() error { // bgpd knows before the kernel does
+			return site.ErrorIf(len(old.Steps(vip)) == 0, "r1 has not changed its route to %s", vip)
+		})
+		lost, got := old.Steps(vip), next.Steps(vip)
+		if len(lost) != 1 || len(got) != 1 || got[0].At.After(lost[0].At) {
+			t.Errorf("%s: r1 changed its route %v, r2 %v: want r2 to have it, then r1 to lose it", vip, lost, got)
+			continue
+		}
+		t.Logf("%s: r2 had the route %v before r1 lost it", vip, lost[0].At.Sub(got[0].At).Round(time.Millisecond))
+	}
+
+	route("del")
+	for _, vip := range []string{site.VIP4, site.VIP6} {
+		s.NoPath(t, "r2", vip)
+	}
+	waits()
 }

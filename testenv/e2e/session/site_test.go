@@ -47,8 +47,7 @@ func newPlainSession(t *testing.T, router, herald string) *site.Session {
 // onceUp checks that a router's session is up, and was never lost.
 func onceUp(t *testing.T, s *site.Session, router, neighbor string) {
 	t.Helper()
-	n, err := s.Router(router).Neighbor(t, neighbor)
-	site.Must(t, err)
+	n := site.Get[site.Neighbor](t)(s.Router(router).Neighbor(t, neighbor))
 	if n.State != "Established" || n.Established != 1 {
 		t.Errorf("the session with %s was up %d times and is %s now, want Established once", router, n.Established, n.State)
 	}
@@ -120,8 +119,7 @@ type bystander struct {
 func watchBystander(t *testing.T, s *site.Session) bystander {
 	t.Helper()
 	b := bystander{Router: s.Router("r2"), address: "10.0.2.1", routes: site.WatchRoutes(t, s.Node("r2"))}
-	n, err := b.Neighbor(t, b.address)
-	site.Must(t, err)
+	n := site.Get[site.Neighbor](t)(b.Neighbor(t, b.address))
 	b.sessions, b.began, b.witness = n.Established, time.Now(), site.StartWitness(t)
 	return b
 }
@@ -129,8 +127,7 @@ func watchBystander(t *testing.T, s *site.Session) bystander {
 // untouched checks that the session is still the same and no route has changed.
 func (b bystander) untouched(t *testing.T) {
 	t.Helper()
-	n, err := b.Neighbor(t, b.address)
-	site.Must(t, err)
+	n := site.Get[site.Neighbor](t)(b.Neighbor(t, b.address))
 	if n.State != "Established" || n.Established != b.sessions {
 		site.FailTiming(t, b.witness.Starved(b.began), "the session of %s was up %d times and is %s now, want Established %d times", b.Name(), n.Established, n.State, b.sessions)
 	}
@@ -147,14 +144,7 @@ type addressLog struct {
 
 type addressEvent struct {
 	at   time.Time
-	gone bool
-}
-
-func (e addressEvent) String() string {
-	if e.gone {
-		return e.at.Format("15:04:05.0000") + ": removed"
-	}
-	return e.at.Format("15:04:05.0000") + ": added or refreshed"
+	gone bool // else it was added or refreshed
 }
 
 // followAddress records when the kernel removes, adds or refreshes the address, until
@@ -166,9 +156,8 @@ func followAddress(t *testing.T, n *lab.Node, address string) *addressLog {
 	site.Must(t, n.Do(func() error {
 		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{ReceiveBufferSize: 4 << 20, ReceiveBufferForceSize: true})
 	}))
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
+	var reading sync.WaitGroup
+	reading.Go(func() {
 		for u := range updates {
 			if u.LinkAddress.IP.String() == address {
 				log.mu.Lock()
@@ -176,11 +165,8 @@ func followAddress(t *testing.T, n *lab.Node, address string) *addressLog {
 				log.mu.Unlock()
 			}
 		}
-	}()
-	t.Cleanup(func() {
-		close(done)
-		<-finished
 	})
+	t.Cleanup(func() { close(done); reading.Wait() })
 	return log
 }
 

@@ -3,9 +3,14 @@
 package site
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -13,15 +18,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/kube"
+	"github.com/herald-vip/herald/testenv/pki"
 	"github.com/herald-vip/herald/testenv/services"
 )
 
@@ -39,8 +48,7 @@ func HeraldPath(resource string) string {
 // CrdFiles returns the files of the CRDs.
 func CrdFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("../../../manifests/crds/*.yaml")
-	Must(t, err)
+	files := Get[[]string](t)(filepath.Glob("../../../manifests/crds/*.yaml"))
 	if len(files) != 7 {
 		t.Fatalf("the CRDs are %q, want seven", files)
 	}
@@ -118,8 +126,7 @@ func (k *APIServer) StopServer(t *testing.T) {
 // Start starts a program that does not outlive the test.
 func (k *APIServer) Start(t *testing.T, name string, argv ...string) *exec.Cmd {
 	t.Helper()
-	log, err := os.Create(filepath.Join(k.dir, name+".log"))
-	Must(t, err)
+	log := Get[*os.File](t)(os.Create(filepath.Join(k.dir, name+".log")))
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -161,8 +168,7 @@ func (k *APIServer) As(t *testing.T, certificate string) *services.API {
 	if certificate != "" {
 		c.CertFile, c.KeyFile = filepath.Join(k.Pki.Dir, certificate+".crt"), filepath.Join(k.Pki.Dir, certificate+".key")
 	}
-	api, err := services.NewAPI(c)
-	Must(t, err)
+	api := Get[*services.API](t)(services.NewAPI(c))
 	t.Cleanup(api.Close)
 	return api
 }
@@ -175,11 +181,28 @@ func (k *APIServer) Judge(t *testing.T, collection string, object []byte) (statu
 	return status, answer
 }
 
+// Accepts checks that the server accepts an object.
+func (k *APIServer) Accepts(t *testing.T, collection string, object []byte) {
+	t.Helper()
+	if status, answer := k.Judge(t, collection, object); status != http.StatusCreated {
+		t.Errorf("%d %s\n%s", status, answer, object)
+	}
+}
+
+// Asked checks the status of an answer to a client.
+func Asked(t *testing.T, api *services.API, method, path string, body []byte, want int) {
+	t.Helper()
+	status, answer, err := api.Ask(t.Context(), method, path, body)
+	Must(t, err)
+	if status != want {
+		t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, answer)
+	}
+}
+
 // Connect returns a connection of Herald to the server.
 func (k *APIServer) Connect(t *testing.T) *kube.Cluster {
 	t.Helper()
-	c, err := kube.Connect(k.Kubeconfig, "herald-test")
-	Must(t, err)
+	c := Get[*kube.Cluster](t)(kube.Connect(k.Kubeconfig, "herald-test"))
 	return c
 }
 
@@ -209,39 +232,19 @@ func freePorts(t *testing.T, n int) []int {
 	return nil
 }
 
-// collections are the paths of the objects of a kind; %s stands for the namespace, if any.
-var collections = map[string]string{
-	"Namespace":                        "/api/v1/namespaces",
-	"ServiceAccount":                   "/api/v1/namespaces/%s/serviceaccounts",
-	"ConfigMap":                        "/api/v1/namespaces/%s/configmaps",
-	"Secret":                           "/api/v1/namespaces/%s/secrets",
-	"Service":                          "/api/v1/namespaces/%s/services",
-	"DaemonSet":                        "/apis/apps/v1/namespaces/%s/daemonsets",
-	"ClusterRole":                      "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-	"ClusterRoleBinding":               "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-	"Role":                             "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles",
-	"RoleBinding":                      "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
-	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-	"PriorityLevelConfiguration":       "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
-	"FlowSchema":                       "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-	"IngressClass":                     "/apis/networking.k8s.io/v1/ingressclasses",
-	"Deployment":                       "/apis/apps/v1/namespaces/%s/deployments",
-	"AddressPool":                      "/apis/herald.dev/v1alpha1/addresspools",
-	"BGPPeer":                          "/apis/herald.dev/v1alpha1/bgppeers",
-}
-
 // ObjectPath returns the collection of an object.
 func ObjectPath(t *testing.T, tree map[string]any) string {
 	t.Helper()
-	path, ok := collections[tree["kind"].(string)]
-	if !ok {
-		t.Fatalf("an object of kind %v", tree["kind"])
+	version, kind := tree["apiVersion"].(string), tree["kind"].(string)
+	path := "/apis/" + version
+	if version == "v1" {
+		path = "/api/v1"
 	}
-	if strings.Contains(path, "%s") {
-		return fmt.Sprintf(path, tree["metadata"].(map[string]any)["namespace"])
+	if namespace, ok := tree["metadata"].(map[string]any)["namespace"]; ok {
+		path += fmt.Sprintf("/namespaces/%s", namespace)
 	}
-	return path
+	plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(version, kind))
+	return path + "/" + plural.Resource
 }
 
 // AccountObjects returns Herald's namespace, its service account and the objects that
@@ -267,4 +270,142 @@ const ServiceAccount = "system:serviceaccount:herald-system:herald"
 func (p *PKI) IssueAccount(t *testing.T) {
 	t.Helper()
 	Must(t, p.IssueClient("services", ServiceAccount))
+}
+
+// PKI holds the certificates and keys of the masters.
+type PKI struct{ *pki.PKI }
+
+// NewPKI makes a CA, and certificates for apiservers, their health checks and administrators.
+func NewPKI(t *testing.T) *PKI {
+	t.Helper()
+	p := Get[*pki.PKI](t)(pki.New(t.TempDir(), "kubernetes", "localhost", "127.0.0.1", "::1", VIP4, VIP6))
+	Must(t, p.IssueClient("health", "herald"))
+	Must(t, p.IssueClient("admin", "admin", "system:masters"))
+	return &PKI{p}
+}
+
+// Server issues a certificate and returns the TLS configuration of its server.
+func (p *PKI) Server(t *testing.T, name string, c *x509.Certificate) *tls.Config {
+	t.Helper()
+	Must(t, p.Issue(name, c))
+	return &tls.Config{Certificates: []tls.Certificate{p.Pair(t, name)}}
+}
+
+// Pair returns a certificate with its key.
+func (p *PKI) Pair(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	pair := Get[tls.Certificate](t)(p.PKI.Pair(name))
+	return pair
+}
+
+// CA returns the CA's certificate.
+func (p *PKI) CA(t *testing.T) []byte {
+	t.Helper()
+	return []byte(ReadFile(t, filepath.Join(p.Dir, "ca.crt")))
+}
+
+// Client returns the TLS configuration of a health check of an apiserver.
+func (p *PKI) Client(t *testing.T) *tls.Config {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(p.CA(t))
+	return &tls.Config{RootCAs: roots, ServerName: "kubernetes", Certificates: []tls.Certificate{p.Pair(t, "health")}}
+}
+
+// Audit is an API server's audit log of some users' requests.
+type Audit struct{ policy, log string }
+
+// NewAudit prepares a log of these users' requests.
+func NewAudit(t *testing.T, users ...string) *Audit {
+	t.Helper()
+	dir := t.TempDir()
+	a := &Audit{filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")}
+	quoted := Get[[]byte](t)(json.Marshal(users))
+	Must(t, os.WriteFile(a.policy, fmt.Appendf(nil, `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, users: %s}
+- {level: None}
+`, quoted), 0o600))
+	return a
+}
+
+// Flags are the flags that make the API server write it.
+func (a *Audit) Flags() []string {
+	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.log}
+}
+
+// Request is one of the requests.
+type Request struct {
+	Verb, RequestURI string
+	Stage            string
+	User             struct{ Username string }
+	ObjectRef        *struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	ResponseStatus   *struct{ Code int }
+	Annotations      map[string]string
+}
+
+// Resource returns the group and resource of the request.
+func (r *Request) Resource() string {
+	resource := r.ObjectRef.APIGroup + "/" + r.ObjectRef.Resource
+	if r.ObjectRef.Subresource != "" {
+		resource += "/" + r.ObjectRef.Subresource
+	}
+	return resource
+}
+
+// Requests returns a user's requests so far, in order.
+func (a *Audit) Requests(t *testing.T, user string) (all []Request) {
+	t.Helper()
+	lines := bufio.NewScanner(strings.NewReader(ReadFile(t, a.log)))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r Request
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.User.Username == user { // the last line may be incomplete
+			all = append(all, r)
+		}
+	}
+	Must(t, lines.Err())
+	return all
+}
+
+// Used returns the rights that a user has used so far, each as a verb, a group and a
+// resource. It also returns the requests that were refused for lack of one. An apply
+// of a new object also uses the right to create it.
+func (a *Audit) Used(t *testing.T, user string) (used, refused []string) {
+	t.Helper()
+	all := map[string]bool{}
+	for _, r := range a.Requests(t, user) {
+		switch {
+		case r.Annotations["authorization.k8s.io/decision"] == "forbid":
+			refused = append(refused, r.Verb+" "+r.RequestURI)
+		case r.ObjectRef != nil:
+			all[r.Verb+" "+r.Resource()] = true
+			if r.ResponseStatus != nil && r.ResponseStatus.Code == http.StatusCreated {
+				all["create "+r.Resource()] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), refused
+}
+
+// RightsOf returns the verbs of a role's rules, each with its group and resource, in
+// the form of [Audit.Used].
+func RightsOf(t *testing.T, roles ...map[string]any) []string {
+	t.Helper()
+	given := map[string]bool{}
+	for _, role := range roles {
+		for _, r := range role["rules"].([]any) {
+			rule := r.(map[string]any)
+			for _, group := range rule["apiGroups"].([]any) {
+				for _, resource := range rule["resources"].([]any) {
+					for _, verb := range rule["verbs"].([]any) {
+						given[fmt.Sprintf("%s %s/%s", verb, group, resource)] = true
+					}
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(given))
 }

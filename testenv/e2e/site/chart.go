@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/herald-vip/herald/testenv/guide"
 )
 
 const Chart = "../../../manifests/helm/herald"
@@ -60,8 +62,7 @@ func ObjectsIn(t *testing.T, stream []byte) Objects {
 // Rendered returns the chart's objects for values.
 func Rendered(t *testing.T, values string) Objects {
 	t.Helper()
-	out, err := Renders(t, values)
-	Must(t, err)
+	out := Get[[]byte](t)(Renders(t, values))
 	return ObjectsIn(t, out)
 }
 
@@ -75,8 +76,7 @@ func Renders(t *testing.T, values string) ([]byte, error) {
 // Kustomized returns the objects of an overlay.
 func Kustomized(t *testing.T, folder string) Objects {
 	t.Helper()
-	out, err := Installer(t, "kustomize", "build", "../../../manifests/kustomize/"+folder)
-	Must(t, err)
+	out := Get[[]byte](t)(Installer(t, "kustomize", "build", "../../../manifests/kustomize/"+folder))
 	return ObjectsIn(t, out)
 }
 
@@ -94,4 +94,10 @@ func (o Objects) File(t *testing.T) string {
 // Pod returns the spec of the DaemonSet's pods.
 func Pod(daemonSet map[string]any) map[string]any {
 	return daemonSet["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}
+
+// Blocks returns the code blocks of the document at a path, as [guide.Blocks] does.
+func Blocks(t *testing.T, path, heading, language string) []string {
+	t.Helper()
+	return guide.Blocks(ReadFile(t, path), heading, language)
 }

@@ -3,16 +3,23 @@
 package site
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/herald-vip/herald/internal/probe"
+	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/testenv/e2e/witness"
+	"github.com/herald-vip/herald/testenv/lab"
 )
 
 // Client repeatedly opens connections to one or several addresses.
@@ -112,4 +119,133 @@ func (f *Flat) Connect(t *testing.T) *Client {
 		})
 	}
 	return Connect(t, probers...)
+}
+
+// Conn is a connection to a stub server that stays open.
+type Conn struct {
+	net.Conn
+	Server  string // its name
+	answers *bufio.Reader
+}
+
+// Open opens a connection from a node.
+func Open(ctx context.Context, n *lab.Node, address string) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := n.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: conn, answers: bufio.NewReader(conn)}
+	if c.Server, err = c.Ask(); err != nil { // immediately: a server closes silent connections
+		return nil, errors.Join(err, conn.Close())
+	}
+	return c, nil
+}
+
+// Ask asks the server for its name.
+func (c *Conn) Ask() (string, error) {
+	const patience = 30 * time.Second           // TCP's timeout; most losses are immediate resets
+	_ = c.SetDeadline(time.Now().Add(patience)) // a write reports a closed connection
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: vip\r\n\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return "", err
+	}
+	return answer.Header.Get("X-Served-By"), answer.Body.Close()
+}
+
+// Servers counts connections by server.
+func Servers(conns []*Conn) map[string]int {
+	servers := make(map[string]int)
+	for _, c := range conns {
+		servers[c.Server]++
+	}
+	return servers
+}
+
+// Readiness observes one apiserver's /readyz directly, independently of herald.
+type Readiness struct {
+	mu sync.Mutex
+	// ready is when the first answer of 200 was complete.
+	ready time.Time
+	// status is the last answer's, 0 if there was none.
+	status int
+	// Alive reports other answers before.
+	Alive bool
+}
+
+// ObserveReadiness probes the apiserver in the node's network every few milliseconds,
+// until the test is over.
+func ObserveReadiness(t *testing.T, n *lab.Node, client *tls.Config) *Readiness {
+	t.Helper()
+	const (
+		pause   = 20 * time.Millisecond
+		timeout = 10 * time.Second // the apiserver takes 4 s to detect a dead etcd
+	)
+	r := &Readiness{}
+	transport := &http.Transport{DialContext: n.DialContext, TLSClientConfig: client}
+	get := http.Client{Transport: transport, Timeout: timeout}
+	Meanwhile(t, func(ctx context.Context) {
+		defer transport.CloseIdleConnections()
+		for wake.Pause(ctx, pause) {
+			r.note(Ask(ctx, &get, "https://127.0.0.1:6443/readyz"))
+		}
+	})
+	return r
+}
+
+// HTTPClient returns a client in a node, which makes a connection for each request, by TLS for
+// https.
+func HTTPClient(n *lab.Node, config *tls.Config) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: n.DialContext, TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+}
+
+// Fetch returns the status and the text of the answer to a client in a node.
+func Fetch(t *testing.T, n *lab.Node, url string) (status int, text string) {
+	t.Helper()
+	response := Get[*http.Response](t)(HTTPClient(n, nil).Get(url))
+	defer response.Body.Close()
+	return response.StatusCode, string(Get[[]byte](t)(io.ReadAll(response.Body)))
+}
+
+// Ask returns the status of a whole answer, 0 if there is none.
+func Ask(ctx context.Context, client *http.Client, url string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return 0
+	}
+	return resp.StatusCode
+}
+
+func (r *Readiness) note(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = status
+	switch {
+	case status == http.StatusOK:
+		if r.ready.IsZero() {
+			r.ready = time.Now()
+		}
+	case r.ready.IsZero():
+		r.Alive = r.Alive || status != 0
+	}
+}
+
+// Seen returns when the apiserver was first ready, zero if never, and the status of the
+// last answer, 0 if there was none.
+func (r *Readiness) Seen() (ready time.Time, status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready, r.status
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -69,6 +68,12 @@ func (m Master) Shows(t *testing.T, check func(admin.Status) error) {
 	Speaker{m.Speaker()}.Shows(t, check)
 }
 
+// ShowsVIPs is Shows for each VIP in the status.
+func (m Master) ShowsVIPs(t *testing.T, check func(admin.VIP) error) {
+	t.Helper()
+	Speaker{m.Speaker()}.ShowsVIPs(t, check)
+}
+
 // Hop returns the master's address on the link to a router, in the VIP's family.
 func (m Master) Hop(r Router, vip string) netip.Addr {
 	j := strings.TrimPrefix(r.Name(), "r")
@@ -99,13 +104,8 @@ func (m Master) bound() (bool, error) {
 // Announced waits until the master's speaker reports that it announces the VIP, to any routers.
 func (m Master) Announced(t *testing.T) {
 	t.Helper()
-	m.Shows(t, func(status admin.Status) error {
-		for _, v := range status.VIPs {
-			if v.Stage != "announced" || v.Error != "" {
-				return fmt.Errorf("%s has %s %s: %s %s", m, v.Address, v.Stage, v.Reason, v.Error)
-			}
-		}
-		return nil
+	m.ShowsVIPs(t, func(v admin.VIP) error {
+		return ErrorIf(v.Stage != "announced" || v.Error != "", "%s has %s %s: %s %s", m, v.Address, v.Stage, v.Reason, v.Error)
 	})
 }
 
@@ -203,11 +203,10 @@ func (c *Cluster) SessionsUp(t *testing.T, masters ...Master) {
 func (c *Cluster) Serves(t *testing.T, client *tls.Config) {
 	t.Helper()
 	const connections = 20
-	transport := &http.Transport{DialContext: c.Routers[0].DialContext, TLSClientConfig: client, DisableKeepAlives: true}
-	get := http.Client{Transport: transport, Timeout: 10 * time.Second}
+	get := HTTPClient(c.Routers[0].Node, client)
 	for _, vip := range []string{VIP4, VIP6} {
 		for range connections {
-			if status := Ask(t.Context(), &get, "https://"+net.JoinHostPort(vip, "6443")+"/readyz"); status != http.StatusOK {
+			if status := Ask(t.Context(), get, "https://"+net.JoinHostPort(vip, "6443")+"/readyz"); status != http.StatusOK {
 				t.Fatalf("%s answers %d from %s, want 200", vip, status, c.Routers[0].Name())
 			}
 		}

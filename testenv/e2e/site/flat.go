@@ -3,7 +3,6 @@
 package site
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -60,10 +59,8 @@ func NewFlat(t *testing.T) *Flat {
 // Observe makes o1 observe the target, and judges the observations at the end of the test.
 func (f *Flat) Observe(t *testing.T, target holders.Target) {
 	t.Helper()
-	var err error
 	f.target, f.witness = target, StartWitness(t)
-	f.Seen, err = holders.Observe(f.Node("o1"), target)
-	Must(t, err)
+	f.Seen = Get[*holders.Observer](t)(holders.Observe(f.Node("o1"), target))
 	t.Cleanup(func() {
 		for _, v := range holders.Judge(f.Seen.Trace(), holders.DefaultLimits()) {
 			if !slices.Contains(f.Blind, v.Rule) {
@@ -84,9 +81,7 @@ func StartFlat(t *testing.T) (*Flat, string) {
 // Elect boots the site and returns its holder.
 func (f *Flat) Elect(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
-	Must(t, f.Boot(ctx))
+	Must(t, f.Boot(Context(t)))
 	for _, m := range FlatMasters() {
 		f.Ready(t, m)
 	}
@@ -103,10 +98,7 @@ func (f *Flat) Others(masters ...string) []string {
 // Held waits until one of these masters, or any, answers for both addresses.
 func (f *Flat) Held(t *testing.T, masters ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
-	holder, err := f.Seen.Await(ctx, masters...)
-	Must(t, err)
+	holder := Get[string](t)(f.Seen.Await(Context(t), masters...))
 	return holder
 }
 
@@ -151,8 +143,7 @@ func (f *Flat) Stays(t *testing.T, holder string, since Mark) {
 		}
 	}
 	f.Answered(t, since)
-	e, err := f.Election(t, holder)
-	Must(t, err)
+	e := Get[*admin.Election](t)(f.Election(t, holder))
 	if l := e.Leases[0]; l.Holder != holder || l.Epoch != since.epoch {
 		FailTiming(t, starved(), "%s reports that %s has the VIP in epoch %d, want itself in epoch %d", holder, l.Holder, l.Epoch, since.epoch)
 	}
@@ -207,13 +198,7 @@ func (f *Flat) Election(t *testing.T, master string) (*admin.Election, error) {
 // Elects waits until check returns no error for that status.
 func (f *Flat) Elects(t *testing.T, master string, check func(*admin.Election) error) {
 	t.Helper()
-	Eventually(t, Soon, func() error {
-		e, err := f.Election(t, master)
-		if err != nil {
-			return err
-		}
-		return check(e)
-	})
+	Becomes(t, func() (*admin.Election, error) { return f.Election(t, master) }, check)
 }
 
 // Herald runs herald's command line on a master.

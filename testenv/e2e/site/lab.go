@@ -23,6 +23,7 @@ import (
 
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func Kill(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Kill()) }
@@ -31,28 +32,22 @@ func Freeze(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Freeze()) }
 
 func Thaw(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Thaw()) }
 
-// Start boots a node's program.
-func Start(t *testing.T, n *lab.Node) {
+// Context returns a context for quick operations.
+func Context(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
-	Must(t, n.Boot(ctx))
+	t.Cleanup(cancel)
+	return ctx
 }
+
+// Start boots a node's program.
+func Start(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.Boot(Context(t))) }
 
 // PowerOn gives a machine its power back.
-func PowerOn(t *testing.T, n *lab.Node) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
-	Must(t, n.PowerOn(ctx))
-}
+func PowerOn(t *testing.T, n *lab.Node) { t.Helper(); Must(t, n.PowerOn(Context(t))) }
 
 // Stop asks a node to end, and waits until it has.
-func Stop(t *testing.T, n *lab.Node) error {
-	ctx, cancel := context.WithTimeout(t.Context(), Soon)
-	defer cancel()
-	return n.Stop(ctx)
-}
+func Stop(t *testing.T, n *lab.Node) error { return n.Stop(Context(t)) }
 
 func Command(argv ...string) func(*testing.T, *lab.Node) {
 	return func(t *testing.T, n *lab.Node) {
@@ -64,8 +59,7 @@ func Command(argv ...string) func(*testing.T, *lab.Node) {
 // Daemonise runs a program in a node until the end of the test.
 func Daemonise(t *testing.T, n *lab.Node, argv ...string) {
 	t.Helper()
-	p, err := n.Start(&exec.Cmd{Args: argv, Stdout: t.Output(), Stderr: t.Output()})
-	Must(t, err)
+	p := Get[*lab.Process](t)(n.Start(&exec.Cmd{Args: argv, Stdout: t.Output(), Stderr: t.Output()}))
 	t.Cleanup(func() {
 		if t.Failed() && !p.Running() {
 			t.Logf("%s ended before the test did: %v", p.Name(), p.Wait(context.Background()))
@@ -104,8 +98,7 @@ func WantLittleMemory(t *testing.T, n *lab.Node) {
 // or ten seconds.
 func UnderLoad(t *testing.T, n *lab.Node, variable string) (measured time.Duration) {
 	t.Helper()
-	measured, err := time.ParseDuration(cmp.Or(os.Getenv(variable), "10s"))
-	Must(t, err)
+	measured = Get[time.Duration](t)(time.ParseDuration(cmp.Or(os.Getenv(variable), "10s")))
 	for range 2 * runtime.NumCPU() {
 		_, err := n.Start(exec.Command("sh", "-c", "while :; do :; done"))
 		Must(t, err)
@@ -122,8 +115,7 @@ func Memory(t *testing.T, pid int, name string) int {
 	t.Helper()
 	for line := range strings.Lines(ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			kib, err := strconv.Atoi(strings.Fields(value)[0])
-			Must(t, err)
+			kib := Get[int](t)(strconv.Atoi(strings.Fields(value)[0]))
 			return kib << 10
 		}
 	}
@@ -135,8 +127,7 @@ func Memory(t *testing.T, pid int, name string) int {
 // by default from `make e2e`.
 func Part(t *testing.T, name string) string {
 	t.Helper()
-	path, err := findPart(name)
-	Must(t, err)
+	path := Get[string](t)(findPart(name))
 	return path
 }
 
@@ -206,8 +197,7 @@ func StartTopology(t *testing.T, path string, variables map[string]string, image
 		return value, ok
 	})
 	Must(t, err)
-	l, err := lab.Start(t.Context(), Log(t), topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()})
-	Must(t, err)
+	l := Get[*lab.Lab](t)(lab.Start(t.Context(), Log(t), topology, lab.Options{Hold: true, Images: images, Dir: t.TempDir()}))
 	t.Cleanup(func() {
 		if t.Failed() || t.Skipped() {
 			ShowLogs(t, l)
@@ -264,8 +254,7 @@ func Run(t *testing.T, n *lab.Node, argv ...string) (string, error) {
 // MustRun is Run for a command that must succeed.
 func MustRun(t *testing.T, n *lab.Node, argv ...string) string {
 	t.Helper()
-	out, err := Run(t, n, argv...)
-	Must(t, err)
+	out := Get[string](t)(Run(t, n, argv...))
 	return out
 }
 
@@ -280,11 +269,13 @@ func Must(t *testing.T, err error) {
 	}
 }
 
+// Get returns a result, and ends the test on an error, as [must.Get] does.
+func Get[T any](t *testing.T) func(T, error) T { return must.Get[T](t) }
+
 // ReadFile returns the text of a file of the host.
 func ReadFile(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	Must(t, err)
+	text := Get[[]byte](t)(os.ReadFile(path))
 	return string(text)
 }
 
@@ -308,11 +299,9 @@ func confined(capabilities []string) []string {
 // is over. It returns the path of its log.
 func StartConfined(t *testing.T, n *lab.Node, capabilities []string, wrap ...string) (log string) {
 	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), n.Name())
-	Must(t, err)
+	f := Get[*os.File](t)(os.CreateTemp(t.TempDir(), n.Name()))
 	defer f.Close()
-	p, err := n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f})
-	Must(t, err)
+	p := Get[*lab.Process](t)(n.Start(&exec.Cmd{Args: append(wrap, confined(capabilities)...), Stdout: f, Stderr: f}))
 	t.Cleanup(func() {
 		err := p.Kill()
 		if text, failed := os.ReadFile(f.Name()); failed == nil && (err != nil || t.Failed()) {

@@ -5,15 +5,20 @@ package site
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/herald-vip/herald/bgp"
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/stub"
 )
@@ -48,14 +53,22 @@ type Session struct {
 // others stay unchanged.
 type Files map[string]string
 
+// Write writes the files below a folder.
+func (f Files) Write(t *testing.T, dir string) {
+	t.Helper()
+	for name, content := range f {
+		file := filepath.Join(dir, name)
+		Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		Must(t, os.WriteFile(file, []byte(content), 0o644))
+	}
+}
+
 // NewSession makes a site with a healthy apiserver. It boots no node.
 func NewSession(t *testing.T, own Files) *Session {
 	t.Helper()
 	dir := t.TempDir()
 	Must(t, os.CopyFS(dir, os.DirFS("../../topologies/e2e-session")))
-	for name, content := range own {
-		Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-	}
+	own.Write(t, dir)
 	s := &Session{
 		Lab:    StartLab(t, "e2e-session.clab.yml", map[string]string{"SESSION_DIR": dir}),
 		Config: filepath.Join(dir, "herald"),
@@ -139,14 +152,9 @@ func (s *Session) Established(t *testing.T, router, neighborName, peerName strin
 		if n, err = s.Router(router).Neighbor(t, neighborName); err != nil {
 			return err
 		}
-		if p, err = s.Peer(t, peerName); err != nil {
-			return err
-		}
-		if n.State != "Established" || p.State != "established" {
-			return fmt.Errorf("session of %s: %s reports %q (last reset: %s), status shows %q (%s)",
-				peerName, router, n.State, n.LastReset, p.State, p.Reason)
-		}
-		return nil
+		p, err = s.Peer(t, peerName)
+		return Check(err, n.State != "Established" || p.State != "established", "session of %s: %s reports %q (last reset: %s), status shows %q (%s)",
+			peerName, router, n.State, n.LastReset, p.State, p.Reason)
 	})
 	return n, p
 }
@@ -165,10 +173,7 @@ func (s *Session) Path(t *testing.T, router, vip string) (p Path) {
 		}
 		p = paths[0]
 		routes, err := KernelRoutes(s.Node(router), vip)
-		if err == nil && len(routes) == 0 {
-			err = fmt.Errorf("%s has a path to %s, but no route", router, vip)
-		}
-		return err
+		return Check(err, len(routes) == 0, "%s has a path to %s, but no route", router, vip)
 	})
 	return p
 }
@@ -178,10 +183,7 @@ func (s *Session) NoPath(t *testing.T, router, address string) {
 	t.Helper()
 	Eventually(t, Soon, func() error {
 		paths, _, err := s.Router(router).Paths(t, address)
-		if err == nil && len(paths) > 0 {
-			err = fmt.Errorf("%s still has %+v", router, paths)
-		}
-		return err
+		return Check(err, len(paths) > 0, "%s still has %+v", router, paths)
 	})
 }
 
@@ -190,9 +192,85 @@ func (s *Session) HasAddress(t *testing.T, address string, want bool) {
 	t.Helper()
 	Eventually(t, Soon, func() error {
 		list, err := Addresses(s.Node("s"))
-		if err != nil {
-			return err
-		}
-		return ErrorIf(slices.Contains(list, HostPrefix(address).Addr()) != want, "lo has %v", list)
+		return Check(err, slices.Contains(list, HostPrefix(address).Addr()) != want, "lo has %v", list)
 	})
+}
+
+// Speaker is a node that runs herald.
+type Speaker struct{ *lab.Node }
+
+// Status returns the output of `herald status`.
+func (s Speaker) Status(t *testing.T) (admin.Status, error) {
+	t.Helper()
+	var status admin.Status
+	out, err := Run(t, s.Node, "herald", "status", "-o", "json")
+	if err != nil {
+		return status, err
+	}
+	err = json.Unmarshal([]byte(out), &status)
+	return status, err
+}
+
+// Peer returns the named peer in the status.
+func (s Speaker) Peer(t *testing.T, name string) (bgp.Session, error) {
+	t.Helper()
+	status, err := s.Status(t)
+	if err != nil {
+		return bgp.Session{}, err
+	}
+	for _, p := range status.Peers {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return bgp.Session{}, fmt.Errorf("status of %s has no peer %s", s.Name(), name)
+}
+
+// Shows waits until check returns no error for the status.
+func (s Speaker) Shows(t *testing.T, check func(admin.Status) error) {
+	t.Helper()
+	Becomes(t, func() (admin.Status, error) { return s.Status(t) }, check)
+}
+
+// ShowsVIPs is Shows for each VIP in the status.
+func (s Speaker) ShowsVIPs(t *testing.T, check func(admin.VIP) error) {
+	t.Helper()
+	s.Shows(t, func(status admin.Status) error {
+		for _, v := range status.VIPs {
+			if err := check(v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ShowsPeer is Shows for one peer in the status.
+func (s Speaker) ShowsPeer(t *testing.T, name string, check func(bgp.Session) error) {
+	t.Helper()
+	Becomes(t, func() (bgp.Session, error) { return s.Peer(t, name) }, check)
+}
+
+// Addresses returns the addresses on the node's loopback interface, from the kernel.
+func Addresses(n *lab.Node) ([]netip.Addr, error) {
+	h, err := n.Handle()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.AddrList(lo, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
 }

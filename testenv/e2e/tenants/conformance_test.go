@@ -5,7 +5,6 @@ package tenants
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,13 +27,12 @@ const hurry = "HTTPRouteMustHaveCondition:20;GatewayStatusMustHaveListeners:20;G
 // TestConformance runs gateway-api's conformance tests against a tenant, and compares
 // the failures with the table in testenv/e2e/README.md.
 func TestConformance(t *testing.T) {
-	page, err := os.ReadFile("../README.md")
-	site.Must(t, err)
+	page := site.ReadFile(t, "../README.md")
 	l := startGateway(t, map[string]string{"echo-basic": "ECHO_BASIC", "conformance": "CONFORMANCE"})
 	acme := l.Tenants[0]
-	site.Must(t, l.Serve(soon(t)))
-	site.Must(t, l.Admit(soon(t), acme, conforming))
-	site.Must(t, l.BootPods(soon(t)))
+	site.Must(t, l.Serve(site.Context(t)))
+	site.Must(t, l.Admit(site.Context(t), acme, conforming))
+	site.Must(t, l.BootPods(site.Context(t)))
 	site.Meanwhile(t, func(ctx context.Context) {
 		if err := l.RunPods(ctx); err != nil {
 			t.Error(err)
@@ -46,7 +44,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("%s\n%v", out, err) // a failed test makes it end with an error
 
 	var want, got []string
-	_, table, ok := strings.Cut(string(page), "\n| fails | because |\n")
+	_, table, ok := strings.Cut(page, "\n| fails | because |\n")
 	if !ok {
 		t.Fatal("testenv/e2e/README.md has no table of failures")
 	}
@@ -64,7 +62,7 @@ func TestConformance(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("testenv/e2e/README.md names other failures (-README +tests):\n%s", diff)
 	}
-	if counts := fmt.Sprintf("%d of %d tests pass", len(results)-len(got), len(results)); !strings.Contains(string(page), counts) {
+	if counts := fmt.Sprintf("%d of %d tests pass", len(results)-len(got), len(results)); !strings.Contains(page, counts) {
 		t.Errorf("testenv/e2e/README.md does not say that %s", counts)
 	}
 }

@@ -73,16 +73,14 @@ spec:
 func startGateway(t *testing.T, more map[string]string) *tenants.Lab {
 	t.Helper()
 	l := startLab(t, true, more)
-	began := time.Now()
-	site.Must(t, l.BootGateway(soon(t)))
-	t.Logf("the gateway has taken %v to start", time.Since(began))
+	site.Must(t, l.BootGateway(site.Context(t)))
 	return l
 }
 
 // apply applies objects in a cluster with kubectl.
 func apply(t *testing.T, c *tenants.Cluster, objects string) {
 	t.Helper()
-	site.Must(t, c.Run(soon(t), "kubectl apply -f - <<'EOF'\n"+objects+"EOF\n"))
+	site.Must(t, c.Run(site.Context(t), "kubectl apply -f - <<'EOF'\n"+objects+"EOF\n"))
 }
 
 // backend puts acme's servers behind a Service without node ports.
@@ -130,10 +128,10 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	l := startGateway(t, nil)
 	acme := l.Tenants[0]
-	site.Must(t, l.Serve(soon(t)))
-	site.Must(t, l.Admit(soon(t), acme, served))
+	site.Must(t, l.Serve(site.Context(t)))
+	site.Must(t, l.Admit(site.Context(t), acme, served))
 	site.Must(t, acme.Expose(t.Context(), "web", backend))
-	v := newVisitor(t, l)
+	v := newVisitor(t, l, l.Balancing)
 	const routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
 	h := hosts{ingress: "web.acme.lb.example.test", http: "front.acme.lb.example.test", grpc: "grpc.acme.lb.example.test", tls: "tls.acme.lb.example.test"}
 
@@ -143,17 +141,13 @@ func TestRoutes(t *testing.T) {
 		_, counted := quota.Status.Used["count/httploadbalancers.herald.dev"]
 		return errors.Join(err, site.ErrorIf(!counted, "the quota is used %v", quota.Status.Used))
 	})
-	began := time.Now()
 	apply(t, acme, ingress)
 	site.Eventually(t, site.Soon, func() error { return ingressNamed(t, acme, h.ingress) })
-	named := time.Since(began)
 	site.Eventually(t, site.Soon, func() error { return v.named(t.Context(), h.ingress) })
-	resolved := time.Since(began)
 	site.Eventually(t, site.Soon, func() error {
 		_, _, err := v.get(t.Context(), http1, "http://"+h.ingress+"/", http.Header{})
 		return err
 	})
-	t.Logf("an Ingress has its name after %v, the name server has it after %v, and a pod answers after %v", named, resolved, time.Since(began))
 
 	apply(t, acme, asked)
 	v.reaches(t, acme, h)
@@ -194,8 +188,8 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"the agent is away", away(acme.Node("agent"), none)},
 		{"the manager is away", away(l.Balancing.Node("manager"), none)},
-		{"the load-balancing API server is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.Ready(soon(t))) })},
-		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.Ready(soon(t))) })},
+		{"the load-balancing API server is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.API.Ready(site.Context(t))) })},
+		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.API.Ready(site.Context(t))) })},
 		{"another host comes and goes", func(t *testing.T) {
 			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
 			apply(t, acme, more)
@@ -227,15 +221,15 @@ func TestRoutes(t *testing.T) {
 
 	t.Run("no pod", func(t *testing.T) {
 		visits.stop()
-		site.Must(t, errors.Join(acme.SetEndpoints(soon(t), "web"), acme.SetEndpoints(t.Context(), "herald-web")))
+		site.Must(t, errors.Join(acme.SetEndpoints(site.Context(t), "web"), acme.SetEndpoints(t.Context(), "herald-web")))
 		site.Eventually(t, site.Soon, func() error {
 			return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "False", "NoNodes")
 		})
-		site.Must(t, errors.Join(acme.SetEndpoints(soon(t), "web", acme.Nodes()...), acme.SetEndpoints(t.Context(), "herald-web", acme.Nodes()...)))
+		site.Must(t, errors.Join(acme.SetEndpoints(site.Context(t), "web", acme.Nodes()...), acme.SetEndpoints(t.Context(), "herald-web", acme.Nodes()...)))
 		site.Eventually(t, site.Soon, func() error { return conditioned(t, acme.API, routes+"/route", "herald.dev/Served", "True", "Served") })
 	})
 	t.Run("all goes", func(t *testing.T) {
-		site.Must(t, acme.Run(soon(t), "kubectl delete --wait=false ingress/web httproute/route grpcroute/grpc tlsroute/tls gateway/front"))
+		site.Must(t, acme.Run(site.Context(t), "kubectl delete --wait=false ingress/web httproute/route grpcroute/grpc tlsroute/tls gateway/front"))
 		site.Eventually(t, site.Soon, func() error {
 			var list struct{ Items []any }
 			err := acme.API.Get(t.Context(), "/api/v1/services?labelSelector=herald.dev/copy", &list)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -46,7 +45,9 @@ func startLBCluster(t *testing.T, flags ...string) *lbCluster {
 spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{matchExpressions: [{key: herald.dev/tenant, operator: Exists}]}]}}`)
 	writer := assign.New(site.Log(t), b.Connect(t), assign.Options{Scope: service.Scope{Class: "herald.dev/vip", Default: true}, Namespace: "default", Identity: "n1"})
 	site.Meanwhile(t, writer.Run)
-	b.startControllers(t)
+	b.Start(t, "kube-controller-manager", site.Part(t, "KUBE_CONTROLLER_MANAGER"), "--kubeconfig="+b.Kubeconfig, // to clean up and count
+		"--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,serviceaccount-controller",
+		"--leader-elect=false", "--secure-port=0")
 	b.startManager(t)
 	return b
 }
@@ -55,8 +56,7 @@ spec: {addresses: [10.1.0.0/24, "fd00:1::/120"], bgp: {}, namespaceSelectors: [{
 // runs its program itself.
 func install(t *testing.T, k *site.APIServer, kind string, flags ...string) {
 	t.Helper()
-	out, err := exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output()
-	site.Must(t, err)
+	out := site.Get[[]byte](t)(exec.Command(binary, append([]string{"manifest", kind}, flags...)...).Output())
 	for text := range bytes.SplitSeq(out, []byte("\n---\n")) {
 		var tree map[string]any
 		site.Must(t, yaml.Unmarshal(text, &tree))
@@ -70,21 +70,10 @@ func kubeconfigOf(t *testing.T, k *site.APIServer, namespace, account string) st
 	admin := k.Connect(t)
 	token, _, err := admin.RequestToken(t.Context(), namespace, account, time.Hour)
 	site.Must(t, err)
-	text, err := admin.Kubeconfig("")
-	site.Must(t, err)
+	text := site.Get[[]byte](t)(admin.Kubeconfig(""))
 	dir := t.TempDir()
-	site.Must(t, os.WriteFile(filepath.Join(dir, kube.KeyToken), []byte(token), 0o600))
-	file := filepath.Join(dir, kube.KeyKubeconfig)
-	site.Must(t, os.WriteFile(file, []byte(text), 0o600))
-	return file
-}
-
-// startControllers starts Kubernetes' controllers that clean up and count.
-func (b *lbCluster) startControllers(t *testing.T) {
-	t.Helper()
-	b.Start(t, "kube-controller-manager", site.Part(t, "KUBE_CONTROLLER_MANAGER"), "--kubeconfig="+b.Kubeconfig,
-		"--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,serviceaccount-controller",
-		"--leader-elect=false", "--secure-port=0")
+	site.Files{kube.KeyToken: token, kube.KeyKubeconfig: string(text)}.Write(t, dir)
+	return filepath.Join(dir, kube.KeyKubeconfig)
 }
 
 func (b *lbCluster) startManager(t *testing.T) {
@@ -147,9 +136,7 @@ func mount(t *testing.T, secret []byte) string {
 	var s corev1.Secret
 	site.Must(t, yaml.Unmarshal(secret, &s))
 	dir := t.TempDir()
-	for key, value := range s.StringData {
-		site.Must(t, os.WriteFile(filepath.Join(dir, key), []byte(value), 0o600))
-	}
+	site.Files(s.StringData).Write(t, dir)
 	return filepath.Join(dir, kube.KeyKubeconfig)
 }
 

@@ -51,8 +51,7 @@ func startLab(t *testing.T, gateway bool, more map[string]string) *tenants.Lab {
 	for name, part := range parts {
 		o.Programs[name] = site.Part(t, part)
 	}
-	l, err := tenants.Start(t.Context(), o)
-	site.Must(t, err)
+	l := site.Get[*tenants.Lab](t)(tenants.Start(t.Context(), o))
 	t.Cleanup(func() {
 		for _, n := range l.Nodes() {
 			site.Sane(t, n)
@@ -69,26 +68,17 @@ func startClusters(t *testing.T) *clusters {
 	t.Helper()
 	l := startLab(t, false, nil)
 	c := &clusters{Lab: l, acme: l.Tenants[0], beta: l.Tenants[1]}
-	ctx := soon(t)
+	ctx := site.Context(t)
 	site.Must(t, l.Serve(ctx))
 	site.Must(t, errors.Join(l.Admit(ctx, c.acme, ""), l.Admit(ctx, c.beta, "")))
 	site.Must(t, c.acme.Expose(ctx, "web", nil))
-	vip, err := c.acme.VIP(ctx, "web")
-	site.Must(t, err)
+	vip := site.Get[netip.Addr](t)(c.acme.VIP(ctx, "web"))
 	c.vip = vip
 	c.client = site.Connect(t, &probe.Prober{
 		Target: net.JoinHostPort(c.vip.String(), "80"), Identify: true, Dial: l.Node("c1").DialContext, Timeout: 500 * time.Millisecond,
 	})
 	c.settles(t)
 	return c
-}
-
-// soon returns a context for quick operations.
-func soon(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), site.Soon)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // settles waits until no connection has failed for a while.
@@ -165,13 +155,7 @@ func (c *clusters) takes(t *testing.T, node string) {
 	var s corev1.Service
 	site.Must(t, c.acme.API.Get(t.Context(), services.Services+"/web", &s))
 	address := netip.AddrPortFrom(c.acme.Address(node), uint16(s.Spec.Ports[0].NodePort))
-	site.Eventually(t, site.Soon, func() error {
-		conn, err := c.acme.Node("api").DialContext(t.Context(), "tcp", address.String())
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
+	site.Eventually(t, site.Soon, func() error { return c.acme.Node("api").Reaches(t.Context(), address.String()) })
 }
 
 // says waits until a condition of acme's Tenant has a status and a message that contains this.
@@ -207,8 +191,8 @@ func TestTraffic(t *testing.T) {
 
 	c.costs(t, "the agent is away", true, away(c.acme.Node("agent"), none))
 	c.costs(t, "the manager is away", true, away(c.Balancing.Node("manager"), none))
-	c.costs(t, "the load-balancing API server is away", true, away(c.Balancing.Node("apiserver"), func() { site.Must(t, c.Balancing.Ready(soon(t))) }))
-	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func() { site.Must(t, c.acme.Ready(soon(t))) }))
+	c.costs(t, "the load-balancing API server is away", true, away(c.Balancing.Node("apiserver"), func() { site.Must(t, c.Balancing.API.Ready(site.Context(t))) }))
+	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func() { site.Must(t, c.acme.API.Ready(site.Context(t))) }))
 	c.costs(t, "another tenant's agent is away", true, away(c.beta.Node("agent"), none))
 	for _, node := range c.Balancing.Nodes() {
 		c.costs(t, "the speaker of "+node+" restarts", false, func(t *testing.T) {
@@ -232,12 +216,12 @@ func TestTraffic(t *testing.T) {
 		label("")
 		c.sentTo(t, "acme1", "acme3")
 		c.client.GoesOn(t, 400) // and each kube-proxy has followed
-		site.Must(t, c.acme.SetEndpoints(soon(t), "web", "acme1", "acme3"))
+		site.Must(t, c.acme.SetEndpoints(site.Context(t), "web", "acme1", "acme3"))
 		c.client.GoesOn(t, 400)
 		site.Must(t, c.Node("acme2").PowerOff())
 		c.client.GoesOn(t, 400)
 		site.PowerOn(t, c.Node("acme2"))
-		site.Must(t, c.acme.SetEndpoints(soon(t), "web", all...))
+		site.Must(t, c.acme.SetEndpoints(site.Context(t), "web", all...))
 		c.takes(t, "acme2")
 		label(nil)
 		c.sentTo(t, all...)
@@ -255,11 +239,11 @@ func TestTraffic(t *testing.T) {
 	})
 	c.costs(t, "a node vanishes", false, func(t *testing.T) {
 		site.Must(t, c.Node("acme3").PowerOff())
-		site.Must(t, c.acme.SetEndpoints(soon(t), "web", "acme1", "acme2")) // as the tenant's controllers do after a while
+		site.Must(t, c.acme.SetEndpoints(site.Context(t), "web", "acme1", "acme2")) // as the tenant's controllers do after a while
 		c.sentTo(t, "acme1", "acme2")
 		c.settles(t)
 		site.PowerOn(t, c.Node("acme3"))
-		site.Must(t, c.acme.SetEndpoints(soon(t), "web", all...))
+		site.Must(t, c.acme.SetEndpoints(site.Context(t), "web", all...))
 		c.sentTo(t, all...)
 		c.settles(t)
 	})
@@ -288,8 +272,7 @@ func TestTraffic(t *testing.T) {
 	t.Run("local endpoints", func(t *testing.T) { c.local(t) })
 	t.Run("a Service is deleted while the agent is away", func(t *testing.T) {
 		site.Must(t, c.acme.Expose(t.Context(), "late", nil))
-		vip, err := c.acme.VIP(soon(t), "late")
-		site.Must(t, err)
+		vip := site.Get[netip.Addr](t)(c.acme.VIP(site.Context(t), "late"))
 		site.Eventually(t, site.Soon, func() error {
 			hops, err := site.Hops(c.Node("r1"), vip.String())
 			return errors.Join(err, site.ErrorIf(len(hops) != 3, "the route has the next hops %v", hops))
@@ -316,19 +299,12 @@ func TestTraffic(t *testing.T) {
 // bothFamilies gives a Service of acme's a VIP of each family, and connects to both.
 func (c *clusters) bothFamilies(t *testing.T) {
 	site.Must(t, c.acme.Expose(t.Context(), "both", func(s *corev1.Service) { s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack) }))
-	vips, err := c.acme.VIPs(soon(t), "both")
-	site.Must(t, err)
+	vips := site.Get[[]netip.Addr](t)(c.acme.VIPs(site.Context(t), "both"))
 	if len(vips) != 2 || vips[0].Is4() == vips[1].Is4() {
 		t.Fatalf("it has the VIPs %v, want one of each family", vips)
 	}
 	for _, vip := range vips {
-		site.Eventually(t, site.Soon, func() error {
-			conn, err := c.Node("c1").DialContext(t.Context(), "tcp", net.JoinHostPort(vip.String(), "80"))
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		})
+		site.Eventually(t, site.Soon, func() error { return c.Node("c1").Reaches(t.Context(), net.JoinHostPort(vip.String(), "80")) })
 	}
 }
 
@@ -337,8 +313,7 @@ func (c *clusters) answersByUDP(t *testing.T) {
 	site.Must(t, c.beta.Expose(t.Context(), "dns", func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: corev1.ProtocolTCP}, {Name: "udp", Port: 53, Protocol: corev1.ProtocolUDP}}
 	}))
-	vip, err := c.beta.VIP(soon(t), "dns")
-	site.Must(t, err)
+	vip := site.Get[netip.Addr](t)(c.beta.VIP(site.Context(t), "dns"))
 	for _, name := range c.beta.Nodes() {
 		var socket net.PacketConn
 		site.Must(t, c.Node(name).Do(func() (err error) { socket, err = net.ListenPacket("udp4", ":8080"); return err }))
@@ -374,14 +349,13 @@ func (c *clusters) local(t *testing.T) {
 	site.Must(t, c.acme.Expose(t.Context(), "local", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	}))
-	vip, err := c.acme.VIP(soon(t), "local")
-	site.Must(t, err)
+	vip := site.Get[netip.Addr](t)(c.acme.VIP(site.Context(t), "local"))
 	client := site.Connect(t, &probe.Prober{
 		Target: net.JoinHostPort(vip.String(), "80"), Identify: true, Dial: c.Node("c1").DialContext, Timeout: 500 * time.Millisecond,
 	})
 	defer client.End()
 	for _, nodes := range [][]string{{"acme2"}, {"acme1", "acme3"}, {"acme1", "acme2"}} {
-		site.Must(t, c.acme.SetEndpoints(soon(t), "local", nodes...))
+		site.Must(t, c.acme.SetEndpoints(site.Context(t), "local", nodes...))
 		site.Eventually(t, site.Soon, func() error {
 			got := c.nodesOf(t, "local")
 			if !slices.Equal(got, nodes) {

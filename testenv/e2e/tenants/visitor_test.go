@@ -35,19 +35,10 @@ type visitor struct {
 	ca *x509.CertPool
 }
 
-func newVisitor(t *testing.T, l *tenants.Lab) visitor {
+// newVisitor returns a visitor that trusts a cluster's CA.
+func newVisitor(t *testing.T, l *tenants.Lab, c *tenants.Cluster) visitor {
 	t.Helper()
-	ca, err := l.Balancing.CA()
-	site.Must(t, err)
-	return visitor{l, ca}
-}
-
-// trusting returns a visitor that trusts a cluster's CA instead.
-func (v visitor) trusting(t *testing.T, c *tenants.Cluster) visitor {
-	t.Helper()
-	ca, err := c.CA()
-	site.Must(t, err)
-	return visitor{v.Lab, ca}
+	return visitor{l, site.Get[*x509.CertPool](t)(c.CA())}
 }
 
 // patience bounds one visit.
@@ -62,10 +53,7 @@ func (v visitor) named(ctx context.Context, host string) error {
 		return err
 	}
 	found, err := v.Resolver().LookupNetIP(ctx, "ip", host+".")
-	if err != nil {
-		return err
-	}
-	return site.ErrorIf(!slices.Equal(found, want), "%s has the addresses %v, want %v", host, found, want)
+	return site.Check(err, !slices.Equal(found, want), "%s has the addresses %v, want %v", host, found, want)
 }
 
 // nameless returns an error unless the name server reports that there is no such host.
@@ -199,9 +187,7 @@ type hosts struct {
 // reaches visits all hosts of a tenant in every way, once they have their names.
 func (v visitor) reaches(t *testing.T, c *tenants.Cluster, h hosts) {
 	for _, host := range []string{h.ingress, h.http, h.grpc, h.tls} {
-		began := time.Now()
 		site.Eventually(t, site.Soon, func() error { return v.named(t.Context(), host) })
-		t.Logf("%s has its name after %v", host, time.Since(began))
 	}
 	// by tries until it works, and checks the server that answered.
 	by := func(what string, try func(ctx context.Context) (server string, err error)) {
@@ -232,7 +218,7 @@ func (v visitor) reaches(t *testing.T, c *tenants.Cluster, h hosts) {
 		})
 	}
 	by("TLS passed through", func(ctx context.Context) (string, error) {
-		reply, _, err := v.trusting(t, c).get(ctx, http2, "https://"+h.tls+":9443/through", nil)
+		reply, _, err := newVisitor(t, v.Lab, c).get(ctx, http2, "https://"+h.tls+":9443/through", nil)
 		return reply.Server, errors.Join(err, site.ErrorIf(err == nil && !reply.TLS, "the server did not see TLS"))
 	})
 }
@@ -270,10 +256,8 @@ type visits struct {
 // visit requests a host's page until the test is over, or stop is called.
 func (v visitor) visit(t *testing.T, host string) *visits {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
 	out := &visits{failed: make(map[time.Time]error)}
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	out.stop = site.Meanwhile(t, func(ctx context.Context) {
 		for ctx.Err() == nil {
 			began := time.Now()
 			_, _, err := v.get(ctx, http1, "http://"+host+"/", http.Header{})
@@ -289,8 +273,6 @@ func (v visitor) visit(t *testing.T, host string) *visits {
 			wake.Pause(ctx, 5*time.Millisecond)
 		}
 	})
-	out.stop = func() { cancel(); wg.Wait() }
-	t.Cleanup(out.stop)
 	return out
 }
 

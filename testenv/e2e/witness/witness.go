@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Limits beyond which processes are starved.
@@ -45,15 +47,8 @@ func Start() *Witness {
 	w.add(0)
 	go func() {
 		defer close(w.done)
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
 		last := time.Now()
-		for {
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
+		for wake.Pause(ctx, interval) {
 			now := time.Now()
 			w.add(now.Sub(last) - interval)
 			last = now
