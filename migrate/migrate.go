@@ -13,9 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
@@ -143,12 +142,12 @@ type part struct {
 }
 
 // Text returns the text of the next file and the number of lines in the files before it.
-func (l *Notes) Text(f File) (text string, above int, err error) {
+func (l *Notes) Text(f File) (content string, above int, err error) {
 	above = l.lines
-	l.parts = append(l.parts, part{Printable(f.Name), above})
-	text, err = yaml.Text(f.Data)
-	l.lines += strings.Count(text, "\n") + 1
-	return text, above, l.wrap(err)
+	l.parts = append(l.parts, part{text.OneLine(f.Name), above})
+	content, err = yaml.Text(f.Data)
+	l.lines += strings.Count(content, "\n") + 1
+	return content, above, l.wrap(err)
 }
 
 // wrap returns an error that names the last file; nil if err is.
@@ -216,25 +215,11 @@ func (l *Notes) Locate(line int) (file string, number int) {
 // Shown returns s for a note or comment: printable and at most 80 characters.
 func Shown(s string) string {
 	const limit = 80
-	s = Printable(s)
-	if runes := []rune(s); len(runes) > limit {
-		s = string(runes[:limit]) + "…"
-	}
-	return s
+	return text.Short(s, limit)
 }
 
 // Quoted returns Shown(s) in quotes.
 func Quoted(s string) string { return strconv.Quote(Shown(s)) }
-
-// Printable returns s on one line, with spaces for control characters.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, s)
-}
 
 // DNSName converts s to a name of a VIP, check or node: lower-case letters, digits, '-' and '.'. It returns
 // otherwise if nothing is left.

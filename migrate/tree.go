@@ -27,8 +27,8 @@ type Field struct {
 
 // Trees parses the documents of a text, with the items of a Kubernetes List as documents. above is the number of
 // lines before it.
-func (l *Notes) Trees(text string, above int) ([]*Tree, error) {
-	bodies, err := yaml.Parse(text)
+func (l *Notes) Trees(content string, above int) ([]*Tree, error) {
+	bodies, err := yaml.Parse(content)
 	if err != nil {
 		return nil, l.wrap(err)
 	}
@@ -68,7 +68,7 @@ func (g *grower) grow(n ast.Node, depth int) *Tree {
 	if err != nil {
 		return &Tree{} // an unresolved alias
 	}
-	t := &Tree{Line: g.line(n), Scalar: text(n)}
+	t := &Tree{Line: g.line(n), Scalar: scalar(n)}
 	switch n := n.(type) {
 	case *ast.SequenceNode:
 		for _, item := range n.Values {
@@ -77,7 +77,7 @@ func (g *grower) grow(n ast.Node, depth int) *Tree {
 	case *ast.MappingNode:
 		for _, entry := range n.Values {
 			node, _ := g.anchors.Resolve(entry.Key)
-			key := text(node)
+			key := scalar(node)
 			if entry.Key.IsMergeKey() {
 				key = "<<"
 			}
@@ -89,8 +89,8 @@ func (g *grower) grow(n ast.Node, depth int) *Tree {
 
 func (g *grower) line(n ast.Node) int { return g.above + yaml.PositionOf(n).Line }
 
-// text returns scalar n as written; empty if n is not a scalar.
-func text(n ast.Node) string {
+// scalar returns scalar n as written; empty if n is not a scalar.
+func scalar(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		return n.Value

@@ -15,6 +15,8 @@ import (
 	"unicode"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // maxValues bounds the work that aliases of aliases can cause. A file without aliases cannot reach it.
@@ -422,10 +424,7 @@ func describe(n ast.Node) string {
 // Quote returns s in quotes, cut after 64 characters.
 func Quote(s string) string {
 	const limit = 64
-	if runes := []rune(s); len(runes) > limit {
-		return strconv.Quote(string(runes[:limit]) + "…")
-	}
-	return strconv.Quote(s)
+	return strconv.Quote(text.Cut(s, limit+1)) // with the ellipsis
 }
 
 // maxName is the maximum length of a DNS name (RFC 1035), in bytes.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/migrate"
 )
 
@@ -144,5 +145,5 @@ func sentence(err error) string {
 	for errors.Unwrap(err) != nil {
 		err = errors.Unwrap(err)
 	}
-	return migrate.Printable(err.Error())
+	return text.OneLine(err.Error())
 }

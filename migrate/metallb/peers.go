@@ -10,6 +10,7 @@ import (
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/internal/yaml"
 	"github.com/herald-vip/herald/migrate"
 	"github.com/herald-vip/herald/service/peering"
@@ -205,7 +206,7 @@ func (m *converter) validatePeers() {
 			p.ToDo(p.line, p.about(""), "Herald refuses the result: %s", sentence(err))
 		}
 		for _, l := range set.LeftOut {
-			p.ToDo(p.line, p.about(""), "Herald refuses the result: %s", migrate.Printable(l.Reason))
+			p.ToDo(p.line, p.about(""), "Herald refuses the result: %s", text.OneLine(l.Reason))
 		}
 	}
 	for _, p := range m.pools {
