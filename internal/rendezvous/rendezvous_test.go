@@ -194,24 +194,3 @@ func TestApart(t *testing.T) {
 		t.Errorf("with a preference of 7 the priority is %d, and %d for the last node", first, last)
 	}
 }
-
-// BenchmarkCampaigns measures the work of a node with a thousand addresses after a change of the members.
-func BenchmarkCampaigns(b *testing.B) {
-	for _, size := range []int{5, 100, 1000} {
-		b.Run(fmt.Sprintf("thousand addresses, %d nodes", size), func(b *testing.B) {
-			fit := make(map[string]bool)
-			var nodes []string
-			for i := range size {
-				nodes = append(nodes, fmt.Sprint("node-", i))
-				fit[nodes[i]] = true
-			}
-			for b.Loop() {
-				addr := netip.MustParseAddr("10.0.0.1")
-				for range 1000 {
-					rendezvous.Candidacy{Addr: addr, Self: nodes[0], Qualified: nodes, Fit: fit, MembersKnown: true}.Campaigns()
-					addr = addr.Next()
-				}
-			}
-		})
-	}
-}
