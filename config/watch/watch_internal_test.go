@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -10,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/testenv/must"
 )
@@ -98,48 +99,6 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A change is notified when the files rest, but not if the watcher is stopped before.
-func TestLookNotifiesOnceSettled(t *testing.T) {
-	for name, tt := range map[string]struct {
-		changed bool
-		stop    time.Duration // when ctx is done
-		want    []time.Duration
-	}{
-		"changed":   {true, time.Minute, []time.Duration{3*quiet/2 + quiet}},
-		"unchanged": {false, time.Minute, nil},
-		"stopped":   {true, quiet, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "herald.yaml")
-			must.Do(t, os.WriteFile(file, []byte("one"), 0o600))
-			synctest.Test(t, func(t *testing.T) {
-				w := New(file)
-				w.rescan = time.Hour
-				_, _ = w.Load() // not a configuration, which does not matter here
-				<-w.loaded
-				if tt.changed {
-					must.Do(t, os.WriteFile(file, []byte("two"), 0o600))
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), tt.stop)
-				defer cancel()
-				events := make(chan fsnotify.Event, 3)
-				for i := range 3 {
-					time.AfterFunc(time.Duration(i+1)*quiet/2, func() { events <- fsnotify.Event{Name: file} })
-				}
-				start := time.Now()
-				var got []time.Duration
-				w.notifyOnce(ctx, &trail{paths: map[string]bool{file: true}, events: events}, func(bool) bool {
-					got = append(got, time.Since(start))
-					return true
-				})
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("notified (-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
-}
-
 // Nothing is read while a process writes, up to the limit.
 func TestBeingWritten(t *testing.T) {
 	for name, tt := range map[string]struct{ closed, want time.Duration }{
@@ -167,7 +126,8 @@ func TestBeingWritten(t *testing.T) {
 	}
 }
 
-// An incomplete change is notified again after ten seconds without events, unless it was loaded meanwhile.
+// A change is notified when the files rest, but not if the watcher is stopped before. An incomplete one is notified again
+// after ten seconds without events, unless it was loaded meanwhile.
 func TestRested(t *testing.T) {
 	type call struct {
 		After  time.Duration
@@ -178,8 +138,12 @@ func TestRested(t *testing.T) {
 		write time.Duration // when the rest of the file is written; if negative, without an event
 		touch time.Duration // when an event occurs without a change
 		load  time.Duration // when another caller loads it
+		burst int           // of events, one per half a quiet period
+		stop  time.Duration // when ctx is done; 30s by default
 		want  []call
 	}{
+		"after a burst":       {burst: 3, want: []call{{3*quiet/2 + quiet, false}, {3*quiet/2 + 2*quiet + rest, true}}},
+		"stopped in a burst":  {burst: 3, stop: quiet},
 		"at rest":             {want: []call{{quiet, false}, {2*quiet + rest, true}}},
 		"the rest follows":    {write: 4 * seconds, want: []call{{quiet, false}, {4*seconds + quiet, false}}},
 		"the same once more":  {touch: 4 * seconds, want: []call{{quiet, false}, {4*seconds + quiet + rest, true}}},
@@ -199,7 +163,7 @@ func TestRested(t *testing.T) {
 				_, _ = w.Load() // not a configuration, which does not matter here
 				put("half")
 				<-w.loaded
-				events := make(chan fsnotify.Event, 1)
+				events := make(chan fsnotify.Event, 3)
 				at := func(when time.Duration, do func()) {
 					if when != 0 {
 						time.AfterFunc(max(when, -when), do)
@@ -213,8 +177,11 @@ func TestRested(t *testing.T) {
 					}
 				})
 				at(tt.touch, event)
+				for i := range tt.burst {
+					at(time.Duration(i+1)*quiet/2, event)
+				}
 				at(tt.load, func() { _, _ = w.Load() })
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.stop, 30*time.Second))
 				defer cancel()
 				start := time.Now()
 				var got []call
@@ -225,7 +192,7 @@ func TestRested(t *testing.T) {
 						return rested || len(got) > 1
 					})
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
+				if diff := gocmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("notified (-want +got):\n%s", diff)
 				}
 			})
@@ -306,7 +273,7 @@ func TestWalk(t *testing.T) {
 		for _, w := range want {
 			all = append(all, dir+w)
 		}
-		if diff := cmp.Diff(all, got); diff != "" {
+		if diff := gocmp.Diff(all, got); diff != "" {
 			t.Errorf("steps to %s (-want +got):\n%s", name, diff)
 		}
 		if want := all[len(all)-1]; end != want {
