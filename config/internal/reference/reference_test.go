@@ -28,9 +28,7 @@ var update = flag.Bool("update", false, "write docs/config.md and docs/resources
 
 // All pages match their sources; -update regenerates them.
 func TestPages(t *testing.T) {
-	made, err := pages()
-	must.Do(t, err)
-	for name, want := range made {
+	for name, want := range pages(t) {
 		file := filepath.Join(root, "docs", name)
 		if *update {
 			must.Do(t, os.WriteFile(file, want, 0o644))
@@ -45,68 +43,40 @@ func TestPages(t *testing.T) {
 
 // pages returns docs/config.md, from the types of package config, their doc comments and the example, and
 // docs/resources.md, from the CRDs in the order of the types of package v1alpha1.
-func pages() (map[string][]byte, error) {
-	source, err := readSource()
-	if err != nil {
-		return nil, err
-	}
-	fileExample, err := readAll("config/example.yaml")
-	if err != nil {
-		return nil, err
-	}
-	file, err := filePage(fileExample[0], source...)
-	if err != nil {
-		return nil, err
-	}
+func pages(t *testing.T) map[string][]byte {
+	t.Helper()
+	file := must.Get[[]byte](t)(filePage(read(t, "config/example.yaml"), readSource(t)...))
 	var kinds []kind
-	for _, t := range []reflect.Type{
+	for _, of := range []reflect.Type{
 		reflect.TypeFor[v1alpha1.AddressPool](), reflect.TypeFor[v1alpha1.BGPPeer](), reflect.TypeFor[v1alpha1.NodeStatus](),
 		reflect.TypeFor[v1alpha1.Tenant](), reflect.TypeFor[v1alpha1.TenantNodes](), reflect.TypeFor[v1alpha1.TCPLoadBalancer](),
 		reflect.TypeFor[v1alpha1.HTTPLoadBalancer](),
 	} {
-		crd, err := readAll("manifests/crds/herald.dev_" + strings.Replace(strings.TrimSuffix(strings.ToLower(t.Name()), "s")+"s", "status", "statuses", 1) + ".yaml")
-		if err != nil {
-			return nil, err
-		}
-		schema, err := readSchema(crd[0])
-		if err != nil {
-			return nil, err
-		}
-		kinds = append(kinds, kind{t, schema})
+		plural := strings.Replace(strings.TrimSuffix(strings.ToLower(of.Name()), "s")+"s", "status", "statuses", 1)
+		kinds = append(kinds, kind{of, readSchema(t, plural)})
 	}
-	example, err := readAll("api/v1alpha1/example.yaml")
-	if err != nil {
-		return nil, err
-	}
-	resources, err := resourcesPage(resourcesIntroduction, example[0], kinds...)
-	return map[string][]byte{"config.md": file, "resources.md": resources}, err
+	resources := must.Get[[]byte](t)(resourcesPage(resourcesIntroduction, read(t, "api/v1alpha1/example.yaml"), kinds...))
+	return map[string][]byte{"config.md": file, "resources.md": resources}
 }
 
 // readSource reads the Go files that declare the types of the configuration file.
-func readSource() ([][]byte, error) {
+func readSource(t *testing.T) (source [][]byte) {
+	t.Helper()
 	names := []string{"api/v1alpha1/bgppeer.go", "api/v1alpha1/attributes.go", "config/config.go", "config/balancers.go", "balancer/config.go", "election/electorate/settings.go"}
-	paths, err := filepath.Glob(filepath.Join(root, "health", "*.go"))
-	for _, path := range paths {
+	for _, path := range must.Get[[]string](t)(filepath.Glob(filepath.Join(root, "health", "*.go"))) {
 		if !strings.HasSuffix(path, "_test.go") {
 			names = append(names, "health/"+filepath.Base(path))
 		}
 	}
-	if err != nil {
-		return nil, err
+	for _, name := range names {
+		source = append(source, read(t, name))
 	}
-	return readAll(names...)
+	return source
 }
 
-func readAll(names ...string) ([][]byte, error) {
-	var out [][]byte
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, data)
-	}
-	return out, nil
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	return must.Get[[]byte](t)(os.ReadFile(filepath.Join(root, name)))
 }
 
 // A default value in a comment must be the value that the code sets.
@@ -123,9 +93,7 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 `
 	c, err := config.Parse("herald.yaml", []byte(least))
 	must.Do(t, err)
-	source, err := readSource()
-	must.Do(t, err)
-	comments, err := parse(source...)
+	comments, err := parse(readSource(t)...)
 	must.Do(t, err)
 	checked := 0
 	for _, s := range []any{*c, c.VIPs[0], c.VIPs[0].Attributes, c.Checks[0], *c.Checks[0].HTTP, *c.Services, *c.BGP, *c.BGP.Listen, c.BGP.Peers[0], *c.BGP.Peers[0].BFD, c.LoadBalancer, c.Balancers[0], *c.Balancers[0].Backends.DNS, *c.Balancers[0].Check, c.Admin, c.Metrics} {
@@ -159,14 +127,13 @@ balancers: [{name: b, listen: [{address: "127.0.0.1:2"}], backends: {dns: {name:
 }
 
 func TestUndocumentedFieldIsRefused(t *testing.T) {
-	source, err := readSource()
-	must.Do(t, err)
+	source := readSource(t)
 	comment := "\t// Port is the peer's TCP port. Default: 179.\n"
 	if !bytes.Contains(source[0], []byte(comment)) {
 		t.Fatalf("no comment %q", comment)
 	}
 	source[0] = bytes.Replace(source[0], []byte(comment), nil, 1)
-	_, err = filePage(nil, source...)
+	_, err := filePage(nil, source...)
 	if err == nil || err.Error() != "Peer.Port is not described" {
 		t.Errorf("error is %v", err)
 	}
@@ -174,10 +141,7 @@ func TestUndocumentedFieldIsRefused(t *testing.T) {
 
 // TestRefused checks that each field of a CRD needs a description, with its actual default.
 func TestRefused(t *testing.T) {
-	crds, err := readAll("manifests/crds/herald.dev_addresspools.yaml")
-	must.Do(t, err)
-	pool, err := readSchema(crds[0])
-	must.Do(t, err)
+	pool := readSchema(t, "addresspools")
 	priority := pool.Properties["spec"].Properties["priority"]
 	for _, test := range []struct {
 		description string

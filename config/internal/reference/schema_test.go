@@ -1,9 +1,11 @@
 package reference
 
 import (
-	"errors"
+	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // schema describes a value, from a CRD or from the comments of the file's types.
@@ -17,8 +19,9 @@ type schema struct {
 	about string // the description of its type, if that differs
 }
 
-// readSchema reads the schema of the only version of a CRD.
-func readSchema(crd []byte) (*schema, error) {
+// readSchema reads the schema of the only version of the CRD with this plural.
+func readSchema(t *testing.T, plural string) *schema {
+	t.Helper()
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -28,11 +31,9 @@ func readSchema(crd []byte) (*schema, error) {
 			} `yaml:"versions"`
 		} `yaml:"spec"`
 	}
-	if err := yaml.Unmarshal(crd, &definition); err != nil {
-		return nil, err
-	}
+	must.Do(t, yaml.Unmarshal(read(t, "manifests/crds/herald.dev_"+plural+".yaml"), &definition))
 	if len(definition.Spec.Versions) != 1 {
-		return nil, errors.New("a CRD has several versions, want one")
+		t.Fatal("a CRD has several versions, want one")
 	}
-	return definition.Spec.Versions[0].Schema.Root, nil
+	return definition.Spec.Versions[0].Schema.Root
 }
