@@ -37,9 +37,7 @@ func compile(t *testing.T, arch string, flags ...string) string {
 // TestRelease makes a release twice, checks its files, and signs it.
 func TestRelease(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
-	if err := os.WriteFile(license, []byte("as you like"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(license, []byte("as you like"), 0o600))
 	c := releaseCommand{
 		build:     build{Version: "v1", Commit: "c0ffee", Time: 1795000000},
 		Reference: "herald:v1", Cmd: "run --config x", With: []string{license}, Talos: "manifests/talos/service.yaml",
@@ -50,13 +48,9 @@ func TestRelease(t *testing.T) {
 	var sums [2]string
 	for i := range sums {
 		c.Out = filepath.Join(t.TempDir(), "out")
-		if err := c.Run(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Run())
 		data, err := os.ReadFile(filepath.Join(c.Out, "SHA256SUMS"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sums[i] = string(data)
 	}
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 4+3*5 {
@@ -147,22 +141,16 @@ func TestTalosExtension(t *testing.T) {
 func contents(t *testing.T, path string) (list []string) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for archive := tar.NewReader(z); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return list
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list = append(list, header.Name+" "+header.FileInfo().Mode().String())
 	}
 }
@@ -171,13 +159,9 @@ func contents(t *testing.T, path string) (list []string) {
 func bom(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var b cdx.BOM
-	if err := json.Unmarshal(data, &b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &b))
 	if main := b.Metadata.Component; main.PackageURL != "pkg:golang/github.com/herald-vip/herald/manifests/release@v1" {
 		t.Errorf("it is of %s", main.PackageURL)
 	}

@@ -24,21 +24,23 @@ import (
 	"github.com/herald-vip/herald/manifests/release/cosign"
 )
 
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // throwaway is a key that was made for a test, and where it is.
 func throwaway(t *testing.T, curve elliptic.Curve, kind string) (*ecdsa.PrivateKey, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return key, path
 }
 
@@ -46,9 +48,7 @@ func throwaway(t *testing.T, curve elliptic.Curve, kind string) (*ecdsa.PrivateK
 func verified(t *testing.T, key crypto.PublicKey, signature string, data []byte) {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sum := sha256.Sum256(data)
 	if !ecdsa.VerifyASN1(key.(*ecdsa.PublicKey), sum[:], raw) {
 		t.Errorf("the signature %s is not of %.80q", signature, data)
@@ -68,9 +68,7 @@ func layoutOf(t *testing.T, path string) (files map[string][]byte, index v1.Inde
 		if err == nil {
 			files[header.Name], err = io.ReadAll(archive)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	into(t, files["index.json"], &index)
 	return files, index
@@ -86,9 +84,7 @@ func into(t *testing.T, data []byte, v any) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -101,9 +97,7 @@ func signed(t *testing.T, release releaseCommand) {
 	signatures := filepath.Join(c.Folder, "signatures.tar")
 	var first []byte
 	for range 2 {
-		if err := c.Run(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Run())
 		if now := read(t, signatures); first == nil {
 			first = now
 		} else if !bytes.Equal(first, now) {
@@ -152,9 +146,7 @@ func charted(t *testing.T, path string) {
 		t.Errorf("the chart's metadata is %+v; its manifest is %+v", about, m)
 	}
 	tgz := filepath.Join(t.TempDir(), "chart.tgz")
-	if err := os.WriteFile(tgz, blobs["blobs/sha256/"+m.Layers[0].Digest.Encoded()], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tgz, blobs["blobs/sha256/"+m.Layers[0].Digest.Encoded()], 0o600))
 	got := strings.Join(contents(t, tgz), "\n")
 	for _, want := range []string{"herald/Chart.yaml -rw-r--r--\n", "\nherald/templates/daemonset.yaml ", "\nherald/crds/herald.dev_tenants.yaml -rw-r--r--\n"} {
 		if !strings.Contains(got, want) {
