@@ -3,8 +3,10 @@ package peering
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +72,7 @@ func TestSet(t *testing.T) {
 		Annotations: map[string]string{"herald.dev/tor-asn": "64501", "herald.dev/reserved": "65535"},
 		Password:    passwordOf,
 	}
+	list := func(peers ...*v1alpha1.BGPPeer) []*v1alpha1.BGPPeer { return peers }
 	for _, tt := range []struct {
 		name      string
 		file      []string // peers of the file
@@ -77,125 +80,54 @@ func TestSet(t *testing.T) {
 		realtime  bool
 		resources []*v1alpha1.BGPPeer
 		running   []string // resources that are in force, with the password "old"
-		want      []string // peers
-		names     map[string]string
-		leftOut   []LeftOut
+		want      string   // peers, after the names that pools use
+		leftOut   string
 	}{
-		{name: "only the file", file: []string{"10.0.1.1"}, want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"}},
-		{
-			name: "both", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("fd00:0::1"))},
-			want: []string{"10.0.1.1", "fd00::1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "fd00::1"},
-		},
-		{
-			name: "unnumbered", resources: []*v1alpha1.BGPPeer{router("up", 0, func(s *v1alpha1.Peer) { s.Interface = "eth2" })},
-			want: []string{"eth2"}, names: map[string]string{"up": "eth2"},
-		},
-		{
-			name: "nodes are selected", resources: []*v1alpha1.BGPPeer{
-				router("here", 0, selecting("10.0.1.1", in("b"), in("a"))), router("elsewhere", 0, selecting("10.0.1.2", in("b"))),
-			},
-			want: []string{"10.0.1.1"}, names: map[string]string{"here": "10.0.1.1"},
-		},
-		{
-			name: "an invalid selector", resources: []*v1alpha1.BGPPeer{
-				router("bad", 0, selecting("10.0.1.1", v1alpha1.LabelSelector{MatchLabels: map[string]string{"/": ""}})), router("good", 0, at("10.0.1.2")),
-			},
-			want: []string{"10.0.1.2"}, names: map[string]string{"good": "10.0.1.2"},
-			leftOut: []LeftOut{{Peer: "bad", Reason: `nodeSelectors: key: Invalid value: "/": prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
-		},
-		{
-			name: "the router is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))},
-			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1", "rack": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "the file of this node has a peer 10.0.1.1, which takes precedence"}},
-		},
-		{
-			name: "the name is in the file", file: []string{"10.0.1.1"}, resources: []*v1alpha1.BGPPeer{router("10.0.1.1", 0, at("10.0.1.2"))},
-			want: []string{"10.0.1.1"}, names: map[string]string{"10.0.1.1": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "10.0.1.1", Reason: "the file of this node has a peer of this name: a pool could mean either, so give it another name"}},
-		},
-		{
-			name: "two resources for one router", resources: []*v1alpha1.BGPPeer{router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))},
-			want: []string{"10.0.1.1"}, names: map[string]string{"z-old": "10.0.1.1"},
-			leftOut: []LeftOut{{Peer: "a-new", Reason: "the older BGPPeer z-old is for the same router"}},
-		},
-		{
-			name: "a Secret that has not been read", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("unread"))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "the Secret has not been read yet", unread: true}},
-		},
-		{
-			name: "no ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.0.1.1"))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "it has no localASN, and this node's file has no bgp.asn: add one of them"}},
-		},
-		{
-			name: "its own ASN", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
-			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "another ASN than the file", resources: []*v1alpha1.BGPPeer{router("rack", 0, own(64999))},
-			want: []string{"10.0.1.254 local 64999"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "its ASNs on this node", noFile: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
-				s.Address, s.ASN = parse("10.0.1.254"), 0
-				s.ASNFrom, s.LocalASNFrom = &v1alpha1.NodeValue{Annotation: "herald.dev/tor-asn"}, &v1alpha1.NodeValue{Label: "asn"}
-			})},
-			want: []string{"10.0.1.254 AS 64501 local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "any ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "asn"}))},
-			want: []string{"10.0.1.254 AS external local 4200000001"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "no such label", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "example.com/asn"}))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node has no label example.com/asn: add it"}},
-		},
-		{
-			name: "no such annotation", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/asn"}))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node has no annotation herald.dev/asn: add it"}},
-		},
-		{
-			name: "a label that is not an ASN", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Label: "zone"}))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: `localASNFrom: the Node's label zone: give a number from 1 to 4294967294, got "a"`}},
-		},
-		{
-			name: "a reserved ASN while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/reserved"}))},
-			running: []string{"rack"}, want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "localASNFrom: the Node's annotation herald.dev/reserved: 65535 is reserved: give the number of an autonomous system; until then the session stays unchanged"}},
-		},
-		{
-			name: "BFD that needs real time", resources: []*v1alpha1.BGPPeer{router("rack", 0, fast), router("other", 1, at("10.0.1.2"))},
-			want: []string{"10.0.1.2"}, names: map[string]string{"other": "10.0.1.2"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "bfd.interval: below 50ms a busy node looks dead: set realtime: true, or a longer interval"}},
-		},
-		{
-			name: "BFD in real time", realtime: true, resources: []*v1alpha1.BGPPeer{router("rack", 0, fast)},
-			want: []string{"10.0.1.254 bfd 10ms"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "password", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("there"))},
-			want: []string{"10.0.1.254 password new"}, names: map[string]string{"rack": "10.0.1.254"},
-		},
-		{
-			name: "no Secret", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing"}},
-		},
-		{
-			name: "the Secret is gone while the session is up", resources: []*v1alpha1.BGPPeer{router("rack", 0, locked("missing"))}, running: []string{"rack"},
-			want: []string{"10.0.1.254 password old"}, names: map[string]string{"rack": "10.0.1.254"},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing; until then the session stays unchanged"}},
-		},
-		{
-			name: "recreated for another router", resources: []*v1alpha1.BGPPeer{router("rack", 0, func(s *v1alpha1.Peer) {
-				locked("missing")(s)
-				s.Address = parse("10.0.1.253")
-			})}, running: []string{"rack"}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "there is no Secret missing"}},
-		},
-		{name: "deleted", running: []string{"rack"}, names: map[string]string{}},
-		{
-			name: "a VIP of the file", resources: []*v1alpha1.BGPPeer{router("rack", 0, at("10.99.0.10"))}, names: map[string]string{},
-			leftOut: []LeftOut{{Peer: "rack", Reason: "address: 10.99.0.10 is a VIP of this speaker, want the address of a router"}},
-		},
+		{name: "only the file", file: []string{"10.0.1.1"}, want: "10.0.1.1: 10.0.1.1"},
+		{name: "both", file: []string{"10.0.1.1"}, resources: list(router("rack", 0, at("fd00:0::1"))), want: "10.0.1.1: 10.0.1.1; rack: fd00::1"},
+		{name: "unnumbered", resources: list(router("up", 0, func(s *v1alpha1.Peer) { s.Interface = "eth2" })), want: "up: eth2"},
+		{name: "nodes are selected", resources: list(router("here", 0, selecting("10.0.1.1", in("b"), in("a"))), router("elsewhere", 0, selecting("10.0.1.2", in("b")))),
+			want: "here: 10.0.1.1"},
+		{name: "an invalid selector", resources: list(router("bad", 0, selecting("10.0.1.1", v1alpha1.LabelSelector{MatchLabels: map[string]string{"/": ""}})), router("good", 0, at("10.0.1.2"))),
+			want: "good: 10.0.1.2", leftOut: `bad: nodeSelectors: key: Invalid value: "/": prefix part must be non-empty; name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`},
+		{name: "the router is in the file", file: []string{"10.0.1.1"}, resources: list(router("rack", 0, at("10.0.1.1"))), want: "10.0.1.1 and rack: 10.0.1.1",
+			leftOut: "rack: the file of this node has a peer 10.0.1.1, which takes precedence"},
+		{name: "the name is in the file", file: []string{"10.0.1.1"}, resources: list(router("10.0.1.1", 0, at("10.0.1.2"))), want: "10.0.1.1: 10.0.1.1",
+			leftOut: "10.0.1.1: the file of this node has a peer of this name: a pool could mean either, so give it another name"},
+		{name: "two resources for one router", resources: list(router("a-new", 2, at("10.0.1.1")), router("z-old", 1, at("10.0.1.1"))), want: "z-old: 10.0.1.1",
+			leftOut: "a-new: the older BGPPeer z-old is for the same router"},
+		{name: "a Secret that has not been read", resources: list(router("rack", 0, locked("unread"))), leftOut: "rack: the Secret has not been read yet (unread)"},
+		{name: "no ASN", noFile: true, resources: list(router("rack", 0, at("10.0.1.1"))),
+			leftOut: "rack: it has no localASN, and this node's file has no bgp.asn: add one of them"},
+		{name: "its own ASN", noFile: true, resources: list(router("rack", 0, own(64999))), want: "rack: 10.0.1.254 local 64999"},
+		{name: "another ASN than the file", resources: list(router("rack", 0, own(64999))), want: "rack: 10.0.1.254 local 64999"},
+		{name: "its ASNs on this node", noFile: true, resources: list(router("rack", 0, func(s *v1alpha1.Peer) {
+			s.Address, s.ASN = parse("10.0.1.254"), 0
+			s.ASNFrom, s.LocalASNFrom = &v1alpha1.NodeValue{Annotation: "herald.dev/tor-asn"}, &v1alpha1.NodeValue{Label: "asn"}
+		})), want: "rack: 10.0.1.254 AS 64501 local 4200000001"},
+		{name: "any ASN", resources: list(router("rack", 0, from(v1alpha1.NodeValue{Label: "asn"}))), want: "rack: 10.0.1.254 AS external local 4200000001"},
+		{name: "no such label", resources: list(router("rack", 0, from(v1alpha1.NodeValue{Label: "example.com/asn"}))),
+			leftOut: "rack: localASNFrom: the Node has no label example.com/asn: add it"},
+		{name: "no such annotation", resources: list(router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/asn"}))),
+			leftOut: "rack: localASNFrom: the Node has no annotation herald.dev/asn: add it"},
+		{name: "a label that is not an ASN", resources: list(router("rack", 0, from(v1alpha1.NodeValue{Label: "zone"}))),
+			leftOut: `rack: localASNFrom: the Node's label zone: give a number from 1 to 4294967294, got "a"`},
+		{name: "a reserved ASN while the session is up", resources: list(router("rack", 0, from(v1alpha1.NodeValue{Annotation: "herald.dev/reserved"}))), running: []string{"rack"},
+			want: "rack: 10.0.1.254 password old", leftOut: "rack: localASNFrom: the Node's annotation herald.dev/reserved: 65535 is reserved: give the number of an autonomous system; until then the session stays unchanged"},
+		{name: "BFD that needs real time", resources: list(router("rack", 0, fast), router("other", 1, at("10.0.1.2"))), want: "other: 10.0.1.2",
+			leftOut: "rack: bfd.interval: below 50ms a busy node looks dead: set realtime: true, or a longer interval"},
+		{name: "BFD in real time", realtime: true, resources: list(router("rack", 0, fast)), want: "rack: 10.0.1.254 bfd 10ms"},
+		{name: "password", resources: list(router("rack", 0, locked("there"))), want: "rack: 10.0.1.254 password new"},
+		{name: "no Secret", resources: list(router("rack", 0, locked("missing"))), leftOut: "rack: there is no Secret missing"},
+		{name: "the Secret is gone while the session is up", resources: list(router("rack", 0, locked("missing"))), running: []string{"rack"},
+			want: "rack: 10.0.1.254 password old", leftOut: "rack: there is no Secret missing; until then the session stays unchanged"},
+		{name: "recreated for another router", resources: list(router("rack", 0, func(s *v1alpha1.Peer) {
+			locked("missing")(s)
+			s.Address = parse("10.0.1.253")
+		})), running: []string{"rack"}, leftOut: "rack: there is no Secret missing"},
+		{name: "deleted", running: []string{"rack"}},
+		{name: "a VIP of the file", resources: list(router("rack", 0, at("10.99.0.10"))),
+			leftOut: "rack: address: 10.99.0.10 is a VIP of this speaker, want the address of a router"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &config.Config{Realtime: tt.realtime, VIPs: []config.VIP{{Addresses: []netip.Addr{netip.MustParseAddr("10.99.0.10")}}}}
@@ -212,18 +144,29 @@ func TestSet(t *testing.T) {
 			}
 			node.Peers = tt.resources
 			got := newSet(c, file, node, running)
-			var peers []string
+			var peers, leftOut []string
+			unused := maps.Clone(got.Names)
 			for _, p := range got.BGP.Peers {
-				peers = append(peers, inShort(p))
+				var names []string
+				for _, name := range slices.Sorted(maps.Keys(got.Names)) {
+					if got.Names[name] == p.Name() {
+						names = append(names, name)
+						delete(unused, name)
+					}
+				}
+				peers = append(peers, strings.Join(names, " and ")+": "+inShort(p))
 			}
-			if diff := cmp.Diff(tt.want, peers); diff != "" {
-				t.Errorf("peers (-want +got):\n%s", diff)
+			for _, l := range got.LeftOut {
+				leftOut = append(leftOut, l.Peer+": "+l.Reason)
+				if l.unread {
+					leftOut = append(leftOut, "(unread)")
+				}
 			}
-			if diff := cmp.Diff(tt.names, got.Names); diff != "" {
-				t.Errorf("names (-want +got):\n%s", diff)
+			if got := strings.Join(peers, "; "); got != tt.want || len(unused) > 0 {
+				t.Errorf("peers %q, want %q; names of no peer: %v", got, tt.want, unused)
 			}
-			if diff := cmp.Diff(tt.leftOut, got.LeftOut, cmp.AllowUnexported(LeftOut{})); diff != "" {
-				t.Errorf("left out (-want +got):\n%s", diff)
+			if got := strings.Join(leftOut, " "); got != tt.leftOut {
+				t.Errorf("left out %q, want %q", got, tt.leftOut)
 			}
 			for name, p := range got.resources {
 				if got.Names[name] != p.Name() {
