@@ -19,8 +19,6 @@ import (
 	"github.com/herald-vip/herald/testenv/must"
 )
 
-func pointer[T any](v T) *T { return &v }
-
 func TestOurs(t *testing.T) {
 	const mine = "herald.dev/vip"
 	for _, c := range []struct {
@@ -31,11 +29,11 @@ func TestOurs(t *testing.T) {
 	}{
 		{"of no class, by default", corev1.ServiceSpec{Type: "LoadBalancer"}, true, true},
 		{"of no class", corev1.ServiceSpec{Type: "LoadBalancer"}, false, false},
-		{"of the class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: pointer(mine)}, false, true},
-		{"of another class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: pointer("example.com/other")}, true, false},
-		{"of an empty class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: pointer("")}, true, false},
+		{"of the class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new(mine)}, false, true},
+		{"of another class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("example.com/other")}, true, false},
+		{"of an empty class", corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("")}, true, false},
 		{"of another type", corev1.ServiceSpec{Type: "NodePort"}, true, false},
-		{"of another type, with the class", corev1.ServiceSpec{Type: "ClusterIP", LoadBalancerClass: pointer(mine)}, true, false},
+		{"of another type, with the class", corev1.ServiceSpec{Type: "ClusterIP", LoadBalancerClass: new(mine)}, true, false},
 	} {
 		if got := (service.Scope{Class: mine, Default: c.isDefault}).Ours(&corev1.Service{Spec: c.spec}); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
@@ -90,9 +88,9 @@ func TestClaimOf(t *testing.T) {
 		{name: "nothing asked for", spec: corev1.ServiceSpec{IPFamilies: v4, Ports: []corev1.ServicePort{{Port: 53, Protocol: "UDP"}, {Port: 53}}},
 			want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster", Ports: []pool.Port{{Protocol: "UDP", Number: 53}, {Protocol: "TCP", Number: 53}}}},
 		{name: "IPv6", spec: corev1.ServiceSpec{IPFamilies: v6}, want: pool.Claim{Families: []pool.Family{pool.IPv6}, Policy: "Cluster"}},
-		{name: "dual stack", spec: corev1.ServiceSpec{IPFamilies: dual, IPFamilyPolicy: pointer(corev1.IPFamilyPolicyRequireDualStack)},
+		{name: "dual stack", spec: corev1.ServiceSpec{IPFamilies: dual, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack)},
 			want: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Policy: "Cluster"}},
-		{name: "dual stack if possible", spec: corev1.ServiceSpec{IPFamilies: dual, IPFamilyPolicy: pointer(corev1.IPFamilyPolicyPreferDualStack)},
+		{name: "dual stack if possible", spec: corev1.ServiceSpec{IPFamilies: dual, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)},
 			want: pool.Claim{Families: []pool.Family{pool.IPv6, pool.IPv4}, Partial: true, Policy: "Cluster"}},
 		{name: "no families", want: pool.Claim{Families: []pool.Family{pool.IPv4}, Policy: "Cluster"}},
 		{name: "no families, and an IPv6 address", spec: corev1.ServiceSpec{ClusterIP: "fd00:96::1"}, want: pool.Claim{Families: []pool.Family{pool.IPv6}, Policy: "Cluster"}},
@@ -213,7 +211,7 @@ func FuzzClaimOf(f *testing.F) {
 			}
 		}
 		if bits>>3&1 != 0 {
-			s.Spec.IPFamilyPolicy = pointer(corev1.IPFamilyPolicyPreferDualStack)
+			s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
 		}
 		s.Spec.Ports = []corev1.ServicePort{{Port: int32(bits), Protocol: corev1.Protocol(share)}}
 		says := func(err error) {
