@@ -46,26 +46,9 @@ func FuzzObjects(f *testing.F) {
 		a.SetNode(machine("n1", nil))
 		a.SetPool(addressPool("all", nil, "10.0.0.0/8", "fd00::/16"))
 		a.Synced()
-		var (
-			s  *corev1.Service
-			e  *discoveryv1.EndpointSlice
-			n  *corev1.Node
-			p  *v1alpha1.AddressPool
-			do []func()
-		)
-		if json.Unmarshal(svc, &s) == nil {
-			do = append(do, func() { a.SetService(s) })
-		}
-		if json.Unmarshal(endpoints, &e) == nil {
-			do = append(do, func() { a.SetSlice(e) })
-		}
-		if json.Unmarshal(node, &n) == nil {
-			do = append(do, func() { a.SetNode(n) })
-		}
-		if json.Unmarshal(pool, &p) == nil {
-			do = append(do, func() { a.SetPool(p) })
-		}
-		for _, step := range do {
+		s, e := parsed[corev1.Service](svc), parsed[discoveryv1.EndpointSlice](endpoints)
+		n, p := parsed[corev1.Node](node), parsed[v1alpha1.AddressPool](pool)
+		for _, step := range []func(){func() { a.SetService(s) }, func() { a.SetSlice(e) }, func() { a.SetNode(n) }, func() { a.SetPool(p) }} {
 			step()
 			for prefix := range r.has() {
 				if prefix.Contains(reserved) {
@@ -100,4 +83,13 @@ func FuzzObjects(f *testing.F) {
 			t.Errorf("counts %+v after the deletion of all objects", counts)
 		}
 	})
+}
+
+// parsed returns an object from JSON; nil if that is invalid.
+func parsed[T any](text []byte) *T {
+	var o *T
+	if json.Unmarshal(text, &o) != nil {
+		return nil
+	}
+	return o
 }
