@@ -144,21 +144,13 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, o)
 			}
 		}
-		kind, version := "SecretList", "v1"
-		switch filepath.Base(r.URL.Path) {
-		case "addresspools":
-			kind, version = "AddressPoolList", "herald.dev/v1alpha1"
-		case "nodes":
-			kind = "NodeList"
-		case "nodestatuses":
-			kind, version = "NodeStatusList", "herald.dev/v1alpha1"
-		case "tenants":
-			kind, version = "TenantList", "herald.dev/v1alpha1"
-		case "ingresses":
-			kind, version = "IngressList", "networking.k8s.io/v1"
-		}
+		kind := map[string][2]string{
+			"addresspools": {"AddressPool", "herald.dev/v1alpha1"}, "nodestatuses": {"NodeStatus", "herald.dev/v1alpha1"},
+			"tenants": {"Tenant", "herald.dev/v1alpha1"}, "ingresses": {"Ingress", "networking.k8s.io/v1"},
+			"nodes": {"Node", "v1"}, "secrets": {"Secret", "v1"},
+		}[filepath.Base(r.URL.Path)]
 		err := json.NewEncoder(w).Encode(map[string]any{
-			"kind": kind, "apiVersion": version, "metadata": map[string]string{"resourceVersion": strconv.Itoa(s.rv)}, "items": items,
+			"kind": kind[0] + "List", "apiVersion": kind[1], "metadata": map[string]string{"resourceVersion": strconv.Itoa(s.rv)}, "items": items,
 		})
 		s.mu.Unlock()
 		if err != nil {
