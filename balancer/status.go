@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -34,10 +35,8 @@ func (s *Set) Status() []Status {
 	for _, r := range s.balancers {
 		c := r.config
 		status := Status{Name: c.Name, Mode: c.Mode, Method: c.Method}
-		for _, err := range []error{faultOf(c.Name, s.carriers[c.Mode].err), r.lookUp.err, errs[c.Mode]} {
-			if err != nil && status.Error == "" {
-				status.Error = err.Error()
-			}
+		if err := cmp.Or(faultOf(c.Name, s.carriers[c.Mode].err), r.lookUp.err, errs[c.Mode]); err != nil {
+			status.Error = err.Error()
 		}
 		for _, b := range r.backends.sorted() {
 			n := counts[counted{c.Name, b.Addr}]

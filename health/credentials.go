@@ -59,10 +59,8 @@ func (c *credentials) refresh() error {
 	changed := c.ca.refresh()
 	changed = c.pair.refresh() || changed
 	changed = c.token.refresh() || changed
-	for _, err := range []error{c.ca.missing(), c.pair.missing(), c.token.missing()} {
-		if err != nil {
-			return err
-		}
+	if err := cmp.Or(c.ca.missing(), c.pair.missing(), c.token.missing()); err != nil {
+		return err
 	}
 	if !changed && c.tls != nil {
 		return nil

@@ -41,7 +41,6 @@ func (d *DNS) Validate(r *yaml.Report, p yaml.Path) {
 
 // dnsProber queries a name server, over a new connection for each probe.
 type dnsProber struct {
-	what     string // "A of example.org. at 127.0.0.1:53", the subject of every reason
 	server   string
 	network  string // "tcp" or "udp"
 	asked    dns.Question
@@ -54,30 +53,22 @@ type dnsProber struct {
 func (d *DNS) prober(m *Monitor, timeout time.Duration) (prober, error) {
 	name := dns.Fqdn(d.Name)
 	p := &dnsProber{
-		what:   fmt.Sprintf("%s of %s at %s", d.Type, name, d.Server),
 		server: d.Server, network: "udp", timeout: timeout, dial: m.dial,
 		asked: dns.Question{Name: name, Qtype: dns.StringToType[d.Type], Qclass: dns.ClassINET},
 	}
 	if d.TCP {
 		p.network = "tcp"
 	}
-	if d.Answer == "" {
-		return p, nil
+	if d.Answer != "" {
+		var err error
+		if p.want, err = dns.NewRR(name + " IN " + d.Type + " " + d.Answer); err != nil {
+			return nil, fmt.Errorf("dns answer: %w", err)
+		}
 	}
-	var err error
-	if p.want, err = dns.NewRR(name + " IN " + d.Type + " " + d.Answer); err != nil {
-		return nil, fmt.Errorf("dns answer: %w", err)
-	}
-	return p, nil
+	return named{p, fmt.Sprintf("%s of %s at %s", d.Type, name, d.Server)}, nil
 }
 
 func (p *dnsProber) probe(ctx context.Context) outcome {
-	out := p.ask(ctx)
-	out.reason = p.what + ": " + out.reason
-	return out
-}
-
-func (p *dnsProber) ask(ctx context.Context) outcome {
 	start := time.Now()
 	raw, err := p.dial(ctx, p.network, p.server)
 	if err != nil {

@@ -51,7 +51,7 @@ func (e *Exec) Validate(r *yaml.Report, p yaml.Path) {
 }
 
 func (e *Exec) prober(m *Monitor, timeout time.Duration) (prober, error) {
-	return &execProber{check: *e, timeout: timeout, sandbox: m.sandbox}, nil
+	return named{&execProber{check: *e, timeout: timeout, sandbox: m.sandbox}, e.Command[0]}, nil
 }
 
 // execProber runs a command for each probe, one at a time.
@@ -63,14 +63,8 @@ type execProber struct {
 	idleConn              // always empty
 }
 
+// probe returns at the end of ctx at the latest, even if the kernel does not end the killed command.
 func (p *execProber) probe(ctx context.Context) outcome {
-	out := p.run(ctx)
-	out.reason = p.check.Command[0] + ": " + out.reason
-	return out
-}
-
-// run returns at the end of ctx at the latest, even if the kernel does not end the killed command.
-func (p *execProber) run(ctx context.Context) outcome {
 	if p.running != nil {
 		select {
 		case <-p.running:

@@ -66,8 +66,7 @@ func (g *GRPC) TLS() *HTTP {
 type grpcProber struct {
 	opener
 	service  string
-	what     string // the subject of every reason, such as "etcdserverpb.KV at 127.0.0.1:2379"
-	idleConn        // always empty
+	idleConn // always empty
 }
 
 func (g *GRPC) prober(m *Monitor, timeout time.Duration) (prober, error) {
@@ -75,16 +74,12 @@ func (g *GRPC) prober(m *Monitor, timeout time.Duration) (prober, error) {
 	if g.Plaintext {
 		u.Scheme = "http"
 	}
-	return &grpcProber{
-		opener:  newOpener(*g.TLS(), u, "h2", timeout, m.dial),
-		service: g.Service,
-		what:    cmp.Or(g.Service, "the server") + " at " + g.Address,
-	}, nil
+	p := &grpcProber{opener: newOpener(*g.TLS(), u, "h2", timeout, m.dial), service: g.Service}
+	return named{p, cmp.Or(g.Service, "the server") + " at " + g.Address}, nil
 }
 
 func (p *grpcProber) probe(ctx context.Context) outcome {
 	out := p.ask(ctx)
-	out.reason = p.what + ": " + out.reason
 	out.warning = p.creds.warning(time.Now())
 	return out
 }

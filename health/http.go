@@ -130,8 +130,7 @@ func CheckURL(s string) (scheme string, err error) {
 // know whether its connection was reused.
 type httpProber struct {
 	opener
-	status []int  // the accepted ones
-	what   string // the subject of every reason, such as "GET https://…"
+	status []int // the accepted ones
 	idleConn
 }
 
@@ -144,16 +143,12 @@ func (h *HTTP) prober(m *Monitor, timeout time.Duration) (prober, error) {
 	if len(status) == 0 {
 		status = []int{http.StatusOK}
 	}
-	return &httpProber{
-		opener: newOpener(*h, u, "http/1.1", timeout, m.dial),
-		status: status,
-		what:   http.MethodGet + " " + u.Redacted(),
-	}, nil
+	p := &httpProber{opener: newOpener(*h, u, "http/1.1", timeout, m.dial), status: status}
+	return named{p, http.MethodGet + " " + u.Redacted()}, nil
 }
 
 func (p *httpProber) probe(ctx context.Context) outcome {
 	out := p.attempt(ctx)
-	out.reason = p.what + ": " + out.reason
 	out.warning = p.creds.warning(time.Now())
 	return out
 }

@@ -39,7 +39,7 @@ func (i *ICMP) Validate(r *yaml.Report, p yaml.Path) {
 }
 
 func (i *ICMP) prober(m *Monitor, timeout time.Duration) (prober, error) {
-	return &icmpProber{address: i.Address, timeout: timeout, dial: m.dial}, nil
+	return named{&icmpProber{address: i.Address, timeout: timeout, dial: m.dial}, "ping " + i.Address.String()}, nil
 }
 
 // icmpProber sends an echo request and waits for its reply.
@@ -53,16 +53,12 @@ type icmpProber struct {
 
 func (p *icmpProber) probe(ctx context.Context) outcome {
 	start := time.Now()
-	out := outcome{kind: passed}
 	if err := p.ping(ctx); errors.Is(err, unix.EPERM) {
-		out = ownFailure("no raw socket: give the process CAP_NET_RAW")
+		return ownFailure("no raw socket: give the process CAP_NET_RAW")
 	} else if err != nil {
-		out = explain(&stageError{"no reply", err}, p.timeout)
-	} else {
-		out.reason = fmt.Sprintf("reply in %v", round(time.Since(start)))
+		return explain(&stageError{"no reply", err}, p.timeout)
 	}
-	out.reason = "ping " + p.address.String() + ": " + out.reason
-	return out
+	return outcome{kind: passed, reason: fmt.Sprintf("reply in %v", round(time.Since(start)))}
 }
 
 // ping returns nil when the reply arrives. The kernel delivers only packets from the address.

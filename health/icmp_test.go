@@ -20,7 +20,8 @@ import (
 )
 
 func ping(ctx context.Context, addr string, dial dialFunc) outcome {
-	return (&icmpProber{address: netip.MustParseAddr(addr), timeout: time.Second, dial: dial}).probe(ctx)
+	p, _ := (&ICMP{Address: netip.MustParseAddr(addr)}).prober(&Monitor{dial: dial}, time.Second)
+	return p.probe(ctx)
 }
 
 func TestICMP(t *testing.T) {

@@ -25,6 +25,18 @@ type prober interface {
 	close()
 }
 
+// named begins the reasons of a prober with its subject.
+type named struct {
+	prober
+	subject string
+}
+
+func (p named) probe(ctx context.Context) outcome {
+	out := p.prober.probe(ctx)
+	out.reason = p.subject + ": " + out.reason
+	return out
+}
+
 // runner runs one check.
 type runner struct {
 	check  Check

@@ -11,6 +11,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,18 +211,13 @@ func confine(uid, gid int) error {
 	}
 	// Closes descriptors that this process inherited, on exec; since Linux 5.11.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	for _, err := range []error{
+	return cmp.Or(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
 		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
 		unix.Setgroups(nil),
 		setIDs(unix.SYS_SETRESGID, gid),
 		setIDs(unix.SYS_SETRESUID, uid),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 // setIDs sets the real, effective and saved ID of this thread only; package unix would set them for all threads.
