@@ -85,8 +85,3 @@ func (d *drained) resume() string {
 	d.kept = true
 	return d.told.Reason
 }
-
-// status returns the start of the drain, and whether it lasts until undrain.
-func (d *drained) status() (since time.Time, untilUndrain bool) {
-	return d.told.Since, d.kept
-}

@@ -34,8 +34,10 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 		m.Problem = cmp.Or(m.Problem, st.Ahead(m))
 		out.Members = append(out.Members, m)
 	}
-	configured := vipNames(c)
-	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool { return !configured[l.Lease] && isAddress(l.Lease) })
+	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool {
+		_, configured := vipOf(c, l.Lease)
+		return !configured && isAddress(l.Lease)
+	})
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
 	for _, o := range d.flat.Election().MemberStates() {
 		out.Offers = append(out.Offers, admin.Offer{MemberState: o})

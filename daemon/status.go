@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,23 +60,13 @@ func (d *Daemon) Services() []admin.Service {
 	return d.services.list(services, holders(d.flat.Election().Status().Lease.Leases), d.bgp.Sessions())
 }
 
-// vipNames returns the names of the VIPs in the file.
-func vipNames(c *config.Config) map[string]bool {
-	out := make(map[string]bool, len(c.VIPs))
-	for _, v := range c.VIPs {
-		out[v.Name] = true
+// vipOf returns the VIP of the file with a name; false if there is none.
+func vipOf(c *config.Config, name string) (config.VIP, bool) {
+	i := slices.IndexFunc(c.VIPs, func(v config.VIP) bool { return v.Name == name })
+	if i < 0 {
+		return config.VIP{}, false
 	}
-	return out
-}
-
-// vipChecks returns the checks of a VIP of the file.
-func vipChecks(c *config.Config, name string) []string {
-	for _, v := range c.VIPs {
-		if v.Name == name {
-			return v.Checks
-		}
-	}
-	return nil
+	return c.VIPs[i], true
 }
 
 // divide separates the addresses of Services from the others.
@@ -125,13 +116,15 @@ func (d *Daemon) Status() admin.Status {
 	s.Services = d.services.status(leftOut, unpeered, services, conflicts)
 	if s.Draining != "" {
 		d.draining.Lock()
-		s.DrainingSince, s.UntilUndrain = d.drained.status()
+		s.DrainingSince, s.UntilUndrain = d.drained.told.Since, d.drained.kept
 		d.draining.Unlock()
 	}
 	s.Balancers, s.Passing = d.balancers.Status(c), d.balancers.Passing()
 	for i := range s.VIPs {
 		v := &s.VIPs[i]
-		v.Checks = vipChecks(c, v.Name)
+		if configured, ok := vipOf(c, v.Name); ok {
+			v.Checks = configured.Checks
+		}
 		if n, known := d.newConns.Count(v.Address); known {
 			v.Arrivals = &n
 		}

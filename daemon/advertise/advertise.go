@@ -38,28 +38,13 @@ func New(e Election, verdicts func() []health.Verdict) *Advertiser {
 }
 
 // SetDraining advertises whether the node drains.
-func (a *Advertiser) SetDraining(draining bool) {
-	a.mu.Lock()
-	a.draining = draining
-	a.mu.Unlock()
-	a.Publish()
-}
+func (a *Advertiser) SetDraining(draining bool) { a.change(func() { a.draining = draining }) }
 
 // SetPassing advertises whether this node can pass misrouted packets on.
-func (a *Advertiser) SetPassing(passing bool) {
-	a.mu.Lock()
-	a.passing = passing
-	a.mu.Unlock()
-	a.Publish()
-}
+func (a *Advertiser) SetPassing(passing bool) { a.change(func() { a.passing = passing }) }
 
 // Tell implements [speaker.Members].
-func (a *Advertiser) Tell(serves map[string]bool) {
-	a.mu.Lock()
-	a.serves = serves
-	a.mu.Unlock()
-	a.Publish()
-}
+func (a *Advertiser) Tell(serves map[string]bool) { a.change(func() { a.serves = serves }) }
 
 // Heard implements [speaker.Members].
 func (a *Advertiser) Heard(vip string, checks []string) (last time.Time) {
@@ -91,9 +76,13 @@ func serves(ad election.Advertisement, vip string, checks []string) bool {
 
 // Publish advertises the present state, which the election sends if it is new. A node that has never had a check advertises
 // nothing. A check that is unhealthy only because this process was suspended is left out.
-func (a *Advertiser) Publish() {
+func (a *Advertiser) Publish() { a.change(func() {}) }
+
+// change makes a change and advertises the result.
+func (a *Advertiser) change(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	f()
 	verdicts := a.verdicts()
 	if len(verdicts) == 0 && a.last.Checks == nil {
 		return

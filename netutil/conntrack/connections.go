@@ -200,6 +200,16 @@ func decodeConnection(b []byte) (c Connection, ok bool, err error) {
 	return c, ok, nil
 }
 
+// eachNested calls f with each attribute within the present one.
+func eachNested(attrs *netlink.AttributeDecoder, f func(*netlink.AttributeDecoder)) {
+	attrs.Nested(func(inner *netlink.AttributeDecoder) error {
+		for inner.Next() {
+			f(inner)
+		}
+		return nil
+	})
+}
+
 // tuple is one direction of a connection.
 type tuple struct {
 	source, dest netip.AddrPort
@@ -212,30 +222,24 @@ func (t *tuple) decode(attrs *netlink.AttributeDecoder) error {
 	for attrs.Next() {
 		switch attrs.Type() {
 		case ctTupleIP:
-			attrs.Nested(func(ip *netlink.AttributeDecoder) error {
-				for ip.Next() {
-					switch ip.Type() {
-					case ctIPv4Source, ctIPv6Source:
-						source, _ = netip.AddrFromSlice(ip.Bytes())
-					case ctIPv4Dest, ctIPv6Dest:
-						dest, _ = netip.AddrFromSlice(ip.Bytes())
-					}
+			eachNested(attrs, func(ip *netlink.AttributeDecoder) {
+				switch ip.Type() {
+				case ctIPv4Source, ctIPv6Source:
+					source, _ = netip.AddrFromSlice(ip.Bytes())
+				case ctIPv4Dest, ctIPv6Dest:
+					dest, _ = netip.AddrFromSlice(ip.Bytes())
 				}
-				return nil
 			})
 		case ctTupleProto:
-			attrs.Nested(func(proto *netlink.AttributeDecoder) error {
-				for proto.Next() {
-					switch proto.Type() {
-					case ctProtoNumber:
-						t.protocol = proto.Uint8()
-					case ctProtoSourcePort:
-						sourcePort = proto.Uint16()
-					case ctProtoDestPort:
-						destPort = proto.Uint16()
-					}
+			eachNested(attrs, func(proto *netlink.AttributeDecoder) {
+				switch proto.Type() {
+				case ctProtoNumber:
+					t.protocol = proto.Uint8()
+				case ctProtoSourcePort:
+					sourcePort = proto.Uint16()
+				case ctProtoDestPort:
+					destPort = proto.Uint16()
 				}
-				return nil
 			})
 		}
 	}
@@ -249,21 +253,18 @@ func (p *Phase) decode(attrs *netlink.AttributeDecoder) error {
 		if attrs.Type() != ctProtoInfoTCP {
 			continue
 		}
-		attrs.Nested(func(tcp *netlink.AttributeDecoder) error {
-			for tcp.Next() {
-				if tcp.Type() != ctTCPState {
-					continue
-				}
-				switch tcp.Uint8() {
-				case tcpSynSent, tcpSynRecv, synSent2:
-					*p = Opening
-				case tcpTimeWait, tcpClose:
-					*p = Ended
-				default:
-					*p = Established
-				}
+		eachNested(attrs, func(tcp *netlink.AttributeDecoder) {
+			if tcp.Type() != ctTCPState {
+				return
 			}
-			return nil
+			switch tcp.Uint8() {
+			case tcpSynSent, tcpSynRecv, synSent2:
+				*p = Opening
+			case tcpTimeWait, tcpClose:
+				*p = Ended
+			default:
+				*p = Established
+			}
 		})
 	}
 	return nil
