@@ -24,6 +24,17 @@ type Balancer struct {
 // Offer is the last advertisement of a member.
 type Offer struct{ advertisement.MemberState }
 
+// ServingState tells whether a member that advertises its health takes new connections.
+type ServingState string
+
+// States of members.
+const (
+	ServingNew      ServingState = "serving"
+	ServingDraining ServingState = "draining"
+	ServingSilent   ServingState = "silent"
+	ServingLeft     ServingState = "left"
+)
+
 // Serving counts the backends that take new connections.
 func (b Balancer) Serving() int {
 	n := 0

@@ -13,6 +13,12 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
+// States of an address that falls short of its stage.
+const (
+	Blocked speaker.Stage = "blocked" // something prevents the stage
+	Unsent  speaker.Stage = "unsent"  // it is announced by BGP, and no peer was sent the route
+)
+
 // NewVIP composes the status of an address from that of the speaker, of the address on its link, and of the hosts that use
 // it. sent are the names of the peers that were sent its route.
 func NewVIP(s speaker.Status, link address.Status, conflict arp.Finding, sessions []bgp.Session, sent []string) VIP {
