@@ -198,12 +198,7 @@ func (s *Set) services(mode Mode) []Service {
 		if r.config.Mode != mode {
 			continue
 		}
-		service := Service{
-			Name:        r.config.Name,
-			Listen:      r.listen,
-			Method:      r.config.Method,
-			Transparent: r.config.Transparent,
-		}
+		service := Service{Name: r.config.Name, Listen: r.listen, Method: r.config.Method, Transparent: r.config.Transparent}
 		for _, b := range r.backends.sorted() {
 			service.Backends = append(service.Backends, b.Backend)
 		}

@@ -78,14 +78,8 @@ func newSet(log *slog.Logger, kernel, proxy DataPlane, resolver resolver, watch 
 	ctx, stop := context.WithCancel(context.Background())
 	planes := map[Mode]DataPlane{Kernel: kernel, Proxy: proxy}
 	s := &Set{
-		log:      log,
-		resolver: resolver,
-		planes:   planes,
-		counter:  counter{planes: planes, last: make(map[Mode][]Count)},
-		wake:     make(chan struct{}, 1),
-		awaiting: make(chan chan struct{}),
-		stop:     stop,
-		stopped:  make(chan struct{}),
+		log: log, resolver: resolver, planes: planes, counter: counter{planes: planes, last: make(map[Mode][]Count)},
+		wake: make(chan struct{}, 1), awaiting: make(chan chan struct{}), stop: stop, stopped: make(chan struct{}),
 		verdicts: make(map[string]health.Verdict),
 		carriers: make(map[Mode]carrier),
 	}

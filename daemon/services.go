@@ -195,10 +195,7 @@ func (s *services) awaitPeers(ctx context.Context, i *kube.Informers) {
 
 // peers returns the peers of this node from the API; none before all are known.
 func (s *services) peers() peering.Resources {
-	if s == nil {
-		return peering.Resources{}
-	}
-	if !s.listed.Load() {
+	if s == nil || !s.listed.Load() {
 		return peering.Resources{}
 	}
 	informers := s.kubernetes.Load().informers

@@ -157,13 +157,10 @@ func text(err error) string {
 
 // nodes returns the nodes of the cluster for the page; nil without a services section or a connection.
 func (s *services) nodes() *page.Nodes {
-	if s == nil {
+	if s == nil || s.kubernetes.Load() == nil {
 		return nil
 	}
 	k := s.kubernetes.Load()
-	if k == nil {
-		return nil
-	}
 	list, err := s.reports.Get(k.cluster.NodeStatuses)
 	out := &page.Nodes{List: list, Unknown: text(err)}
 	select {

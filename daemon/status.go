@@ -185,7 +185,7 @@ func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, confl
 	}
 	sent := sentTo(sessions, vips)
 	for _, p := range sessions {
-		p.Advertised = only(p.Advertised, vips)
+		p.Advertised = slices.DeleteFunc(append([]netip.Prefix{}, p.Advertised...), func(route netip.Prefix) bool { return !vips[route] })
 		s.Peers = append(s.Peers, p)
 	}
 	for _, a := range own {
@@ -194,17 +194,6 @@ func (d *Daemon) fillPeersAndVIPs(s *admin.Status, sessions []bgp.Session, confl
 		s.VIPs = append(s.VIPs, v)
 	}
 	return own, services
-}
-
-// only returns the prefixes that are in vips; never nil.
-func only(prefixes []netip.Prefix, vips map[netip.Prefix]bool) []netip.Prefix {
-	out := []netip.Prefix{}
-	for _, p := range prefixes {
-		if vips[p] {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // sentTo returns the names of the peers that were sent each route; with only, for these routes.

@@ -38,9 +38,7 @@ type authorities struct {
 func newCredentials(check HTTP, u *url.URL, protocol string) *credentials {
 	pair := func(data [][]byte) (tls.Certificate, error) { return tls.X509KeyPair(data[0], data[1]) }
 	return &credentials{
-		check: check,
-		url:   u,
-		alpn:  protocol,
+		check: check, url: u, alpn: protocol,
 		ca:    rotated[authorities]{what: "caFile", paths: []string{check.CAFile}, parse: parseAuthorities},
 		pair:  rotated[tls.Certificate]{what: "client certificate", paths: []string{check.ClientCertFile, check.ClientKeyFile}, parse: pair},
 		token: rotated[string]{what: "tokenFile", paths: []string{check.TokenFile}, parse: parseToken},

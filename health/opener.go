@@ -25,11 +25,8 @@ func newOpener(check HTTP, u *url.URL, protocol string, timeout time.Duration, d
 		port = "443"
 	}
 	return opener{
-		address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)),
-		secure:  secure,
-		timeout: timeout,
-		dial:    dial,
-		creds:   newCredentials(check, u, protocol),
+		address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)), secure: secure, timeout: timeout, dial: dial,
+		creds: newCredentials(check, u, protocol),
 	}
 }
 

@@ -199,15 +199,8 @@ const (
 // empty if no VIP is flat, bridge may be nil, and members may be nil if no VIP has Keep.
 func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, flat FlatParts, bridge Bridge, members Members) *Speaker {
 	return &Speaker{
-		log:         log,
-		routes:      routes,
-		kernel:      kernel,
-		addresses:   addresses,
-		flat:        flat,
-		bridge:      bridge,
-		members:     members,
-		wake:        make(chan struct{}, 1),
-		count:       make(chan struct{}, 1),
+		log: log, routes: routes, kernel: kernel, addresses: addresses, flat: flat, bridge: bridge, members: members,
+		wake: make(chan struct{}, 1), count: make(chan struct{}, 1),
 		verdicts:    make(map[string]health.Verdict),
 		told:        make(map[netip.Prefix]gracefulshutdown.Advertised),
 		candidacies: make(map[string]Flat),

@@ -65,12 +65,7 @@ func open(addr netip.AddrPort, service string) (*listener, error) {
 	if err != nil {
 		return nil, &balancer.ServiceError{Service: service, Err: err}
 	}
-	return &listener{
-		acceptor: l.(*net.TCPListener),
-		service:  service,
-		last:     make(chan struct{}),
-		done:     make(chan struct{}),
-	}, nil
+	return &listener{acceptor: l.(*net.TCPListener), service: service, last: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 func freebind(network, _ string, c syscall.RawConn) error {

@@ -2,7 +2,11 @@
 package text
 
 import (
+	"cmp"
+	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 	"unicode"
 )
 
@@ -25,4 +29,18 @@ func Cut(s string, limit int) string {
 		return string(runes[:limit-1]) + "…"
 	}
 	return s
+}
+
+// Table writes aligned columns. Call Flush at the end.
+type Table struct{ *tabwriter.Writer }
+
+// NewTable returns a table that writes to w.
+func NewTable(w io.Writer) Table { return Table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)} }
+
+// Row writes a row. Each cell is on one line; an empty one is a dash.
+func (t Table) Row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = cmp.Or(OneLine(c), "-")
+	}
+	fmt.Fprintln(t, strings.Join(cells, "\t"))
 }

@@ -123,13 +123,9 @@ func validLifetime(d time.Duration) error {
 
 func newBinder(log *slog.Logger, opts Options, k kernel) *Binder {
 	return &Binder{
-		log:     log,
-		opts:    opts,
-		kernel:  k,
-		wants:   make(map[string]map[netip.Addr]*want),
-		waiting: make(map[*want]struct{}),
-		retry:   newAlarm(),
-		refresh: newAlarm(),
+		log: log, opts: opts, kernel: k,
+		wants: make(map[string]map[netip.Addr]*want), waiting: make(map[*want]struct{}),
+		retry: newAlarm(), refresh: newAlarm(),
 	}
 }
 

@@ -132,18 +132,8 @@ func (r *Conn) Remove(addrs ...Address) error {
 		if err != nil {
 			return err
 		}
-		if err := r.do(func() error {
-			if _, err := r.conn.SendMessages(msgs); err != nil {
-				return err
-			}
-			for range msgs {
-				_, err := r.conn.Receive()
-				if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
+		missing := func(err error) bool { return errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) }
+		if err := r.send(msgs, len(msgs), missing); err != nil {
 			return err
 		}
 	}
@@ -158,12 +148,21 @@ func (r *Conn) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs .
 		return err
 	}
 	msgs[len(msgs)-1].Header.Flags |= netlink.Acknowledge
+	return r.send(msgs, 1, func(error) bool { return false })
+}
+
+// send sends messages and receives their answers, up to the first error that does not pass.
+func (r *Conn) send(msgs []netlink.Message, answers int, pass func(error) bool) error {
 	return r.do(func() error {
 		if _, err := r.conn.SendMessages(msgs); err != nil {
 			return err
 		}
-		_, err := r.conn.Receive()
-		return err
+		for range answers {
+			if _, err := r.conn.Receive(); err != nil && !pass(err) {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -170,7 +170,7 @@ func (s Status) writeBalancers(t table) {
 		for _, at := range b.Listen {
 			listen = append(listen, at.String())
 		}
-		t.row(b.Name, strings.Join(listen, ", "), string(b.Mode), string(b.Method), fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
+		t.Row(b.Name, strings.Join(listen, ", "), string(b.Mode), string(b.Method), fmt.Sprintf("%d of %d", b.Serving(), len(b.Backends)), b.Why())
 	}
 	t.head("BACKEND", "OF", "ADDRESS", "STATE", "FOR", "CONNECTIONS", "OPEN", "WHY")
 	for _, b := range s.Balancers {
@@ -179,7 +179,7 @@ func (s Status) writeBalancers(t table) {
 			if backend.Open >= 0 {
 				open = fmt.Sprint(backend.Open)
 			}
-			t.row(backend.Name, b.Name, backend.Addr.String(), string(backend.State), t.ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
+			t.Row(backend.Name, b.Name, backend.Addr.String(), string(backend.State), t.ago(backend.Since), fmt.Sprint(backend.Connections), open, backend.Reason)
 		}
 	}
 }
@@ -195,6 +195,6 @@ func (e *Election) writeOffers(t table) {
 		if o.Self {
 			heard = "this node"
 		}
-		t.row(o.Member, string(o.State()), heard, o.Said())
+		t.Row(o.Member, string(o.State()), heard, o.Said())
 	}
 }

@@ -50,7 +50,7 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 	}
 	t := newTable(w, time.Time{})
 	if len(s.VIPs) > 0 {
-		t.row("VIP", "ADDRESS", "LINK", "WAS", "IS")
+		t.Row("VIP", "ADDRESS", "LINK", "WAS", "IS")
 	}
 	for _, v := range s.VIPs {
 		i := slices.IndexFunc(before.VIPs, func(b VIP) bool { return b.Address == v.Address && b.Interface == v.Interface })
@@ -62,7 +62,7 @@ func (s Status) WriteDrain(w io.Writer, before Status) error {
 		if holder := s.Election.Holder(v.Name); current == string(speaker.Withdrawn) && previous == string(speaker.Announced) && holder != "" && holder != s.Node {
 			current = "handed over to " + holder
 		}
-		t.row(v.Name, v.Address.String(), v.Interface, previous, current)
+		t.Row(v.Name, v.Address.String(), v.Interface, previous, current)
 	}
 	if b := before.Services; b != nil && s.Services != nil {
 		fmt.Fprintf(t, "Services: %d of %d routes and %d of %d held addresses withdrawn\n",

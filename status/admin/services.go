@@ -120,9 +120,9 @@ func (s *Services) write(t table) {
 		fmt.Fprintf(t, "ADDRESSES OBSTRUCTED on a flat layer 2: %d, see herald status --services\n", s.Obstructed)
 	}
 	fmt.Fprintf(t, "%d Services, %d routes, %d addresses held on a flat layer 2; addresses given %s\n", s.Total, s.Routes, s.Held, s.GivenBy())
-	t.row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
+	t.Row("POOL", "USED", "ANNOUNCED", "DRAINING", "WITHDRAWN", "FLAT", "WHY")
 	for _, p := range s.Pools {
-		t.row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
+		t.Row(cmp.Or(p.Name, "in no pool"), p.Used(), fmt.Sprint(p.Announced), fmt.Sprint(p.Draining), fmt.Sprint(p.Withdrawn), fmt.Sprint(p.Flat), p.Why())
 	}
 }
 
@@ -203,17 +203,17 @@ func (p Pool) Why() string {
 // WriteServices renders services for people as of now, one row per address.
 func WriteServices(w io.Writer, services []Service, now time.Time) error {
 	t := newTable(w, now)
-	t.row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
+	t.Row("SERVICE", "ADDRESS", "POOL", "BGP", "FLAT", "FOR", "WHY")
 	for _, s := range services {
 		name := s.Name
 		if s.Tenant != "" {
 			name += fmt.Sprintf(" (tenant %s: %s)", s.Tenant, s.Origin.Service)
 		}
 		if len(s.Addresses) == 0 {
-			t.row(name, "", "", "", "", "", "it has been given no address")
+			t.Row(name, "", "", "", "", "", "it has been given no address")
 		}
 		for _, a := range s.Addresses {
-			t.row(name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), t.ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
+			t.Row(name, a.Address.String(), a.Pool, a.byBGP(), a.flat(), t.ago(a.Since), cmp.Or(a.Error, a.FlatReason, a.Reason))
 		}
 	}
 	return t.Flush()

@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/herald-vip/herald/election/lease"
@@ -14,27 +12,20 @@ import (
 	"github.com/herald-vip/herald/speaker"
 )
 
-// table writes aligned columns, and times as durations up to now.
+// table writes times as durations up to now.
 type table struct {
-	*tabwriter.Writer
+	text.Table
 	now time.Time
 }
 
 func newTable(w io.Writer, now time.Time) table {
-	return table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0), now}
-}
-
-func (t table) row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = cmp.Or(text.OneLine(c), "-")
-	}
-	fmt.Fprintln(t, strings.Join(cells, "\t"))
+	return table{text.NewTable(w), now}
 }
 
 // head begins another part with its header.
 func (t table) head(cells ...string) {
 	fmt.Fprintln(t)
-	t.row(cells...)
+	t.Row(cells...)
 }
 
 func (t table) ago(at time.Time) string {
@@ -68,12 +59,12 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 		t.head("VIP", "ADDRESS", "LINK", "STATE", "FOR", "WHY")
 	}
 	for _, v := range s.VIPs {
-		t.row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why(now))
+		t.Row(v.Name, v.Address.String(), v.Interface, v.Told(), t.ago(v.Since), v.Why(now))
 	}
 
 	if p := s.Passing; p != nil {
 		t.head("PASSES ON TO", "PACKETS", "ANSWERED", "REFUSED", "WHY")
-		t.row(strings.Join(p.Members, ", "), fmt.Sprint(p.Passed), fmt.Sprint(p.Answered), fmt.Sprint(p.Refused), p.Error)
+		t.Row(strings.Join(p.Members, ", "), fmt.Sprint(p.Passed), fmt.Sprint(p.Answered), fmt.Sprint(p.Refused), p.Error)
 	}
 
 	if len(s.Checks) > 0 {
@@ -85,7 +76,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 			why += "; warning: " + c.Warning
 		}
 		latency := time.Duration(c.Latency).Round(10 * time.Microsecond)
-		t.row(c.Name, c.State.String(), t.ago(c.Since), latency.String(), why)
+		t.Row(c.Name, c.State.String(), t.ago(c.Since), latency.String(), why)
 	}
 
 	s.writeBalancers(t)
@@ -115,7 +106,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 				why = "BFD: " + p.BFD.Reason
 			}
 		}
-		t.row(p.Name, p.AS(), string(p.State), t.ago(p.Since), path, strings.Join(sent, ", "), why)
+		t.Row(p.Name, p.AS(), string(p.State), t.ago(p.Since), path, strings.Join(sent, ", "), why)
 	}
 	return t.Flush()
 }
@@ -137,7 +128,7 @@ func (s Status) writeElection(t table) {
 		t.warn("NO FENCE", e.Fence)
 	}
 	if len(e.Leases) > 0 {
-		t.row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
+		t.Row("LEASE", "HOLDER", "EPOCH", "VOTES", "LEFT", "WHY")
 	}
 	for _, l := range e.Leases {
 		votes, left := "", ""
@@ -147,7 +138,7 @@ func (s Status) writeElection(t table) {
 		if l.Holder != "" {
 			left = time.Duration(l.Left).Round(time.Millisecond).String()
 		}
-		t.row(l.Lease, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
+		t.Row(l.Lease, l.Holder, fmt.Sprint(l.Epoch), votes, left, l.Reason)
 	}
 	if len(e.Leases) > 0 {
 		fmt.Fprintln(t)
@@ -166,7 +157,7 @@ func (e *Election) WriteMembers(w io.Writer, now time.Time) error {
 }
 
 func (e *Election) writeMembers(t table) {
-	t.row("MEMBER", "ADDRESS", "VOTES", "STATE", "HEARD", "STANDS FOR", "WHY")
+	t.Row("MEMBER", "ADDRESS", "VOTES", "STATE", "HEARD", "STANDS FOR", "WHY")
 	for _, m := range e.Members {
 		state, heard := "silent", t.ago(m.Received)
 		switch {
@@ -186,7 +177,7 @@ func (e *Election) writeMembers(t table) {
 		if m.Voter {
 			votes = "yes"
 		}
-		t.row(m.Name, address, votes, state, heard, fmt.Sprint(m.Campaigns), m.Problem)
+		t.Row(m.Name, address, votes, state, heard, fmt.Sprint(m.Campaigns), m.Problem)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,7 +60,7 @@ func (v View) WriteStatus(w io.Writer) error {
 	vips := make(map[string][]string) // lines by the name and address of the VIP
 	for _, n := range v.Nodes {
 		s := n.Status
-		t.row(v.nameOf(n), s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
+		t.Row(v.nameOf(n), s.Established, s.Up, fmt.Sprint(s.Announced), fmt.Sprint(s.Held), s.Version, s.Draining)
 		for _, p := range s.VIPs {
 			key := p.Name + "\t" + p.Address
 			vips[key] = append(vips[key], strings.TrimSpace(v.nameOf(n)+" "+p.State))
@@ -69,11 +68,11 @@ func (v View) WriteStatus(w io.Writer) error {
 	}
 	if len(vips) > 0 {
 		fmt.Fprintln(t)
-		t.row("VIP", "ADDRESS", "NODES")
+		t.Row("VIP", "ADDRESS", "NODES")
 	}
 	for _, key := range slices.Sorted(maps.Keys(vips)) {
 		name, addr, _ := strings.Cut(key, "\t")
-		t.row(name, addr, strings.Join(vips[key], ", "))
+		t.Row(name, addr, strings.Join(vips[key], ", "))
 	}
 	return t.Flush()
 }
@@ -87,7 +86,7 @@ func (v View) WritePeers(w io.Writer) error {
 			if !s.Since.IsZero() {
 				since = v.Now.Sub(s.Since.Time).Truncate(time.Second).String()
 			}
-			t.row(v.nameOf(n), s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
+			t.Row(v.nameOf(n), s.Peer, s.ASN, s.State, since, s.BFD, s.Reason)
 		}
 	}
 	return t.Flush()
@@ -107,15 +106,15 @@ func (v View) WriteWho(w io.Writer, addr netip.Addr) error {
 		for _, p := range n.Status.VIPs {
 			if a, err := netip.ParseAddr(p.Address); err == nil && a == addr {
 				found = true
-				t.row(v.nameOf(n), p.State+" as VIP "+p.Name, p.Reason)
+				t.Row(v.nameOf(n), p.State+" as VIP "+p.Name, p.Reason)
 			}
 		}
 		if state, why := stateOf(n, addr); state != "" {
-			t.row(v.nameOf(n), state, why)
+			t.Row(v.nameOf(n), state, why)
 		}
 	}
 	for _, node := range v.silent() {
-		t.row(node, unknown, noReport)
+		t.Row(node, unknown, noReport)
 	}
 	if !found {
 		return fmt.Errorf("no Service has %s, and no node reports it as a VIP", addr)
@@ -292,9 +291,9 @@ func (v View) WriteWhy(w io.Writer, service string) error {
 	if i < 0 {
 		return fmt.Errorf("there is no Service %s", service)
 	}
-	t, steps := table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}, v.Why(&v.Services[i])
+	t, steps := text.NewTable(w), v.Why(&v.Services[i])
 	for _, s := range steps {
-		t.row(s.Name, string(s.State), s.Text)
+		t.Row(s.Name, string(s.State), s.Text)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -311,18 +310,8 @@ func (v View) WriteWhy(w io.Writer, service string) error {
 	return err
 }
 
-// table writes aligned columns.
-type table struct{ *tabwriter.Writer }
-
-func newTable(w io.Writer, head ...string) table {
-	t := table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}
-	t.row(head...)
+func newTable(w io.Writer, head ...string) text.Table {
+	t := text.NewTable(w)
+	t.Row(head...)
 	return t
-}
-
-func (t table) row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = cmp.Or(text.OneLine(c), "-")
-	}
-	fmt.Fprintln(t, strings.Join(cells, "\t"))
 }
