@@ -59,11 +59,10 @@ func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
 	}
 }
 
-// Announce announces on the link that addrs are at this node: at once, six times more within
-// 3 s, and every Options.Refresh until Withdraw. It starts again when the link comes up or
-// changes its hardware address. An error means that some frames were not sent now; they follow as soon as
-// possible. No frame is sent after until, unless until is zero; see Limit. Announcing again starts a
-// new burst.
+// Announce announces on the link that addrs are at this node: at once, six times more within 3 s, and every
+// Options.Refresh until Withdraw. It starts again when the link comes up or changes its hardware address. An error
+// means that some frames were not sent now; they follow as soon as possible. No frame is sent after until, unless until
+// is zero; see Limit. Announcing again starts a new burst.
 func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

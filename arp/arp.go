@@ -17,14 +17,12 @@ import (
 type Options struct {
 	// Watcher reports changes of links. Default: a new one.
 	Watcher *rtnetlink.Watcher
-	// Refresh is the time between announcements of an address after its burst. They keep
-	// the entries of switches and neighbours from ageing out. With the last announcement of
-	// the burst, and each later one, a watched address is probed: that finds hosts that
-	// use it but only answer requests. Default: 60s.
+	// Refresh is the time between announcements of an address after its burst. They keep the entries of switches and
+	// neighbours from ageing out. With the last announcement of the burst, and each later one, a watched address is
+	// probed: that finds hosts that use it but only answer requests. Default: 60s.
 	Refresh time.Duration
-	// Observe, which may be nil, is called with the first State of each watched address and
-	// each change of a State, in order. It runs on a goroutine of Run that otherwise only
-	// logs, and may call the Announcer's methods.
+	// Observe, which may be nil, is called with the first State of each watched address and each change of a State, in
+	// order. It runs on a goroutine of Run that otherwise only logs, and may call the Announcer's methods.
 	Observe func(Finding)
 }
 
@@ -32,8 +30,7 @@ type Options struct {
 type Policy int
 
 const (
-	// Defend announces the address again, at most once a second (RFC 5227, section 2.4,
-	// case c).
+	// Defend announces the address again, at most once a second (RFC 5227, section 2.4, case c).
 	Defend Policy = iota
 	// Yield does nothing: the caller gives up the address until it is Free.
 	Yield

@@ -39,13 +39,11 @@ func macOf(a net.HardwareAddr) (m mac, ok bool) {
 	return mac(a), true
 }
 
-// announcement returns the frames that announce addr at src, padded to Ethernet's minimum of 60
-// bytes.
+// announcement returns the frames that announce addr at src, padded to Ethernet's minimum of 60 bytes.
 //
-// IPv4 is announced twice. The request is the ARP Announcement of RFC 5227, section 2.3: each host with
-// an entry updates it (RFC 826). Some hosts accept only replies. In the reply the target is the
-// sender, as in RFC 5944, section 4.6. Otherwise Linux does not take it for gratuitous ARP, and
-// ignores it within a second of another change.
+// IPv4 is announced twice. The request is the ARP Announcement of RFC 5227, section 2.3: each host with an entry
+// updates it (RFC 826). Some hosts accept only replies. In the reply the target is the sender, as in RFC 5944, section
+// 4.6. Otherwise Linux does not take it for gratuitous ARP, and ignores it within a second of another change.
 //
 // IPv6 is announced by an unsolicited neighbour advertisement with Override, which replaces neighbours'
 // entries (RFC 4861, section 7.2.6). It goes to all nodes, so that a router without an
@@ -77,7 +75,7 @@ func probe(src mac, addr netip.Addr) []byte {
 }
 
 func arpFrame(src mac, op arp.Operation, sender netip.Addr, targetMAC mac, target netip.Addr) []byte {
-	// Neither call below can fail: all lengths are fixed.
+	// Cannot fail: all lengths are fixed.
 	payload, _ := (&arp.Packet{
 		HardwareType:       hardwareEthernet,
 		ProtocolType:       uint16(ethernet.EtherTypeIPv4),
@@ -89,12 +87,11 @@ func arpFrame(src mac, op arp.Operation, sender netip.Addr, targetMAC mac, targe
 		TargetHardwareAddr: targetMAC.hardware(),
 		TargetIP:           target,
 	}).MarshalBinary()
-	b, _ := (&ethernet.Frame{
-		Destination: ethernet.Broadcast,
-		Source:      src.hardware(),
-		EtherType:   ethernet.EtherTypeARP,
-		Payload:     payload,
-	}).MarshalBinary()
+	return frame(src, ethernet.Broadcast, ethernet.EtherTypeARP, payload)
+}
+
+func frame(src mac, dst net.HardwareAddr, kind ethernet.EtherType, payload []byte) []byte {
+	b, _ := (&ethernet.Frame{Destination: dst, Source: src.hardware(), EtherType: kind, Payload: payload}).MarshalBinary() // cannot fail: no VLANs
 	return b
 }
 
@@ -111,11 +108,5 @@ func ndpFrame(src mac, from, group netip.Addr, m ndp.Message) []byte {
 	copy(packet[8:], from.AsSlice())
 	copy(packet[24:], group.AsSlice())
 	g := group.As16()
-	b, _ := (&ethernet.Frame{
-		Destination: net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]},
-		Source:      src.hardware(),
-		EtherType:   ethernet.EtherTypeIPv6,
-		Payload:     append(packet, message...),
-	}).MarshalBinary()
-	return b
+	return frame(src, net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]}, ethernet.EtherTypeIPv6, append(packet, message...))
 }

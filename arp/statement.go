@@ -61,10 +61,9 @@ func parseARP(from mac, b []byte) (statement, bool) {
 	return statement{addr: p.TargetIP, src: src, probe: true}, p.Operation == arp.OperationRequest
 }
 
-// parseNDP parses an IPv6 packet. A neighbour advertisement states that its target is used, and a solicitation
-// that its source is: both change neighbours' entries (RFC 4861, section 7.2). A solicitation without a
-// source is a probe of its target (RFC 4862, section 5.4.3). Packets that hosts must ignore (RFC 4861,
-// section 7.1) contain no statement.
+// parseNDP parses an IPv6 packet. A neighbour advertisement states that its target is used, and a solicitation that its
+// source is: both change neighbours' entries (RFC 4861, section 7.2). A solicitation without a source is a probe of its
+// target (RFC 4862, section 5.4.3). Packets that hosts must ignore (RFC 4861, section 7.1) contain no statement.
 func parseNDP(from mac, b []byte) (statement, bool) {
 	if len(b) < ipv6.HeaderLen || b[0]>>4 != ipv6.Version || b[6] != protocolICMPv6 || b[7] != ndpHopLimit {
 		return statement{}, false
@@ -105,8 +104,7 @@ func linkLayer(options []ndp.Option, d ndp.Direction, from mac) mac {
 	return from
 }
 
-// checksumOK checks an ICMPv6 message with the addresses of its packet (RFC 4443,
-// section 2.3).
+// checksumOK checks an ICMPv6 message with the addresses of its packet (RFC 4443, section 2.3).
 func checksumOK(addresses, message []byte) bool {
 	sum := uint32(len(message)) + protocolICMPv6
 	for _, b := range [][]byte{addresses, message} {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Probing follows RFC 5227, section 2.1.1, with shorter times: otherwise a start would take up to 7 s. The
-// section permits that on links known to be quick, such as links of servers: hosts answer within a
-// millisecond.
+// Probing follows RFC 5227, section 2.1.1, with shorter times: otherwise a start would take up to 7 s. The section
+// permits that on links known to be quick, such as links of servers: hosts answer within a millisecond.
 const (
 	probes     = 3
 	probeEvery = 100 * time.Millisecond
@@ -17,8 +16,7 @@ const (
 const (
 	// quiet is the time without conflicting statements after which an address is Free again.
 	quiet = time.Minute
-	// askEvery is the time between probes of an address that is Taken. Its user seldom sends
-	// statements otherwise.
+	// askEvery is the time between probes of an address that is Taken. Its user seldom sends statements otherwise.
 	askEvery = 15 * time.Second
 	// defendEvery is the minimum time between two defences of an address. Two hosts that both
 	// defend it must not flood the link (RFC 5227, section 2.4).
@@ -58,8 +56,7 @@ func (w *watch) enter(s State) {
 // too (RFC 5227, section 2.1.1).
 func (w *watch) conflict(c statement) bool { return !c.probe || w.state == Unknown }
 
-// taken notes a conflict. It reports whether the address became Taken, and whether the offender is
-// new.
+// taken notes a conflict. It reports whether the address became Taken, and whether the offender is new.
 func (w *watch) taken(now time.Time, by mac) (changed, stranger bool) {
 	if changed = w.state != Taken; changed {
 		w.enter(Taken)

@@ -28,8 +28,7 @@ type network interface {
 	open(l link.Link, f family, watched []netip.Addr) (wire, error)
 }
 
-// wire is a socket for the frames of one family on one link. Only the goroutine that receives
-// closes it.
+// wire is a socket for the frames of one family on one link. Only the goroutine that receives closes it.
 type wire interface {
 	// send sends a frame without waiting.
 	send(frame []byte) error
@@ -54,8 +53,7 @@ func (h host) watchLinks(ctx context.Context, changed func(map[string]link.Link)
 }
 
 // socket is a packet socket bound to one EtherType, so that it never receives the link's other traffic. It receives
-// frames as the network stack does: without VLAN tags, and on the bridge or bond rather than its
-// ports.
+// frames as the network stack does: without VLAN tags, and on the bridge or bond rather than its ports.
 type socket struct {
 	family family
 	conn   *packet.Conn

@@ -21,8 +21,7 @@ const (
 	exportPolicy = "herald-export"
 )
 
-// The metrics of a draining route are the worst possible. GoBGP treats a local preference of 0
-// as unset.
+// The metrics of a draining route are the worst possible. GoBGP treats a local preference of 0 as unset.
 const (
 	drainMED       = math.MaxUint32
 	drainLocalPref = 1
@@ -47,9 +46,8 @@ func encodeGlobal(c Config) *api.Global {
 	return g
 }
 
-// encodePeer returns one peer at addr, which for an unnumbered peer is the link-local address from its
-// router advertisements. It sets all timers: GoBGP's defaults are for the edge of the Internet,
-// not for failover.
+// encodePeer returns one peer at addr, which for an unnumbered peer is the link-local address from its router
+// advertisements. It sets all timers: GoBGP's defaults are for the edge of the Internet, not for failover.
 func encodePeer(c Config, p v1alpha1.Peer, addr netip.Addr) *api.Peer {
 	hold, retry := uint64(p.HoldTime.Seconds()), c.ConnectRetry
 	if p.ConnectRetry != nil {
@@ -158,8 +156,7 @@ type receiver struct {
 	number uint32
 	// addr is the configured or discovered address of the peer.
 	addr netip.Addr
-	// hold4 and hold6 hold back the routes of a family: the session has no next hop
-	// for them that the peer could use.
+	// hold4 and hold6 hold back the routes of a family: the session has no next hop for them that the peer could use.
 	hold4, hold6 bool
 }
 

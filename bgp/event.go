@@ -23,8 +23,7 @@ func stateOf(s packet.FSMState) State {
 	return Idle
 }
 
-// offers are the capabilities in a peer's OPEN. Without capabilities of families it implies IPv4
-// (RFC 4760 section 8).
+// offers are the capabilities in a peer's OPEN. Without capabilities of families it implies IPv4 (RFC 4760 section 8).
 type offers struct {
 	ipv4, ipv6 bool
 	extended4  bool // IPv4 routes with an IPv6 next hop (RFC 8950)

@@ -16,9 +16,8 @@ import (
 // once, which take GoBGP seconds, and an urgent withdrawal waits for at most two batches.
 const batch = 64
 
-// Announce advertises routes to every peer that carries their family, including sessions that come up later. A
-// route that is announced again replaces the earlier one without a withdrawal. After an error some
-// routes may be announced.
+// Announce advertises routes to every peer that carries their family, including sessions that come up later. A route
+// that is announced again replaces the earlier one without a withdrawal. After an error some routes may be announced.
 func (s *Server) Announce(routes ...Route) error { return inBatches(routes, s.announce) }
 
 func inBatches[T any](all []T, do func([]T) error) error {

@@ -122,8 +122,7 @@ func (s *Server) renew(p *peer) {
 	s.add(p)
 }
 
-// export updates GoBGP's policy to the peers, and re-sends the routes of peers with changed
-// attributes.
+// export updates GoBGP's policy to the peers, and re-sends the routes of peers with changed attributes.
 func (s *Server) export() {
 	var all []receiver
 	for _, name := range slices.Sorted(maps.Keys(s.peers)) {

@@ -25,7 +25,7 @@ func (n *node) reconfigure(c *Config) error {
 		return errors.New("encryption cannot be turned off while the election runs: restart herald")
 	case !c.Insecure && old.Insecure:
 		return errors.New("encryption cannot be turned on while the election runs: restart herald")
-	case c.open() != old.open():
+	case c.Open() != old.Open():
 		return errors.New("members and join cannot replace each other while the election runs: restart herald")
 	}
 	c.identity = old.identity
@@ -33,7 +33,7 @@ func (n *node) reconfigure(c *Config) error {
 	if err := n.machine.Reconfigure(now, c.electorate(n.named)); err != nil {
 		return err
 	}
-	if c.open() {
+	if c.Open() {
 		n.machine.SetOpen(c.openElectorate())
 	}
 	n.config = c

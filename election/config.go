@@ -41,7 +41,7 @@ func (c *Config) electorate(voters []string) electorate.Electorate {
 		}
 		e.Members = append(e.Members, member)
 	}
-	if c.open() {
+	if c.Open() {
 		e.Members = append(e.Members, c.member())
 	}
 	slices.Sort(e.Members)
@@ -50,9 +50,6 @@ func (c *Config) electorate(voters []string) electorate.Electorate {
 
 // member returns this member in the form of an electorate, whether or not it votes.
 func (c *Config) member() string { return electorate.Member(c.Self, c.home(), c.identity) }
-
-// open reports whether the electorate is open: members join and leave by themselves.
-func (c *Config) open() bool { return len(c.Members) == 0 }
 
 func (c *Config) openElectorate() lease.Open {
 	open := lease.Open{Bootstrap: c.Bootstrap, Observer: c.Observer}
@@ -177,7 +174,7 @@ func (c *Config) checkObserver() error {
 	switch {
 	case c.votes():
 		return nil
-	case c.open():
+	case c.Open():
 		return c.checkOpen()
 	case !self.Addr().IsValid():
 		return fmt.Errorf("this node, %q, is not among the members (%s) and has no vote: set bind to its address, or make it a member",

@@ -82,7 +82,7 @@ func (n *node) updateMembers() {
 // changed since. The mutex is held.
 func (n *node) renameMembers(m *lease.Machine, now time.Time) {
 	active, _ := m.Electorates()
-	if active == nil || n.config.open() || slices.Equal(active.Members, n.named) {
+	if active == nil || n.config.Open() || slices.Equal(active.Members, n.named) {
 		return
 	}
 	n.named = active.Members
@@ -132,7 +132,7 @@ func (n *node) admit(now time.Time) {
 		known[m.Name] = true
 		switch at := electorate.Address(m.FullName); {
 		case !at.IsValid() || !m.Voter || taken[at]:
-		case n.config.open():
+		case n.config.Open():
 			seeds[m.Name] = at
 		case n.config.votes() && !admitted[m.Name].IsValid():
 			admitted[m.Name] = at

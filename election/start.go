@@ -56,7 +56,7 @@ func (n *node) assemble(c *Config, listen Listener) error {
 		return err
 	}
 	options := lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(state.Committed.Members), State: state.State, Observers: c.observers()}
-	if c.open() {
+	if c.Open() {
 		options.Open = new(c.openElectorate())
 	}
 	if n.machine, err = lease.New(now, options); err != nil {

@@ -29,7 +29,7 @@ type saved struct {
 // identity or without, as its file named it then.
 func (n *node) identify(s *saved) error {
 	c := n.config
-	if c.open() && s.Identity == "" && !s.Committed.Has(c.member()) {
+	if c.Open() && s.Identity == "" && !s.Committed.Has(c.member()) {
 		s.Identity = fmt.Sprintf("%08x", rand.Uint32())
 		if err := s.write(c.State); err != nil {
 			return err
@@ -37,7 +37,7 @@ func (n *node) identify(s *saved) error {
 	}
 	n.identity = s.Identity
 	known := electorate.Member(c.Self, c.home(), s.Identity)
-	if !s.Committed.Has(c.member()) && (c.open() || s.Committed.Has(known)) {
+	if !s.Committed.Has(c.member()) && (c.Open() || s.Committed.Has(known)) {
 		c.identity = s.Identity
 	}
 	return nil

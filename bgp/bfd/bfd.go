@@ -1,6 +1,5 @@
-// Package bfd is a speaker of Bidirectional Forwarding Detection: RFC 5880 in
-// asynchronous mode, without echo and without authentication, over one hop
-// (RFC 5881) or several (RFC 5883), in IPv4 and IPv6.
+// Package bfd is a speaker of Bidirectional Forwarding Detection: RFC 5880 in asynchronous mode, without echo and
+// without authentication, over one hop (RFC 5881) or several (RFC 5883), in IPv4 and IPv6.
 //
 // A [Server] keeps the sessions given to [Server.Apply] and reports each change of their state. The caller decides how to
 // react (see RFC 5882); [Status.Failed] tells a failed path from a session that was shut down on purpose.
@@ -36,8 +35,7 @@ type Config struct {
 	Interval time.Duration
 	// Multiplier is the detection multiplier: the peer's detection time is this many of the agreed intervals.
 	Multiplier uint8
-	// Multihop is for a peer that is not on a shared link: UDP port 4784
-	// instead of 3784, and MinTTL instead of 255.
+	// Multihop is for a peer that is not on a shared link: UDP port 4784 instead of 3784, and MinTTL instead of 255.
 	Multihop bool
 	// MinTTL is the lowest accepted TTL or hop limit of packets in a multihop session. Packets start at 255, so
 	// 254 allows one router between.
@@ -155,8 +153,6 @@ type Status struct {
 	Peer netip.Addr `json:"-"`
 	// Local is the source address of the packets, unset while there is no socket.
 	Local netip.Addr `json:"-"`
-	// Multihop tells a session over several hops.
-	Multihop bool `json:"-"`
 	// State is this end's, Remote the peer's as last received, Down before that.
 	State  State `json:"state"`
 	Remote State `json:"-"`
@@ -165,9 +161,8 @@ type Status struct {
 	// Failed reports that the path has failed: the session was up and is not, and neither end has shut it down on purpose
 	// (RFC 5882 section 4.2).
 	Failed bool `json:"-"`
-	// Diagnostic is why this end last left Up, RemoteDiagnostic the peer's own reason.
-	Diagnostic       Diagnostic `json:"-"`
-	RemoteDiagnostic Diagnostic `json:"-"`
+	// Diagnostic is why this end last left Up.
+	Diagnostic Diagnostic `json:"-"`
 	// Reason says why the session is not up, in words; empty when it is up and well.
 	Reason string `json:"reason,omitempty"`
 	// TxInterval is the agreed time between two packets to the peer, less jitter.

@@ -290,12 +290,10 @@ func (l *loop) discriminator() uint32 {
 
 // open makes the socket that a session sends from.
 func (l *loop) open(s *session) error {
-	return l.inside(func() error { return s.open(l.taken) })
-}
-
-// taken reports whether a session sends from the port.
-func (l *loop) taken(port int) bool {
-	return l.any(func(s *session) bool { return s.fd >= 0 && s.sourcePort == port })
+	taken := func(port int) bool {
+		return l.any(func(s *session) bool { return s.fd >= 0 && s.sourcePort == port })
+	}
+	return l.inside(func() error { return s.open(taken) })
 }
 
 // any reports whether the condition holds for a session, including those in adminDown.

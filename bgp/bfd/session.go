@@ -152,9 +152,8 @@ func (s *session) close() {
 // status returns the status of the session.
 func (s *session) status() Status {
 	return Status{
-		Peer: s.config.Peer, Local: s.local, Multihop: s.config.Multihop,
-		State: s.state, Remote: s.remote.State, Since: s.since, Failed: s.failed,
-		Diagnostic: s.diag, RemoteDiagnostic: s.remote.Diagnostic, Reason: s.reason(),
+		Peer: s.config.Peer, Local: s.local,
+		State: s.state, Remote: s.remote.State, Since: s.since, Failed: s.failed, Diagnostic: s.diag, Reason: s.reason(),
 		TxInterval: seconds.Duration(s.txInterval()), DetectionTime: seconds.Duration(s.detectionTime()),
 		Downs: s.downs, In: s.in, Out: s.out, Discarded: s.discarded,
 	}

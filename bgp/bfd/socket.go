@@ -115,8 +115,7 @@ func (l *listener) sender() (netip.Addr, uint32) {
 	return netip.AddrFrom16(l.name.Addr), l.name.Scope_id
 }
 
-// destination reads the ancillary data: the TTL or hop limit, and the address
-// that the datagram was sent to.
+// destination reads the ancillary data: the TTL or hop limit, and the address that the datagram was sent to.
 func destination(control []byte) (ttl int, dst netip.Addr) {
 	ttl = -1
 	for len(control) > 0 {

@@ -23,8 +23,7 @@ type Network interface {
 	Warn(text string)
 }
 
-// Exchange sends this member's advertisement, receives the others', and reports changes. It never waits for
-// leases.
+// Exchange sends this member's advertisement, receives the others', and reports changes. It never waits for leases.
 type Exchange struct {
 	members *members.Members
 	network Network

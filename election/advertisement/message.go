@@ -76,19 +76,8 @@ func IsMessage(b []byte) bool { return len(b) > 0 && b[0] == magic }
 
 // append encodes a message. It returns the number of checks omitted for lack of room or for their long names.
 func (m message) append(b []byte) (_ []byte, omitted int) {
-	var flags byte
-	if m.Challenge != 0 {
-		flags |= flagChallenge
-	}
-	if m.Advertisement.Draining {
-		flags |= flagDraining
-	}
-	if m.Left {
-		flags |= flagLeft
-	}
-	if m.Advertisement.Passing {
-		flags |= flagPassing
-	}
+	flags := wire.Flag(flagChallenge, m.Challenge != 0) | wire.Flag(flagLeft, m.Left) |
+		wire.Flag(flagDraining, m.Advertisement.Draining) | wire.Flag(flagPassing, m.Advertisement.Passing)
 	start := len(b)
 	b = append(b, magic, version, flags, byte(len(m.From)))
 	b = append(b, m.From...)

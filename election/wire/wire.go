@@ -59,6 +59,14 @@ func (r *Reader) skip(n int) {
 	r.Rest = r.Rest[n:]
 }
 
+// Flag returns bit if it is set, for the flags of a message.
+func Flag(bit byte, set bool) byte {
+	if !set {
+		return 0
+	}
+	return bit
+}
+
 // Hash returns a well-mixed hash of a name and a number, equal on all members.
 func Hash(name string, number uint64) uint64 {
 	h := fnv.New64a()

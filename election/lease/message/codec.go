@@ -9,8 +9,7 @@ import (
 	"github.com/herald-vip/herald/election/wire"
 )
 
-// The wire format. Numbers are big endian, or as encoding/binary's varints where
-// they are mostly small:
+// The wire format. Numbers are big endian, or as encoding/binary's varints where they are mostly small:
 //
 //	version     1 byte
 //	flags       1 byte: abstaining, has an electorate, has a change
@@ -61,16 +60,7 @@ func (m Message) Room(items []Item) int {
 }
 
 func (m Message) appendHeader(b []byte) []byte {
-	var flags byte
-	if m.Abstaining {
-		flags |= flagAbstaining
-	}
-	if m.Electorate != nil {
-		flags |= flagElectorate
-	}
-	if m.Change != nil {
-		flags |= flagChange
-	}
+	flags := wire.Flag(flagAbstaining, m.Abstaining) | wire.Flag(flagElectorate, m.Electorate != nil) | wire.Flag(flagChange, m.Change != nil)
 	b = append(b, version, flags)
 	b = appendName(b, m.From)
 	for _, x := range [...]uint64{m.Incarnation, m.Receiver, m.Cluster, m.Active, m.Desired} {
@@ -117,14 +107,7 @@ func (it Item) append(b []byte) []byte {
 	b = append(b, byte(it.Kind))
 	b = binary.BigEndian.AppendUint64(b, it.Lease)
 	if it.Kind == Campaign {
-		var flags byte
-		if it.Preempt {
-			flags |= flagPreempt
-		}
-		if it.Campaigning {
-			flags |= flagCampaigning
-		}
-		b = append(b, flags)
+		b = append(b, wire.Flag(flagPreempt, it.Preempt)|wire.Flag(flagCampaigning, it.Campaigning))
 		b = binary.AppendVarint(b, int64(it.Priority))
 		return binary.AppendUvarint(b, it.Epoch)
 	}
