@@ -1,7 +1,6 @@
 package arp
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -232,11 +231,9 @@ func TestFlood(t *testing.T) {
 func TestSlowObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeNetwork{links: map[string]link.Link{"eth0": eth0}}
-		ctx, cancel := context.WithCancel(t.Context())
-		a := newAnnouncer(slog.New(slog.DiscardHandler), Options{Observe: func(Finding) { <-ctx.Done() }}, n)
-		done := make(chan error)
-		go func() { done <- a.Run(ctx) }()
-		synctest.Wait()
+		observed := make(chan struct{})
+		a := newAnnouncer(slog.New(slog.DiscardHandler), Options{Observe: func(Finding) { <-observed }}, n)
+		runs(t, a)
 		a.Apply([]Watched{{Link: "eth0", Addr: vip4}})
 		synctest.Wait()
 		if err := a.Announce(time.Time{}, "eth0", vip4); err != nil {
@@ -246,10 +243,7 @@ func TestSlowObserver(t *testing.T) {
 		if got := a.Stats().Announced; got != uint64(len(burst)) {
 			t.Errorf("announced %d times, want %d", got, len(burst))
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		close(observed)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/netutil/link"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // fakeNetwork is a host with links in memory.
@@ -193,15 +194,9 @@ func inBench(t *testing.T, f func(*bench)) {
 		b.Announcer = newAnnouncer(slog.New(slog.NewTextHandler(b.log, nil)), Options{
 			Observe: func(f Finding) { b.findings = append(b.findings, f) },
 		}, b.net)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- b.Run(ctx) }()
-		synctest.Wait()
+		stop := runs(t, b.Announcer)
 		f(b)
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		stop()
 		if n := b.net.open4and6(); n != 0 {
 			t.Errorf("%d wires left open", n)
 		}
@@ -209,6 +204,17 @@ func inBench(t *testing.T, f func(*bench)) {
 			t.Error("Announce after Run: no error")
 		}
 	})
+}
+
+// runs runs an announcer until stop is called.
+func runs(t *testing.T, a *Announcer) (stop func()) {
+	stop = wait.Go(t, func(ctx context.Context) {
+		if err := a.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return stop
 }
 
 // wait advances time.

@@ -148,25 +148,6 @@ func TestDefend(t *testing.T) {
 	l.believes(l.self.mac("eth0"))
 }
 
-func TestYield(t *testing.T) {
-	l := newLAN(t)
-	a := l.run()
-	a.Apply([]arp.Watched{{Link: "eth0", Addr: vips[0], Policy: arp.Yield}, {Link: "eth0", Addr: vips[1], Policy: arp.Yield}})
-	l.usurp()
-	for _, vip := range vips {
-		l.finds(vip, arp.Taken)
-	}
-	wait.Until(t, "both are reported", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[0] && f.State == arp.Taken }) &&
-			slices.ContainsFunc(l.findings, func(f arp.Finding) bool { return f.Addr == vips[1] && f.State == arp.Taken })
-	})
-	if got := a.Stats(); got.Defended != 0 {
-		t.Errorf("stats %+v, want nothing defended", got)
-	}
-}
-
 // usurp makes the stranger's kernel use the VIPs: it sends requests for another host with them as source.
 func (l *lan) usurp() {
 	l.t.Helper()

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -95,8 +94,6 @@ type lan struct {
 	hub                    *host
 	self, client, stranger *host
 	announcer              *arp.Announcer
-	mu                     sync.Mutex
-	findings               []arp.Finding
 }
 
 func newLAN(t testing.TB) *lan {
@@ -137,17 +134,9 @@ func (l *lan) run() *arp.Announcer {
 
 // runOn starts an announcer on a host, until the test ends.
 func (l *lan) runOn(h *host) *arp.Announcer {
-	a := arp.NewInside(slog.New(slog.DiscardHandler), arp.Options{Observe: func(f arp.Finding) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.findings = append(l.findings, f)
-	}}, h.in)
-	ctx, cancel := context.WithCancel(l.t.Context())
-	done := make(chan error)
-	go func() { done <- a.Run(ctx) }()
-	l.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	a := arp.NewInside(slog.New(slog.DiscardHandler), arp.Options{}, h.in)
+	wait.Go(l.t, func(ctx context.Context) {
+		if err := a.Run(ctx); err != nil {
 			l.t.Errorf("Run: %v", err)
 		}
 	})

@@ -138,15 +138,11 @@ func TestDeadMemberTimesOutAfterOneLease(t *testing.T) {
 		voters[0].apply(nil)
 		within(t, 300*time.Millisecond, "m1 m2 m3", rest...)
 
-		for _, m := range rest {
-			f.Part(voters[0].home, m.home, true)
-		}
+		voters[0].part(f, true, rest...)
 		within(t, 610*time.Millisecond, "m2 m3", rest...)
 		within(t, 610*time.Millisecond, "m1", voters[0])
 		time.Sleep(time.Minute) // by now, memberlist has given up
-		for _, m := range rest {
-			f.Part(voters[0].home, m.home, false)
-		}
+		voters[0].part(f, false, rest...)
 		within(t, 2*time.Second, "m1 m2 m3", c.members...)
 
 		began := time.Now()

@@ -70,9 +70,7 @@ func TestNothingIsSentBeforeALossIsKnown(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 		})
-		for _, m := range c.others(first) {
-			f.Part(first.home, m.home, true)
-		}
+		first.part(f, true, c.others(first)...)
 		c.holder("vip", c.others(first)...)
 		time.Sleep(30 * time.Second)
 		if n := waiting(); n == 0 || n > maxWaiting {

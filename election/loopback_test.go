@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/testenv/nettest"
@@ -18,17 +19,6 @@ import (
 )
 
 // These tests use real sockets and real time.
-
-// part makes the admissions of two members drop each other's packets, or stops that.
-func (c *cluster) part(a, b *member, cut bool) {
-	for _, pair := range [][2]*member{{a, b}, {b, a}} {
-		members := maps.Clone(pair[0].config.Members)
-		if cut {
-			delete(members, pair[1].name)
-		}
-		pair[0].node.admission.Replace(members, pair[0].name)
-	}
-}
 
 func TestOneHoldsOverSockets(t *testing.T) {
 	t.Parallel()
@@ -81,26 +71,6 @@ func free(t *testing.T, n int) []netip.AddrPort {
 	return nil
 }
 
-func TestPartitionHealsOverSockets(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
-	c.start("vip")
-	first := c.holder("vip")
-	c.met()
-	for _, m := range c.others(first) {
-		c.part(first, m, true)
-	}
-	c.holder("vip", c.others(first)...)
-	for _, m := range c.others(first) {
-		wait.Until(t, "the first is not alive to the others", func() bool { return !m.alive(first.name) })
-	}
-	for _, m := range c.others(first) {
-		c.part(first, m, false)
-	}
-	c.met()
-	c.holder("vip")
-}
-
 func TestKeysRotate(t *testing.T) {
 	c := newCluster(t, transport.Listen, nettest.Loopback(3), func(config *Config) { config.Lease = 2 * time.Second })
 	c.start("vip")
@@ -126,103 +96,97 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-func TestWrongKeyIsLoggedAndRejected(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
-	wrong := c.members[2]
-	wrong.config.Keys = [][]byte{key(9)}
-	good := c.members[:2]
-	c.start("vip")
-	c.holder("vip", good...)
-	c.met(good...)
-	for _, m := range good {
-		wait.Until(t, m.name+" has received many unreadable messages", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.Count("cannot be decrypted"); n != 1 || m.log.Count("member=m3") != 1 {
-			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
-		}
-		if m.alive("m3") {
-			t.Errorf("m3 is alive to %s", m.name)
-		}
-	}
-	if wrong.holds("vip") {
-		t.Error("the member with the wrong key holds the lease")
-	}
-	wrong.apply(func(config *Config) { config.Keys = [][]byte{key(1)} })
-	c.met()
-}
-
-func TestMissingKeyIsLoggedAndRejected(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, transport.Listen, nettest.Loopback(3), nil)
-	open := c.members[2]
-	open.config.Keys, open.config.Insecure = nil, true
-	good := c.members[:2]
-	c.start("vip")
-	c.holder("vip", good...)
-	c.met(good...)
-	for i, m := range c.members {
-		wait.Until(t, m.name+" cannot read the others", func() bool { return m.Status().Dropped.Unreadable > 15 })
-		if n := m.log.Count("cannot be decrypted"); n != []int{1, 1, 2}[i] || m.log.Count("level=WARN") > 8 {
-			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
-		}
-	}
-	if n := open.log.Count("NOT ENCRYPTED"); n != 1 {
-		t.Errorf("the open one warned %d times", n)
-	}
-}
-
-func TestUnknownSourcesAreLoggedAndRejected(t *testing.T) {
-	t.Parallel()
+// TestIntrudersAreLoggedAndRejected checks that each of these is counted, logged once, and never holds the lease.
+func TestIntrudersAreLoggedAndRejected(t *testing.T) {
 	at := nettest.Loopback(4)
-	c := newCluster(t, transport.Listen, at[:3], func(config *Config) { config.Keys, config.Insecure = nil, true })
-	unknown := c.add(c.members[0].config.clone())
-	unknown.name, unknown.config.Self = "m4", "m4"
-	unknown.config.Members["m4"] = at[3]
-	members := c.members[:3]
-	c.start("vip")
-	c.holder("vip", members...)
-	c.met(members...)
-	for _, m := range members {
-		wait.Until(t, m.name+" has counted the unknown source", func() bool { return m.Status().Dropped.Unknown > 20 })
-		if n := m.log.Count("source=" + at[3].Addr().String()); n != 1 {
-			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
-		}
-		if len(m.Status().Members) != 3 {
-			t.Errorf("%s has members %v", m.name, m.Status().Members)
-		}
-	}
-	if unknown.holds("vip") {
-		t.Error("the unknown node holds the lease")
-	}
-}
-
-func TestImpostorIsLoggedAndRejected(t *testing.T) {
-	t.Parallel()
-	at := nettest.Loopback(3)
-	c := newCluster(t, transport.Listen, at, nil)
-	impostor := c.members[2] // right address and key, wrong name
-	impostor.name, impostor.config.Self = "m9", "m9"
-	delete(impostor.config.Members, "m3") // all members share the map
-	good := c.members[:2]
-	impostor.config.Members = map[string]netip.AddrPort{"m1": at[0], "m2": at[1], "m9": at[2]}
-	for _, m := range good {
-		m.config.Members = map[string]netip.AddrPort{"m1": at[0], "m2": at[1], "m3": at[2]}
-	}
-	c.start("vip")
-	c.holder("vip", good...)
-	for _, m := range good {
-		wait.Until(t, m.name+" has counted the impostor", func() bool { return m.Status().Dropped.Refused > 3 })
-		if n := m.log.Count("node=m9"); n != 1 {
-			t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
-		}
-		for _, node := range m.node.network.list.Members() {
-			if node.Name == "m9" {
-				t.Errorf("memberlist of %s has it", m.name)
+	source := "source=" + at[3].Addr().String()
+	for name, test := range map[string]struct {
+		change  func(c *cluster, intruder *member) // before the start
+		line    string
+		dropped func(Dropped) uint64
+		least   uint64
+		then    func(t *testing.T, c *cluster, intruder *member, good []*member)
+	}{
+		"another key": {
+			func(_ *cluster, intruder *member) { intruder.config.Keys = [][]byte{key(9)} },
+			"cannot be decrypted", func(d Dropped) uint64 { return d.Unreadable }, 15,
+			func(t *testing.T, c *cluster, intruder *member, good []*member) {
+				for _, m := range good {
+					if m.log.Count("member=m3") != 1 || m.alive("m3") {
+						t.Errorf("m3 is alive to %s: %t; log:\n%v", m.name, m.alive("m3"), m.log)
+					}
+				}
+				intruder.apply(func(config *Config) { config.Keys = [][]byte{key(1)} })
+				c.met()
+			},
+		},
+		"no key": {
+			func(_ *cluster, intruder *member) { intruder.config.Keys, intruder.config.Insecure = nil, true },
+			"cannot be decrypted", func(d Dropped) uint64 { return d.Unreadable }, 15,
+			func(t *testing.T, c *cluster, intruder *member, _ []*member) {
+				wait.Until(t, "it cannot read the others", func() bool { return intruder.Status().Dropped.Unreadable > 15 })
+				if intruder.log.Count("cannot be decrypted") != 2 || intruder.log.Count("NOT ENCRYPTED") != 1 {
+					t.Errorf("it logs:\n%v", intruder.log)
+				}
+				for _, m := range c.members {
+					if m.log.Count("level=WARN") > 8 {
+						t.Errorf("%s logs too much:\n%v", m.name, m.log)
+					}
+				}
+			},
+		},
+		"another address": {
+			func(c *cluster, intruder *member) {
+				for _, m := range c.members {
+					m.config.Keys, m.config.Insecure = nil, true
+				}
+				intruder.config.Members = maps.Clone(intruder.config.Members)
+				intruder.config.Bind, intruder.config.Members["m3"] = at[3], at[3]
+			},
+			source, func(d Dropped) uint64 { return d.Unknown }, 20,
+			func(t *testing.T, _ *cluster, _ *member, good []*member) {
+				for _, m := range good {
+					if len(m.Status().Members) != 3 || m.alive("m3") {
+						t.Errorf("%s has members %v", m.name, m.Status().Members)
+					}
+				}
+			},
+		},
+		"another name": {
+			func(_ *cluster, intruder *member) { // with the right address and key
+				intruder.config.Members = maps.Clone(intruder.config.Members)
+				intruder.config.Members["m9"] = intruder.config.Members["m3"]
+				delete(intruder.config.Members, "m3")
+				intruder.name, intruder.config.Self = "m9", "m9"
+			},
+			"node=m9", func(d Dropped) uint64 { return d.Refused }, 3,
+			func(t *testing.T, _ *cluster, _ *member, good []*member) {
+				for _, m := range good {
+					if slices.ContainsFunc(m.node.network.list.Members(), func(n *memberlist.Node) bool { return n.Name == "m9" }) {
+						t.Errorf("memberlist of %s has it", m.name)
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, transport.Listen, at[:3], nil)
+			intruder, good := c.members[2], c.members[:2]
+			test.change(c, intruder)
+			c.start("vip")
+			c.holder("vip", good...)
+			c.met(good...)
+			for _, m := range good {
+				wait.Until(t, m.name+" has counted it", func() bool { return test.dropped(m.Status().Dropped) > test.least })
+				if n := m.log.Count(test.line); n != 1 {
+					t.Errorf("%s logs it %d times:\n%v", m.name, n, m.log)
+				}
 			}
-		}
-	}
-	if impostor.holds("vip") {
-		t.Error("the impostor holds the lease")
+			if intruder.holds("vip") {
+				t.Error("the intruder holds the lease")
+			}
+			test.then(t, c, intruder, good)
+		})
 	}
 }
 

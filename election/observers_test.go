@@ -128,14 +128,10 @@ func TestObserversInAPartition(t *testing.T) {
 		if told := first.told(); len(told) > 0 || !first.holds("vip") {
 			t.Errorf("the partition between observers moved the lease: %v", told)
 		}
-		for _, m := range voters {
-			f.Part(first.home, m.home, true)
-		}
+		first.part(f, true, voters...)
 		second := c.holder("vip", c.others(first)...)
 		time.Sleep(time.Minute)
-		for _, other := range c.others(first) {
-			f.Part(first.home, other.home, false)
-		}
+		first.part(f, false, c.others(first)...)
 		c.met()
 		time.Sleep(10 * time.Second)
 		c.holder("vip", second)

@@ -16,6 +16,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/testenv/fabric"
 	"github.com/herald-vip/herald/testenv/wait"
+
+	"fmt"
 )
 
 // sites returns addresses for a fabric.
@@ -38,6 +40,13 @@ func virtually(t *testing.T, n int, change func(*Config), test func(*testing.T, 
 		c := newCluster(t, f.Open, sites(n), change)
 		test(t, f, c)
 	})
+}
+
+// part cuts the member off from others, or mends that.
+func (m *member) part(f *fabric.Fabric, cut bool, others ...*member) {
+	for _, other := range others {
+		f.Part(m.home, other.home, cut)
+	}
 }
 
 // watch fails the test if two members ever hold a lease at once, until stop is called.
@@ -173,18 +182,14 @@ func TestPartitionAndHealing(t *testing.T) {
 		c.start("vip")
 		first := c.holder("vip")
 		c.met()
-		for _, m := range c.others(first) {
-			f.Part(first.home, m.home, true)
-		}
+		first.part(f, true, c.others(first)...)
 		second := c.holder("vip", c.others(first)...)
 		wait.Until(t, "the holder is not alive to the others any more", func() bool { return !second.alive(first.name) })
 		if told := first.told(); len(told) != 2 || told[1] != "lost vip" {
 			t.Fatalf("the first received %v", told)
 		}
 		time.Sleep(2 * time.Minute) // by now, memberlist has given up on the others
-		for _, m := range c.others(first) {
-			f.Part(first.home, m.home, false)
-		}
+		first.part(f, false, c.others(first)...)
 		c.met()
 		time.Sleep(10 * time.Second)
 		if told := second.told(); len(told) != 1 {
@@ -352,5 +357,67 @@ func TestOffAndOn(t *testing.T) {
 		third[1].stepDown("vip")
 		first.Campaign(lease.Candidacy{Lease: "vip"})
 		c.holder("vip", first)
+	})
+}
+
+func TestHandlerReceivesLiveMembers(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+		if alive := c.members[0].allAlive(); alive != nil {
+			t.Fatalf("%v are alive before there is a configuration", alive)
+		}
+		c.start()
+		first, all := c.members[0], []string{"m1", "m2", "m3"}
+		knows := func(m *member, want []string) func() bool {
+			return func() bool { return slices.Equal(m.sees(), want) && slices.Equal(m.allAlive(), want) }
+		}
+		for _, m := range c.members {
+			wait.Until(t, m.name+" knows that all are alive", knows(m, all))
+		}
+		first.part(f, true, c.others(first)...)
+		wait.Until(t, "it knows that the others are gone", knows(first, all[:1]))
+		wait.Until(t, "the others know that it is gone", knows(c.members[1], all[1:]))
+		first.part(f, false, c.others(first)...)
+		wait.Until(t, "it knows that they are back", knows(first, all))
+	})
+}
+
+func TestDescriptionsSpread(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
+		c.start()
+		c.met()
+		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+		c.members[0].Describe([]net.HardwareAddr{mac})
+		c.members[0].Campaign(lease.Candidacy{Lease: "vip"}, lease.Candidacy{Lease: "other"})
+		for _, m := range c.members {
+			wait.Until(t, m.name+" knows the description", func() bool {
+				s := m.Status().Members
+				return len(s) == 3 && s[0].Campaigns == 2 && slices.EqualFunc(m.Hardware()["m1"], []net.HardwareAddr{mac}, slices.Equal)
+			})
+		}
+	})
+}
+
+func TestPacketsFitAnyPath(t *testing.T) {
+	virtually(t, 5, nil, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+		longest := 0
+		f.Sent = func(_, _ netip.AddrPort, b []byte) { longest = max(longest, len(b)) }
+		var many []string
+		for i := range 100 {
+			many = append(many, fmt.Sprintf("vip-%d-%s", i, strings.Repeat("x", 40)))
+		}
+		c.start(many...)
+		for i, m := range c.members {
+			m.Describe(slices.Repeat([]net.HardwareAddr{{2, 0, 0, 0, 0, byte(i)}}, 49)) // three descriptions exceed a packet
+		}
+		c.met()
+		for _, name := range many {
+			c.holder(name)
+		}
+		time.Sleep(5 * time.Second)
+		f.Lock()
+		defer f.Unlock()
+		if longest > minMTU-headers || longest < 600 {
+			t.Fatalf("the longest packet has %d bytes, %d on the wire", longest, longest+headers)
+		}
 	})
 }

@@ -299,23 +299,6 @@ func TestMemberElsewhereIsDifferent(t *testing.T) {
 	})
 }
 
-func TestLeaseChangesInPlace(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
-		defer c.watch("vip")()
-		c.start("vip")
-		c.holder("vip")
-		c.met()
-		for _, m := range c.members {
-			m.apply(func(config *Config) { config.Lease = 3 * time.Second })
-		}
-		time.Sleep(10 * time.Second)
-		holder := c.holder("vip")
-		if left := time.Until(holder.granted("vip").Until); left < time.Second {
-			t.Fatalf("the lease ends in %v", left)
-		}
-	})
-}
-
 // TestRemovedMemberVotesUntilAllKnow checks that a removed member is admitted until all others know of the removal: its
 // vote may be needed.
 func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
@@ -348,41 +331,5 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		if told := holder.told(); len(told) != 0 {
 			t.Fatalf("the holder received %v", told)
 		}
-	})
-}
-
-func TestMemberComesBackAfterACrash(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
-		defer c.watch("vip")()
-		c.start("vip")
-		first := c.holder("vip")
-		c.met()
-		for _, away := range []time.Duration{0, 10 * time.Second} { // before and after the others have noticed
-			first.crash()
-			time.Sleep(away)
-			first.apply(nil)
-			c.met()
-			c.holder("vip")
-			time.Sleep(5 * time.Second)
-		}
-	})
-}
-
-func TestMemberComesBackElsewhere(t *testing.T) {
-	virtually(t, 4, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
-		moved, home := c.members[2], c.members[3].home
-		c.members = c.members[:3]
-		elect(c.members...)
-		c.start("vip")
-		c.holder("vip")
-		c.met()
-		if err := moved.Apply(nil); err != nil {
-			t.Fatal(err)
-		}
-		moved.home = home
-		elect(c.members...)
-		c.start("vip")
-		c.met()
-		c.holder("vip")
 	})
 }
