@@ -200,15 +200,12 @@ func (c *Config) checkOpen() error {
 func (c *Config) checkMembers() error {
 	self := c.home()
 	taken := make(map[netip.AddrPort]string)
-	names := slices.Sorted(maps.Keys(c.Members))
-	if !c.votes() && len(names) > 0 {
-		names = append(names, c.Self)
+	all := maps.Clone(c.Members)
+	if !c.votes() && len(all) > 0 {
+		all[c.Self] = self
 	}
-	for _, name := range names {
-		at, ok := c.Members[name]
-		if !ok {
-			at = self
-		}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		at := all[name]
 		switch addr := at.Addr(); {
 		case addr.Zone() != "" || addr.IsLinkLocalUnicast() && addr.Is6():
 			return fmt.Errorf("member %q has the link-local address %v: give it another", name, addr)

@@ -334,10 +334,3 @@ func (l *loop) listen(now time.Time) {
 		}
 	}
 }
-
-// addStatuses adds the status of each session.
-func (l *loop) addStatuses(all map[netip.Addr]*Status) {
-	for peer, s := range l.sessions {
-		all[peer] = new(s.status())
-	}
-}

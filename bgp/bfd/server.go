@@ -66,7 +66,11 @@ func (s *Server) Apply(sessions []Config) error {
 func (s *Server) Statuses() map[netip.Addr]*Status {
 	all := make(map[netip.Addr]*Status)
 	if l, _ := s.started(false); l != nil {
-		_ = l.do(func() { l.addStatuses(all) }) // a server that is closed has no sessions
+		_ = l.do(func() { // a server that is closed has no sessions
+			for peer, session := range l.sessions {
+				all[peer] = new(session.status())
+			}
+		})
 	}
 	return all
 }
