@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
@@ -264,22 +265,6 @@ func TestFloodOfRoutes(t *testing.T) {
 	if _, downs := stays.history(); downs != 0 {
 		t.Errorf("the other session fell %d times", downs)
 	}
-}
-
-func TestManyRoutes(t *testing.T) {
-	r := startRouter(t, "127.0.0.2", 64500, 64512)
-	s := newServer(t)
-	must(t, s.Apply(t.Context(), config(r.peer(64500))))
-	var routes []bgp.Route
-	var prefixes []netip.Prefix
-	for i := range 1000 {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 32)
-		routes, prefixes = append(routes, bgp.Route{Prefix: p}), append(prefixes, p)
-	}
-	must(t, s.Announce(routes...))
-	wait.Until(t, "all routes arrive", func() bool { got, _ := r.history(); return len(got) == len(routes) })
-	must(t, s.Withdraw(prefixes...))
-	wait.Until(t, "all are withdrawn", func() bool { got, _ := r.history(); return len(got) == 2*len(routes) })
 }
 
 // A withdrawal does not wait for ten thousand announcements.

@@ -21,6 +21,7 @@ import (
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/transport"
 	"github.com/herald-vip/herald/testenv/fabric"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -28,6 +29,13 @@ import (
 // serves is an advertisement with a healthy apiserver.
 func serves() advertisement.Advertisement {
 	return advertisement.Advertisement{Checks: map[string]bool{"apiserver": true}}
+}
+
+// advertise makes members advertise that they serve.
+func advertise(members ...*member) {
+	for _, m := range members {
+		m.Advertise(serves())
+	}
 }
 
 // lastState returns the last state of another member that the handler received.
@@ -81,9 +89,7 @@ func TestAdvertisementsReachAll(t *testing.T) {
 		if all := c.members[0].MemberStates(); len(all) > 0 {
 			t.Fatalf("before any advertisement: %v", all)
 		}
-		for _, m := range voters {
-			m.Advertise(serves())
-		}
+		advertise(voters...)
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
 		observers[0].Advertise(serves()) // observers may advertise
 		within(t, 5*time.Millisecond, "m1 m2 m3 w1", c.members...)
@@ -125,9 +131,7 @@ func TestDeadMemberTimesOutAfterOneLease(t *testing.T) {
 	mixed(t, func(t *testing.T, f *fabric.Fabric, c *cluster, voters, observers []*member) {
 		c.start()
 		c.met()
-		for _, m := range voters {
-			m.Advertise(serves())
-		}
+		advertise(voters...)
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
 		rest := c.others(voters[0])
 		voters[0].crash()
@@ -146,9 +150,7 @@ func TestDeadMemberTimesOutAfterOneLease(t *testing.T) {
 		within(t, 2*time.Second, "m1 m2 m3", c.members...)
 
 		began := time.Now()
-		if err := voters[1].Apply(nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, voters[1].Apply(nil))
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("leaving took %v", took)
 		}
@@ -182,9 +184,7 @@ func TestJoiningMemberIsInformedAtOnce(t *testing.T) {
 func TestAdvertisementsHoldForTheLeaseInForce(t *testing.T) {
 	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start()
-		for _, m := range c.members {
-			m.Advertise(serves())
-		}
+		advertise(c.members...)
 		within(t, 3*time.Second, "m1 m2 m3", c.members...)
 		for _, length := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
 			for _, m := range c.members {
@@ -229,9 +229,7 @@ func TestSlowHandlersDelayNoOthers(t *testing.T) {
 		c.met()
 		holder.react(func(lease.Event) { time.Sleep(30 * time.Second) })
 		time.Sleep(time.Second)
-		for _, m := range c.members {
-			m.Advertise(serves())
-		}
+		advertise(c.members...)
 		within(t, 5*time.Millisecond, "m1 m2 m3", c.members...)
 		holder.react(nil)
 
@@ -289,9 +287,7 @@ func TestEarlierReleasesReceiveNoAdvertisements(t *testing.T) {
 			}
 		}()
 		c.start()
-		for _, m := range c.members {
-			m.Advertise(serves())
-		}
+		advertise(c.members...)
 		wait.Until(t, "it has joined", func() bool {
 			return c.members[0].node.members.Joined("m3@10.0.0.3:7946") && r.Joined("m1@10.0.0.1:7946") && r.Joined("m2@10.0.0.2:7946")
 		})
@@ -362,18 +358,14 @@ func TestAdvertisementsOverSockets(t *testing.T) {
 				defer conn.Close()
 				flooder.Go(func() { flood(ctx, conn) })
 			}
-			for _, m := range c.members[:3] {
-				m.Advertise(serves())
-			}
+			advertise(c.members[:3]...)
 			for range 10 {
 				wait.Until(t, "w1 knows that all serve", func() bool { return w.rotation() == "m1 m2 m3" })
 				c.members[0].Advertise(advertisement.Advertisement{Draining: true})
 				wait.Until(t, "w1 knows that m1 drains", func() bool { return w.rotation() == "m2 m3" })
 				c.members[0].Advertise(serves())
 			}
-			if err := c.members[1].Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.members[1].Close())
 			wait.Until(t, "w1 knows that m2 has left", func() bool { o, _ := w.lastState("m2"); return o.TimedOut && o.Left })
 		})
 	}

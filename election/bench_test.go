@@ -12,6 +12,7 @@ import (
 
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
@@ -38,9 +39,7 @@ func (m *metered) WriteTo(b []byte, dst string) (time.Time, error) {
 // spent returns the CPU time of this process.
 func spent(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

@@ -105,6 +105,13 @@ func (m *member) apply(change func(*Config)) {
 	}
 }
 
+// reload applies the members' configurations.
+func reload(members ...*member) {
+	for _, m := range members {
+		m.apply(nil)
+	}
+}
+
 // holds reports whether the member may serve under a lease now.
 func (m *member) holds(name string) bool {
 	m.mu.Lock()

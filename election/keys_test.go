@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
+	"github.com/herald-vip/herald/testenv/must"
 	"pgregory.net/rapid"
 )
 
@@ -39,12 +40,8 @@ func TestExposed(t *testing.T) {
 	dir := t.TempDir()
 	for mode, want := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o666: true, 0o610: true} {
 		file := filepath.Join(dir, fmt.Sprintf("%o", mode))
-		if err := os.WriteFile(file, []byte("key"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte("key"), 0o600))
+		must.Do(t, os.Chmod(file, mode))
 		said := Exposed(file)
 		if (said != "") != want {
 			t.Errorf("mode %04o: %q", mode, said)

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -33,9 +34,7 @@ func TestOneHoldsOverSockets(t *testing.T) {
 			c.met()
 			first.stepDown("vip")
 			second := c.holder("vip", c.others(first)...)
-			if err := second.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, second.Close())
 			first.Campaign(lease.Candidacy{Lease: "vip"})
 			c.holder("vip", c.others(second)...)
 			for _, m := range c.members {

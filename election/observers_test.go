@@ -95,9 +95,7 @@ func TestObserversComeBackToVotersThatForgot(t *testing.T) {
 			m.crash()
 		}
 		time.Sleep(time.Minute) // by now, memberlist has given up on them
-		for _, m := range voters {
-			m.apply(nil)
-		}
+		reload(voters...)
 		restarted := time.Now()
 		c.holder("vip", observers...)
 		if took := time.Since(restarted); took > 5*time.Second {
@@ -149,9 +147,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 		c.met()
 		w.told()
 		elect(c.members...)
-		for _, m := range c.members {
-			m.apply(nil)
-		}
+		reload(c.members...)
 		in := func(n int) func() bool {
 			return func() bool {
 				return !slices.ContainsFunc(c.members, func(m *member) bool {
@@ -163,9 +159,7 @@ func TestObserverBecomesVoterByReload(t *testing.T) {
 		wait.Until(t, "all four vote", in(4))
 		elect(three...)
 		w.config.Members = three[0].config.Members
-		for _, m := range c.members {
-			m.apply(nil)
-		}
+		reload(c.members...)
 		wait.Until(t, "three vote again", in(3))
 		time.Sleep(5 * time.Second)
 		if told := w.told(); len(told) > 0 || !w.holds("vip") {

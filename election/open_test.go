@@ -13,6 +13,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/testenv/fabric"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -116,9 +117,7 @@ func TestRemoval(t *testing.T) {
 		c.voters("m1", "m2", "m3")
 		m[2].crash()
 		wait.Until(t, "m3 has timed out", func() bool { return !m[0].alive("m3") })
-		if err := m[0].Remove(t.Context(), "m3"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m[0].Remove(t.Context(), "m3"))
 		c.voters("m1", "m2")
 		m[1].crash()
 		wait.Until(t, "m2 has timed out", func() bool { return !m[0].alive("m2") })

@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/testenv/fabric"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 
 	"fmt"
@@ -231,9 +232,7 @@ func TestBlockedUDPIsReportedOnce(t *testing.T) {
 			}
 			f.Filter(first.home, second.home, true)
 		}
-		if err := second.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, second.Close())
 		wait.Until(t, "it is down", func() bool { m := about(first, second.name); return !m.Alive && !m.TCPOnly })
 	})
 }
@@ -311,9 +310,7 @@ func TestCloseReleases(t *testing.T) {
 		c.met()
 		first.told()
 		at := time.Now()
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, first.Close())
 		if took := time.Since(at); took > time.Second {
 			t.Fatalf("closing took %v", took)
 		}
@@ -338,9 +335,7 @@ func TestOffAndOn(t *testing.T) {
 		c.start("vip")
 		first := c.holder("vip")
 		c.met()
-		if err := first.Apply(nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, first.Apply(nil))
 		if s := first.Status(); s.Running {
 			t.Fatalf("%+v", s)
 		}

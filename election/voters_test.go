@@ -11,6 +11,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/lease/message"
 	"github.com/herald-vip/herald/testenv/fabric"
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/wait"
 )
 
@@ -63,12 +64,8 @@ func TestMembersChangeOneByOne(t *testing.T) {
 		}
 
 		elect(old...)
-		for _, m := range old {
-			m.apply(nil)
-		}
-		if err := added.Apply(nil); err != nil {
-			t.Fatal(err)
-		}
+		reload(old...)
+		must.Do(t, added.Apply(nil))
 		c.members = old
 		time.Sleep(5 * time.Second)
 		c.holder("vip", old...)
@@ -126,9 +123,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		}
 		holder := c.holder("vip")
 
-		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(dir, holder.name)))
 		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be created here
 			t.Fatal(err)
 		}
@@ -140,9 +135,7 @@ func TestAgreementIsOnDisk(t *testing.T) {
 		if s := holder.Status(); !strings.Contains(s.Lease.Problem, "cannot be written to disk") {
 			t.Errorf("%s reports %q", holder.name, s.Lease.Problem)
 		}
-		if err := os.Remove(filepath.Join(dir, holder.name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(dir, holder.name)))
 		time.Sleep(5 * time.Second)
 		if s := holder.Status(); s.Lease.Problem != "" || s.Lease.Number != 3 {
 			t.Errorf("with a disk again, %s reports %+v", holder.name, s.Lease)
@@ -158,9 +151,7 @@ func TestUnsavedVotesGrantNothing(t *testing.T) {
 	virtually(t, 1, func(c *Config) { c.State = filepath.Join(dir, c.Self, "electorate") }, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		c.start("vip")
 		holder := c.holder("vip")
-		if err := os.RemoveAll(filepath.Join(dir, holder.name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(dir, holder.name)))
 		if err := os.WriteFile(filepath.Join(dir, holder.name), nil, 0o600); err != nil { // no folder can be created here
 			t.Fatal(err)
 		}
@@ -187,9 +178,7 @@ func TestUnreadableAgreementIsRefused(t *testing.T) {
 		"{" + good + `, "Value": {"Members": ["m2", "m3"], "Duration": 1000000000}}`:             "cannot follow",
 		"{" + good + `, "Longest": 3600000000000}`:                                               "longest lease",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		_, err := readState(file)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove "+file+"; ") {
 			t.Errorf("%s: %v, want %q and a cure", text, err, want)
@@ -237,9 +226,7 @@ func TestFullDiskIsRetriedSeldom(t *testing.T) {
 			t.Errorf("reports %q, retries at %v, now it is %v", m.node.mute, again, tried)
 		}
 		m.node.mu.Unlock()
-		if err := os.Remove(filepath.Join(dir, "electorate.new")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(dir, "electorate.new")))
 		for range 100 {
 			m.node.step(nil)
 		}
@@ -313,9 +300,7 @@ func TestRemovedMemberVotesUntilAllKnow(t *testing.T) {
 		c.members[2].crash()
 		stay := c.members[:3]
 		elect(stay...)
-		for _, m := range c.members[:2] {
-			m.apply(nil)
-		}
+		reload(c.members[:2]...)
 		time.Sleep(10 * time.Second)
 		if told := holder.told(); len(told) != 1 {
 			t.Fatalf("the holder received %v", told)

@@ -19,9 +19,7 @@ func workers(t *testing.T, n int, test func(t *testing.T, f *fabric.Fabric, c *c
 			c.observer(fmt.Sprintf("w%03d", i), at)
 		}
 		c.start()
-		for _, m := range c.members[:3] {
-			m.Advertise(serves())
-		}
+		advertise(c.members[:3]...)
 		within(t, 3*time.Second, "m1 m2 m3", c.members...)
 		test(t, f, c, c.members[:3:3], slices.Clone(c.members[3:]))
 	})
@@ -34,9 +32,7 @@ func (c *cluster) master(name string, site int, with ...*member) *member {
 	config.Members[name] = sites(site + 1)[site]
 	added := c.add(config)
 	elect(append(with, added)...)
-	for _, m := range append(with, added) {
-		m.apply(nil)
-	}
+	reload(append(with, added)...)
 	added.Advertise(serves())
 	return added
 }
@@ -45,9 +41,7 @@ func (c *cluster) master(name string, site int, with ...*member) *member {
 func (m *member) retire(rest ...*member) {
 	m.t.Helper()
 	elect(rest...)
-	for _, other := range rest {
-		other.apply(nil)
-	}
+	reload(rest...)
 	if err := m.Close(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -92,24 +86,6 @@ func TestWorkersFollowTheMasters(t *testing.T) {
 		within(t, time.Second, "m2 m4 m5", workers[0])
 		f.Part(workers[0].home, m3.home, false)
 		within(t, 2*time.Second, "m2 m3 m4 m5", workers[0])
-	})
-}
-
-// TestWorkersComeBackToTheMasters cuts all masters off for longer than memberlist's patience.
-func TestWorkersComeBackToTheMasters(t *testing.T) {
-	workers(t, 5, func(t *testing.T, f *fabric.Fabric, c *cluster, masters, workers []*member) {
-		part := func(cut bool) {
-			for _, m := range masters {
-				for _, w := range workers {
-					f.Part(m.home, w.home, cut)
-				}
-			}
-		}
-		part(true)
-		within(t, 610*time.Millisecond, "", workers...)
-		time.Sleep(2 * time.Minute)
-		part(false)
-		within(t, 2*time.Second, "m1 m2 m3", workers...)
 	})
 }
 

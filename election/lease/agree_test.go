@@ -8,6 +8,7 @@ import (
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/lease/message"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // alone is a machine, m2. The test plays the other members.
@@ -333,9 +334,7 @@ func proposer(t *testing.T, s lease.State, sharing string) (*alone, *message.Cha
 	t.Helper()
 	a := newAlone(t, s, s.Committed.Electorate, false)
 	desired := voters("m1 m2 m3 m4")
-	if err := a.Reconfigure(a.now, desired); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Reconfigure(a.now, desired))
 	for _, name := range strings.Fields(sharing) {
 		a.hear(name, func(m *message.Message) { m.Desired = desired.Digest() })
 	}
@@ -542,9 +541,7 @@ func TestHolderKeepsItsOwnVote(t *testing.T) {
 	a := newAlone(t, atRecord(1, three), three, false)
 	short := three
 	short.Duration = duration / 4
-	if err := a.Reconfigure(a.now, short); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Reconfigure(a.now, short))
 	a.Campaign(a.now, lease.Candidacy{Lease: vip})
 	var until time.Time
 	for range 400 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 // forget is shorter than the default of four hours; spare equals replaceAfter.
@@ -191,9 +192,7 @@ func TestUnfitMembersGetNoVote(t *testing.T) {
 		},
 		"other rules": func(c *cluster, name string) {
 			c.join(name)
-			if err := c.nodes[name].Reconfigure(c.now, longer(name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.nodes[name].Reconfigure(c.now, longer(name)))
 		},
 		"observer": func(c *cluster, name string) {
 			c.open = &lease.Open{Observer: true}
@@ -242,9 +241,7 @@ func TestRemove(t *testing.T) {
 	}
 	c.kill("m2@#2")
 	c.run(2 * duration)
-	if err := remove("m2"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, remove("m2"))
 	c.awaitVoters(duration, "m1@#1", "m3@#3")
 	c.run(10 * time.Second)
 	c.awaitVoters(0, "m1@#1", "m3@#3")

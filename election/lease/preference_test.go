@@ -87,17 +87,6 @@ func TestPreempts(t *testing.T) {
 	}
 }
 
-func TestWithoutPreemptTheHolderStays(t *testing.T) {
-	c := newCluster(t, "m1", "m2", "m3")
-	c.priorities(false, 1, 1, 1)
-	first := c.awaitHolder(2 * duration)
-	c.nodes[c.others(first)[0]].Campaign(c.now, lease.Candidacy{Lease: vip, Priority: 5})
-	c.run(5 * duration)
-	if got := c.holder(vip); got != first {
-		t.Errorf("%s holds the lease, want %s", got, first)
-	}
-}
-
 // TestSpreads checks that equal members share many leases about equally, and agree on the distribution.
 func TestSpreads(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")

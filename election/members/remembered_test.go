@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func TestRemembered(t *testing.T) {
@@ -16,9 +18,7 @@ func TestRemembered(t *testing.T) {
 	}
 	want := map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2.example": ap("[2001:db8::2]:7946")}
 	for range 2 {
-		if err := WriteRemembered(file, want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, WriteRemembered(file, want))
 		if members, err := ReadRemembered(file); err != nil || !maps.Equal(members, want) {
 			t.Errorf("%v, %v", members, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -81,9 +82,7 @@ func TestSocketsCarryConnections(t *testing.T) {
 	if n, err := io.Copy(io.Discard, in); n != maxStream || err != io.ErrUnexpectedEOF {
 		t.Fatalf("read %d bytes: %v", n, err)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.Close())
 }
 
 func TestSocketsBoundConnections(t *testing.T) {
@@ -106,9 +105,7 @@ func TestSocketsBoundConnections(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Fatal("a connection beyond the limit is not closed")
 	}
-	if err := local.Shutdown(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, local.Shutdown())
 	if n := len(local.open); n != 0 {
 		t.Fatalf("%d connections outlive their transport", n)
 	}

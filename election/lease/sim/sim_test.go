@@ -22,33 +22,21 @@ var (
 
 // TestSchedules runs the machine with models of its surroundings through random schedules of faults. It checks that no
 // two nodes ever answer at once, and that a node answers when one can.
-func TestSchedules(t *testing.T) {
-	if *seed > 0 {
-		w := simulate(*seed, variant{}, nil, &trace{})
-		t.Log("\n" + strings.Join(w.trace.lines, "\n"))
-		if w.broken != nil {
-			t.Errorf("seed %d: %v", *seed, w.broken)
-		}
-		return
-	}
-	began := time.Now()
-	all, failed := simulateMany(*schedules, variant{})
-	t.Logf("%d schedules in %v: %v", *schedules, time.Since(began).Round(time.Millisecond), all)
-	report(t, failed)
-}
+func TestSchedules(t *testing.T) { runSchedules(t, variant{}, *schedules) }
 
 // TestSchedulesWithoutQuorum does the same for sites of two without a quorum: there may be two holders, but not for
 // long once they reach each other.
 func TestSchedulesWithoutQuorum(t *testing.T) {
-	v := variant{quorum: electorate.None}
-	all, failed := simulateMany(*schedules/10, v)
-	t.Logf("%d schedules: %v", *schedules/10, all)
-	report(t, failed)
+	runSchedules(t, variant{quorum: electorate.None}, *schedules/10)
 }
 
 // TestSchedulesOfOpenElectorates does the same for open electorates: members also lose their disks.
 func TestSchedulesOfOpenElectorates(t *testing.T) {
-	v := variant{open: true}
+	runSchedules(t, variant{open: true}, *schedules/2)
+}
+
+// runSchedules runs n schedules, or prints that of the seed.
+func runSchedules(t *testing.T, v variant, n int) {
 	if *seed > 0 {
 		w := simulate(*seed, v, nil, &trace{})
 		t.Log("\n" + strings.Join(w.trace.lines, "\n"))
@@ -57,8 +45,9 @@ func TestSchedulesOfOpenElectorates(t *testing.T) {
 		}
 		return
 	}
-	all, failed := simulateMany(*schedules/2, v)
-	t.Logf("%d schedules: %v", *schedules/2, all)
+	began := time.Now()
+	all, failed := simulateMany(n, v)
+	t.Logf("%d schedules in %v: %v", n, time.Since(began).Round(time.Millisecond), all)
 	report(t, failed)
 }
 
