@@ -112,18 +112,19 @@ func (f *flat) busiest(t *testing.T) string {
 }
 
 // leaves takes a node out of service by do, and checks that its addresses go to
-// others, and all other addresses stay.
-func (f *flat) leaves(t *testing.T, node string, do func() error) {
+// others, and all other addresses stay. It returns the nodes that answer then, and ends by undo.
+func (f *flat) leaves(t *testing.T, node string, do, undo func() error) (after []string) {
 	t.Helper()
+	defer func() { site.Must(t, undo()) }() // a test without a verdict ends early
 	began, before := time.Now(), f.held(t, f.Members()...)
 	site.Must(t, do())
-	after := f.held(t, f.without(node)...)
+	after = f.held(t, f.without(node)...)
 	for i, n := range before {
 		if n != node && after[i] != n {
 			site.FailTiming(t, f.witness.Starved(began), "%s went from %s to %s, although no fault hit %s", f.vips[i], n, after[i], n)
 		}
 	}
-	t.Logf("%s: %q, then %q", node, before, after)
+	return after
 }
 
 // load connects to all addresses from c2, each every 20 ms, until none is called,
@@ -148,10 +149,12 @@ func (f *flat) load(t *testing.T) (none func()) {
 	}
 }
 
-// herald runs herald's command line on a node.
-func (f *flat) herald(t *testing.T, node string, args ...string) {
-	t.Helper()
-	site.MustRun(t, f.Speaker(node), append([]string{"herald"}, args...)...)
+// herald returns a run of one of herald's commands on a node.
+func (f *flat) herald(t *testing.T, node, command string) func() error {
+	return func() error {
+		_, err := site.Run(t, f.Speaker(node), "herald", command)
+		return err
+	}
 }
 
 // TestServiceARP follows the addresses of Services over the nodes of a flat layer 2,
@@ -177,9 +180,7 @@ func TestServiceARP(t *testing.T) {
 	t.Run("apart", f.testApart)
 	t.Run("drain", func(t *testing.T) {
 		n, none := f.busiest(t), f.load(t)
-		f.leaves(t, n, func() error { f.herald(t, n, "drain"); return nil })
-		after := f.held(t, f.without(n)...)
-		f.herald(t, n, "undrain")
+		after := f.leaves(t, n, f.herald(t, n, "drain"), f.herald(t, n, "undrain"))
 		none()
 		if now := f.held(t, f.Members()...); !slices.Equal(now, after) {
 			t.Errorf("%q came back, and the addresses moved from %q to %q", n, after, now)
@@ -187,40 +188,34 @@ func TestServiceARP(t *testing.T) {
 	})
 	t.Run("excluded", func(t *testing.T) {
 		n, none := f.busiest(t), f.load(t)
-		f.leaves(t, n, func() error { return f.Exclude(ctx, n, true) })
-		site.Must(t, f.Exclude(ctx, n, false))
+		f.leaves(t, n, func() error { return f.Exclude(ctx, n, true) }, func() error { return f.Exclude(ctx, n, false) })
 		none()
 	})
 	t.Run("frozen", func(t *testing.T) {
 		n := f.busiest(t)
-		f.leaves(t, n, f.Speaker(n).Freeze)
-		site.Must(t, f.Speaker(n).Thaw())
+		f.leaves(t, n, f.Speaker(n).Freeze, f.Speaker(n).Thaw)
 		f.held(t, f.without(n)...)
 	})
 	t.Run("parted", func(t *testing.T) {
 		n := f.busiest(t)
-		f.leaves(t, n, func() error { return f.Part(services.LAN, []string{n}, f.without(n)) })
-		site.Must(t, f.Part(services.LAN))
+		f.leaves(t, n, func() error { return f.Part(services.LAN, []string{n}, f.without(n)) }, func() error { return f.Part(services.LAN) })
 		f.held(t, f.without(n)...)
 	})
 	t.Run("killed", func(t *testing.T) {
 		n := f.busiest(t)
-		f.leaves(t, n, f.Speaker(n).Kill)
-		site.Must(t, f.Speaker(n).Boot(ctx))
+		f.leaves(t, n, f.Speaker(n).Kill, func() error { return f.Speaker(n).Boot(ctx) })
 	})
 	t.Run("API away", func(t *testing.T) {
 		none := f.load(t)
 		site.Must(t, f.Node("api-apiserver").Kill())
+		defer func() { site.Must(t, f.Node("api-apiserver").Boot(ctx)) }()
 		n := f.busiest(t)
-		f.leaves(t, n, func() error { f.herald(t, n, "drain"); return nil })
-		f.herald(t, n, "undrain")
-		site.Must(t, f.Node("api-apiserver").Boot(ctx))
+		f.leaves(t, n, f.herald(t, n, "drain"), f.herald(t, n, "undrain"))
 		none()
 	})
 	t.Run("power loss", func(t *testing.T) {
 		n := f.busiest(t)
-		f.leaves(t, n, f.Node(n).PowerOff)
-		site.Must(t, f.Node(n).PowerOn(ctx))
+		f.leaves(t, n, f.Node(n).PowerOff, func() error { return f.Node(n).PowerOn(ctx) })
 	})
 }
 
@@ -270,9 +265,9 @@ func (f *flat) testApart(t *testing.T) {
 	apart(f.Members()...)
 	for range 3 {
 		n := pairs[0][1]
-		f.herald(t, n, "drain")
+		site.Must(t, f.herald(t, n, "drain")())
 		apart(f.without(n)...)
-		f.herald(t, n, "undrain")
+		site.Must(t, f.herald(t, n, "undrain")())
 		f.acquainted(t, n)
 	}
 	site.Must(t, f.Remove(ctx, names...))
