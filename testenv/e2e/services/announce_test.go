@@ -36,9 +36,8 @@ const (
 	passwordOfPeer = "sesame"
 )
 
-// newServed makes a site with a speaker that has its own VIP and a session with r1,
-// and learns of r2 from the API as this user, with this services section. Its API server
-// cannot be reached yet.
+// newServed makes a site with a speaker that has its own VIP and a session with r1. It learns of
+// r2 from the API as this user, by this services section. Its API server cannot be reached yet.
 func newServed(t *testing.T, k *site.APIServer, user, section string) *served {
 	t.Helper()
 	conf := site.SpeakerConf([]string{site.VIP4}, `peers:
