@@ -244,7 +244,7 @@ func ObjectPath(t *testing.T, tree map[string]any) string {
 		path += fmt.Sprintf("/namespaces/%s", namespace)
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(version, kind))
-	return path + "/" + plural.Resource
+	return path + "/" + strings.Replace(plural.Resource, "gatewaies", "gateways", 1)
 }
 
 // AccountObjects returns Herald's namespace, its service account and the objects that
