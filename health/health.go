@@ -187,8 +187,8 @@ type Verdict struct {
 	// Paused reports that State is Unhealthy only because this process was suspended.
 	Paused bool `json:"-"`
 	// Slow reports that State is Unhealthy but the endpoint may be alive and overloaded. The last probe that did not pass
-	// timed out or was answered with a status of 5xx or 429. A refused or broken connection, a wrong answer and a fault of
-	// this node do not count as slow.
+	// timed out or was answered with a status of 5xx or 429, though a 429 never makes State Unhealthy. A refused or broken
+	// connection, a wrong answer, a link that is not up and a fault of this node do not count as slow.
 	Slow bool `json:"-"`
 	// Cause is when the first evidence of the last state change appeared: the close of the watched connection, or the start
 	// of the first probe of the deciding run. Zero before the first change.

@@ -16,7 +16,7 @@ const (
 	failed          // no answer in time, or an invalid or untrusted one.
 	negative        // a wrong answer.
 	cut             // accepted the connection, then ended it without a full answer.
-	refused         // refused the connection: no process listens.
+	refused         // proof at once: no process listens, or the link is not up.
 )
 
 // outcome is the result of one probe.
