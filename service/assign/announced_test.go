@@ -119,7 +119,7 @@ func TestAnnounced(t *testing.T) {
 		s.says("web", "True Announced: announced by n2")
 		s.node("n2", corev1.ConditionUnknown)            // it is NotReady, so its report is ignored
 		s.says("web", "True Announced: announced by n2") // for a while
-		s.sleep(patience)
+		s.sleep(unannouncedDelay)
 		s.says("web", "False NotAnnounced: announced by no node: node n1 is cordoned (n1)")
 		s.node("n2", corev1.ConditionTrue)
 		s.says("web", "True Announced: announced by n2")

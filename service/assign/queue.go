@@ -24,21 +24,21 @@ var (
 const (
 	// spoiledPeace is the time without edits by other clients after which repairs start at their minimum again.
 	spoiledPeace = 10 * time.Minute
-	// patience delays "not announced": during a move the new holder may report up to five seconds after the old
+	// unannouncedDelay delays "not announced": during a move the new holder may report up to five seconds after the old
 	// one.
-	patience = 6 * time.Second
+	unannouncedDelay = 6 * time.Second
 	// Statuses that differ only in the announcing nodes are written in portions, one every portionEvery.
 	portion, portionEvery = 20, 200 * time.Millisecond
 )
 
 // delivery is the progress of writing one status.
 type delivery struct {
-	waiting  bool // it is in state.waiting
-	busy     bool // a write is pending
-	awaiting bool // it is in nodes.waiting: its announcing nodes have changed
-	failures int  // in a row
-	after    time.Time
-	patience time.Time // until when "not announced" is delayed
+	waiting   bool // it is in state.waiting
+	busy      bool // a write is pending
+	awaiting  bool // it is in nodes.waiting: its announcing nodes have changed
+	failures  int  // in a row
+	after     time.Time
+	notBefore time.Time // "not announced" is not written earlier
 
 	wrote   *corev1.Service // the status after the last successful write
 	spoiled int             // number of edits of that by other clients
@@ -77,14 +77,14 @@ func (st *state) portions(now time.Time) time.Time {
 		switch {
 		case e == nil || !e.awaiting:
 			return true
-		case left == 0 || now.Before(e.patience):
+		case left == 0 || now.Before(e.notBefore):
 			return false
-		case e.patience.IsZero() && st.lost(key, e):
-			e.patience = now.Add(patience)
+		case e.notBefore.IsZero() && st.lost(key, e):
+			e.notBefore = now.Add(unannouncedDelay)
 			return false
 		}
 		left--
-		e.awaiting, e.patience = false, time.Time{}
+		e.awaiting, e.notBefore = false, time.Time{}
 		st.enqueue(key, e)
 		return true
 	})

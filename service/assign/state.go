@@ -232,7 +232,7 @@ func (st *state) decide(key string, e *entry) {
 	case !current:
 		st.await(key, e)
 	default:
-		e.waiting, e.awaiting, e.patience = false, false, time.Time{}
+		e.waiting, e.awaiting, e.notBefore = false, false, time.Time{}
 		if !st.ours(e.service) && len(after) == 0 && !e.busy {
 			delete(st.entries, key)
 		}
