@@ -51,7 +51,7 @@ func (e *Exchange) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { e.seek(ctx) })
-	work.Go(func() { e.passOn(ctx) })
+	work.Go(func() { e.publish(ctx) })
 	wake.Loop(ctx, e.wake, e.sendDue)
 }
 
@@ -192,7 +192,8 @@ func (e *Exchange) List() []MemberState {
 	return slices.DeleteFunc(all, func(s MemberState) bool { return !s.Address.IsValid() })
 }
 
-func (e *Exchange) passOn(ctx context.Context) {
+// publish calls updated with the states of the members after each change.
+func (e *Exchange) publish(ctx context.Context) {
 	var last []MemberState
 	wake.Loop(ctx, e.changed, func() (never time.Time) {
 		if all := e.List(); !slices.EqualFunc(all, last, MemberState.same) {

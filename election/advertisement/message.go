@@ -88,9 +88,9 @@ func (m message) append(b []byte) (_ []byte, omitted int) {
 	b = binary.AppendUvarint(b, m.Sequence)
 	b = binary.BigEndian.AppendUint64(b, m.Response)
 	b = binary.AppendUvarint(b, uint64(m.Hold/time.Millisecond))
-	hears := m.Peers[:min(len(m.Peers), maxPeers)]
-	b = append(b, byte(len(hears)))
-	for _, name := range hears {
+	peers := m.Peers[:min(len(m.Peers), maxPeers)]
+	b = append(b, byte(len(peers)))
+	for _, name := range peers {
 		b = binary.BigEndian.AppendUint32(b, name)
 	}
 	count := len(b)
@@ -136,11 +136,11 @@ func parse(b []byte) (message, error) {
 	m.Left, m.Advertisement.Draining, m.Advertisement.Passing = flags&flagLeft != 0, flags&flagDraining != 0, flags&flagPassing != 0
 	m.Run, m.Sequence, m.Response = r.Uint64(), r.Uvarint(), r.Uint64()
 	m.Hold = time.Duration(min(r.Uvarint(), uint64(maxHold/time.Millisecond))) * time.Millisecond
-	hears := int(r.Byte())
-	if hears > maxPeers {
+	peers := int(r.Byte())
+	if peers > maxPeers {
 		return message{}, errMalformed
 	}
-	for range hears {
+	for range peers {
 		m.Peers = append(m.Peers, r.Uint32())
 	}
 	count := int(r.Byte())

@@ -113,7 +113,7 @@ func TestMalformedMessages(t *testing.T) {
 		"a check twice":       change(end-1, 'a'),
 		"a check of no name":  change(end-2, healthyBit),
 		"a check too long":    append(change(end-2, 64), make([]byte, 64)...),
-		"hears too many":      append(change(end-6, maxPeers+1), make([]byte, 4*maxPeers+100)...),
+		"too many peers":      append(change(end-6, maxPeers+1), make([]byte, 4*maxPeers+100)...),
 		"too many checks":     append(change(end-5, maxChecks+1), make([]byte, 100)...),
 		"far too long":        append(bytes.Clone(good), make([]byte, maxMessage)...),
 		"an endless sequence": append([]byte{magic, version, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 1}, bytes.Repeat([]byte{0xff}, 20)...),

@@ -225,7 +225,7 @@ func (t *table) ask(now time.Time, e *entry) *message {
 
 // findMissing returns the hashed names of members to search for now. A peer receives them and this member does not:
 // neither knows of the other.
-func (t *table) findMissing(now time.Time, hears []uint32) (lost []uint32) {
+func (t *table) findMissing(now time.Time, peers []uint32) (lost []uint32) {
 	heard := map[uint32]bool{hashed(t.self): true}
 	for name, e := range t.entries {
 		if !e.received.IsZero() && !e.timedOut {
@@ -233,7 +233,7 @@ func (t *table) findMissing(now time.Time, hears []uint32) (lost []uint32) {
 		}
 	}
 	maps.DeleteFunc(t.missing, func(name uint32, m *missed) bool { return heard[name] || now.Sub(m.received) >= forgetAfter })
-	for _, name := range hears {
+	for _, name := range peers {
 		m := t.missing[name]
 		switch {
 		case heard[name] || m == nil && len(t.missing) >= maxPeers:
