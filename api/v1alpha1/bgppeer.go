@@ -161,8 +161,11 @@ func GatewayName(f Family) string { return "default-" + string(f) }
 // Carries reports whether the session carries routes of a family.
 func (p Peer) Carries(f Family) bool { return slices.Contains(p.Families, f) }
 
-// DeepCopy returns a copy that shares no memory with p.
+// DeepCopy returns a copy that shares no memory with p; nil if p is nil.
 func (p *Peer) DeepCopy() *Peer {
+	if p == nil {
+		return nil
+	}
 	out := new(Peer)
 	p.DeepCopyInto(out)
 	return out
