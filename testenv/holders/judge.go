@@ -38,7 +38,7 @@ type Violation struct {
 
 // String returns the violation as one line.
 func (v Violation) String() string {
-	what := fmt.Sprintf("%s took %s without a word", v.Master, v.VIP)
+	what := fmt.Sprintf("%s took %s without an announcement", v.Master, v.VIP)
 	switch v.Rule {
 	case TwoHolders:
 		what = fmt.Sprintf("%s claims %s while %s has it", v.Master, v.VIP, v.Other)
