@@ -38,12 +38,12 @@ func baseChains() map[string]chain {
 	// anew, this rule comes before all others that need it.
 	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
-		arriving = append(arriving, ruleset.NewRule("new connections to what is listened at, IPv"+f.version,
+		arriving = append(arriving, ruleset.NewRule("new connections to listeners, IPv"+f.version,
 			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), lookUp(listen+f.version),
 		))
 	}
 	for _, f := range families {
-		arriving = append(arriving, ruleset.NewRule("new connections to what is bridged, IPv"+f.version,
+		arriving = append(arriving, ruleset.NewRule("new connections to bridged VIPs, IPv"+f.version,
 			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), lookUp(bridge+f.version),
 		))
 		translated := ruleset.Join(
@@ -51,9 +51,9 @@ func baseChains() map[string]chain {
 			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), f.matches(), ruleset.TCP(), ruleset.Translated(ruleset.Destination),
 			connection(f.ctDest, reg1, false),
 		)
-		leaving = append(leaving, ruleset.NewRule("source of what is listened at, IPv"+f.version,
+		leaving = append(leaving, ruleset.NewRule("source of connections to listeners, IPv"+f.version,
 			translated, connection(expr.CtKeyPROTODST, words+f.length/4, false), ruleset.In(masquerade+f.version), []expr.Any{&expr.Masq{}},
-		), ruleset.NewRule("source of what is bridged, IPv"+f.version,
+		), ruleset.NewRule("source of connections to bridged VIPs, IPv"+f.version,
 			translated, connection(f.ctSource, words+f.length/4, true), ruleset.In(bridged+f.version), []expr.Any{&expr.Masq{}},
 		))
 	}

@@ -264,7 +264,7 @@ func TestReadable(t *testing.T) {
 	h.open(f.Open, vip.addrs()...)
 	got := h.Run("", "nft", "list", "ruleset")
 	for _, want := range []string{
-		"table arp herald", "table inet herald", "set vips4", "set until6", "comment \"may be answered for\"",
+		"table arp herald", "table inet herald", "set vips4", "set until6", "comment \"answers are permitted\"",
 		"elements = { 10.9.0.100 timeout 59m59s", "arp saddr ip @vips4 arp saddr ip != @answer4 counter",
 		"priority raw; policy accept;", "ip6 daddr @vips6 ip6 daddr != @until6 fib daddr type local counter",
 	} {

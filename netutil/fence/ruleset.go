@@ -35,16 +35,16 @@ func (o Options) sets(family nftables.TableFamily) []*nftables.Set {
 		if version == "6" && family == nftables.TableFamilyARP {
 			break
 		}
-		out = append(out, described(vips, version, "closed unless in both others"))
+		out = append(out, described(vips, version, "closed unless in both other sets"))
 		if family == nftables.TableFamilyARP || version == "6" {
-			out = append(out, described(answer, version, "may be answered for"))
+			out = append(out, described(answer, version, "answers are permitted"))
 		}
 		if family == nftables.TableFamilyINet {
-			out = append(out, described(accept, version, "packets may come in"))
+			out = append(out, described(accept, version, "incoming packets are permitted"))
 		}
-		out = append(out, described(until, version, "for so long"))
+		out = append(out, described(until, version, "until the end of the lease"))
 		if family == nftables.TableFamilyINet && o.Services {
-			out = append(out, described(services, version, "of these, those of Services"))
+			out = append(out, described(services, version, "VIPs of Services"))
 		}
 	}
 	return out

@@ -131,7 +131,7 @@ func TestCounterReset(t *testing.T) {
 	c.Set([]netip.Addr{vip4})
 	c.count(time.Unix(1, 0))
 	for _, packets := range []uint64{7, 7, 2, 3} {
-		c.note([]ruleset.Rule{{Chain: prerouting, Comment: "from elsewhere"}, {Chain: arrivals, Comment: vip4.String(), Packets: packets}}, time.Unix(int64(packets), 0))
+		c.note([]ruleset.Rule{{Chain: prerouting, Comment: "SYN from another host"}, {Chain: arrivals, Comment: vip4.String(), Packets: packets}}, time.Unix(int64(packets), 0))
 	}
 	if n, _ := c.Count(vip4); n != (Count{Arrived: 10, Since: time.Unix(1, 0), Last: time.Unix(3, 0)}) {
 		t.Errorf("%+v", n)

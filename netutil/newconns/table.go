@@ -27,7 +27,7 @@ func wanted(addrs []netip.Addr) ruleset.Table {
 	}
 	// Behind the fence: packets that it drops are not counted.
 	hooked := ruleset.Chain{Name: prerouting, Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw + 1, Rules: []ruleset.Rule{
-		ruleset.NewRule("from elsewhere", ruleset.TCP(), ruleset.SYN(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
+		ruleset.NewRule("SYN from another host", ruleset.TCP(), ruleset.SYN(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
 			ruleset.Meta(expr.MetaKeyIIFNAME), ruleset.NotEqual(ruleset.LinkName(link.TunnelName)...), ruleset.Local(),
 			[]expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: arrivals}}),
 	}}
