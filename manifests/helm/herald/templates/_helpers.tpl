@@ -1,4 +1,4 @@
-{{/* The labels by which the DaemonSet knows its pods. They never change. */}}
+{{/* The labels that the DaemonSet selects its pods by. They never change. */}}
 {{- define "herald.selector" -}}
 app.kubernetes.io/name: herald
 app.kubernetes.io/component: speaker
@@ -13,12 +13,12 @@ app.kubernetes.io/managed-by: {{.Release.Service}}
 helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- end}}
 
-{{/* Whether VIPs of Services are announced, for which the API is asked; else it is empty. */}}
+{{/* Not empty if Herald announces VIPs of Services, for which it needs the API. */}}
 {{- define "herald.services" -}}
 {{- if kindIs "map" .Values.speaker.services}}true{{end -}}
 {{- end}}
 
-{{/* Whether the node needs to send ARP or look for routers by itself; else it is empty. */}}
+{{/* Not empty if Herald sends ARP, or looks for routers. */}}
 {{- define "herald.raw" -}}
 {{- $raw := eq (include "herald.services" .) "true" -}}
 {{- range .Values.speaker.vips}}{{$raw = or $raw (eq (default "" .announce) "arp")}}{{end -}}
@@ -26,7 +26,7 @@ helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- if $raw}}true{{end -}}
 {{- end}}
 
-{{/* The capabilities that the file takes, as `herald manifest` has them. */}}
+{{/* The capabilities that the configuration needs, as in `herald manifest`. */}}
 {{- define "herald.capabilities" -}}
 {{- $bgp := default dict .Values.speaker.bgp -}}
 {{- $election := default dict .Values.speaker.election -}}
@@ -48,7 +48,7 @@ helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- if .Values.speaker.realtime}}IPC_LOCK, {{end}}NET_ADMIN{{if $low}}, NET_BIND_SERVICE{{end}}{{if include "herald.raw" .}}, NET_RAW{{end}}{{if .Values.speaker.realtime}}, SYS_NICE{{end}}
 {{- end}}
 
-{{/* Where metrics and health are served: host:port, empty if nowhere. */}}
+{{/* The address of metrics and health: host:port; empty if they are off. */}}
 {{- define "herald.metrics" -}}
 {{- $metrics := default dict .Values.speaker.metrics -}}
 {{- $listen := hasKey $metrics "listen" | ternary $metrics.listen "127.0.0.1:9474" -}}
@@ -59,7 +59,7 @@ helm.sh/chart: {{.Chart.Name}}-{{.Chart.Version}}
 {{- end -}}
 {{- end}}
 
-{{/* How long a pod may take to end, as `herald manifest` has it: 20 s and the longest linger, in whole seconds. */}}
+{{/* The time for a pod to end, as in `herald manifest`: 20 s plus the longest linger, in whole seconds. */}}
 {{- define "herald.grace" -}}
 {{- $grace := int64 .Values.terminationGracePeriodSeconds -}}
 {{- range prepend (default list .Values.speaker.vips) (default dict .Values.speaker.services) -}}
