@@ -1,4 +1,9 @@
 // Package rendezvous orders nodes as holders of addresses by rendezvous hashing, without communication.
+//
+// Members of different versions must compute the same order. So [Weight], [WeightOf], [Priority] and [PriorityApart] must
+// never change: another hash, another order of its input or other bits would move addresses during an upgrade. The rule in
+// [Candidacy.Campaigns] may change, such as the number of candidates, as long as the fit node with the highest priority
+// campaigns.
 package rendezvous
 
 import (
