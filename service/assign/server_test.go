@@ -393,6 +393,16 @@ func (s *server) total() (n int) {
 	return n + len(s.events)
 }
 
+// idle fails the test if a writer sends requests during do.
+func (s *server) idle(do func()) {
+	s.t.Helper()
+	before := s.total()
+	do()
+	if n := s.total() - before; n != 0 {
+		s.t.Errorf("%d requests without a change", n)
+	}
+}
+
 // wait lets time pass until all work is done.
 func (s *server) wait() { s.sleep(5 * time.Second) }
 
