@@ -87,8 +87,7 @@ func (h *host) send(link string, frames ...[]byte) {
 	}))
 }
 
-// lan is a switch with three hosts: the announcer's, a neighbour, and a stranger. Their links are
-// eth0.
+// lan is a switch with three hosts: the announcer's, a neighbour, and a stranger. Their links are eth0.
 type lan struct {
 	t                      testing.TB
 	hub                    *host

@@ -218,8 +218,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// A session that comes up changes from the slow rate to its own by a Poll
-// Sequence, which lasts until the peer answers.
+// A session that comes up changes from the slow rate to its own by a Poll Sequence, which lasts until the peer answers.
 func TestPollsWhenUp(t *testing.T) {
 	m := newMachine(mine, 50*time.Millisecond, 3, epoch)
 	if p := m.packet(epoch); p.DesiredMinTx != slow || p.RequiredMinRx != 50*time.Millisecond || p.Poll {

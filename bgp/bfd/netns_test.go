@@ -40,8 +40,7 @@ func (h *host) lose(dst string, yes bool) {
 	}
 }
 
-// wire joins two new hosts by eth0 with the addresses 10.0.0.1 and .2, fd00::1
-// and ::2, fe80::1 and ::2.
+// wire joins two new hosts by eth0 with the addresses 10.0.0.1 and .2, fd00::1 and ::2, fe80::1 and ::2.
 func wire(t *testing.T) (a, b *host) {
 	t.Helper()
 	a, b = &host{nettest.NewHost(t)}, &host{nettest.NewHost(t)}

@@ -172,8 +172,7 @@ func TestTableDetectsTimeouts(t *testing.T) {
 	}
 }
 
-// TestOwnPauseCausesNoTimeouts checks that a process that was stopped reads waiting messages before
-// others time out.
+// TestOwnPauseCausesNoTimeouts checks that a process that was stopped reads waiting messages before others time out.
 func TestOwnPauseCausesNoTimeouts(t *testing.T) {
 	began := time.Unix(1000, 0)
 	a, b := fair("a", 1), fair("b", 9)

@@ -132,7 +132,7 @@ func First(e Electorate) Committed {
 }
 
 // Leads reports whether e may follow r: their majorities intersect.
-func (r Committed) Leads(e Electorate) bool { return e.Validate() == nil && r.Adjacent(e) }
+func (r Committed) Leads(e Electorate) bool { return e.Validate() == nil && r.adjacent(e) }
 
 // Next returns the committed electorate that replaces r after its members have chosen e. Without a quorum, others may
 // have chosen differently: an electorate that gains a quorum begins a cluster of its own.
@@ -242,9 +242,9 @@ func (e Electorate) Needed(reachable []string) int {
 	return count
 }
 
-// Adjacent reports whether at most one member is in only one of two electorates. Then every majority of one shares a
+// adjacent reports whether at most one member is in only one of two electorates. Then every majority of one shares a
 // member with every majority of the other.
-func (e Electorate) Adjacent(o Electorate) bool {
+func (e Electorate) adjacent(o Electorate) bool {
 	return len(e.without(o))+len(o.without(e)) <= 1
 }
 

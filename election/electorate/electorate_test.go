@@ -45,7 +45,7 @@ func TestStep(t *testing.T) {
 		e, target := electorateOf(x.from), electorateOf(x.target)
 		for e.Digest() != target.Digest() && len(way) < 10 {
 			next := e.Step(target, strings.Fields(x.gone))
-			if !e.Adjacent(next) || next.Validate() != nil {
+			if !e.adjacent(next) || next.Validate() != nil {
 				t.Errorf("from %v to %v is no step: %v", e, next, next.Validate())
 			}
 			e = next

@@ -58,7 +58,7 @@ func (f *LogFilter) Write(line []byte) (int, error) {
 	severity, text := cutSeverity(strings.TrimSpace(string(line)))
 	switch {
 	case severity < slog.LevelInfo:
-	case unreadable(text):
+	case slices.ContainsFunc(unreadables, func(phrase string) bool { return strings.Contains(text, phrase) }):
 		if from := f.source(text); from.IsValid() {
 			f.admission.countUnreadable(from)
 		} else {
@@ -133,10 +133,6 @@ func kind(text string) string {
 		return text[:i]
 	}
 	return text
-}
-
-func unreadable(text string) bool {
-	return slices.ContainsFunc(unreadables, func(phrase string) bool { return strings.Contains(text, phrase) })
 }
 
 // source returns the source address in a line, or the address of the member that failed to answer; the zero address if

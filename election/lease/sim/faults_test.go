@@ -36,8 +36,7 @@ type setting struct {
 	restless      bool    // the admin changes members without pause
 }
 
-// variant describes how a test differs from a site with a majority. Most variants remove a rule that safety
-// needs.
+// variant describes how a test differs from a site with a majority. Most variants remove a rule that safety needs.
 type variant struct {
 	noQuorum     bool              // votes of reachable members suffice
 	noAbstain    bool              // a restarted machine votes at once
