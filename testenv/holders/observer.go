@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 	"github.com/herald-vip/herald/testenv/tap"
 )
 
@@ -74,29 +75,29 @@ type Observer struct {
 }
 
 // Observe begins to observe from the node.
-func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
+func Observe(n *lab.Node, target Target) (*Observer, error) {
 	o := &Observer{
 		target: target, names: slices.Sorted(maps.Keys(target.Masters)),
 		began: time.Now(), quit: make(chan struct{}),
 		asked: make(map[netip.Addr]time.Duration), holders: make(map[netip.Addr]Observation), changed: make(chan struct{}),
 	}
 	o.trace.Questions, o.trace.Strangers = make(map[netip.Addr][]time.Duration), make(map[string]int)
-	if err := o.lookAround(n); err != nil {
-		return nil, fmt.Errorf("observe %s of %s: %w", target.Link, n.Name(), err)
-	}
-	questions, err := o.questions()
-	if err != nil {
-		return nil, fmt.Errorf("questions: %w", err)
-	}
-	err = n.Do(func() error {
-		dev, err := net.InterfaceByName(target.Link)
-		if err == nil {
-			o.mouth, err = packet.Listen(dev, packet.Raw, 0, nil) // it receives nothing
-		}
-		return err
+	var questions [senders][][]byte
+	err := step.Run(func() {
+		step.Named(fmt.Sprintf("observe %s of %s", target.Link, n.Name()), func() {
+			o.lookAround(n)
+			questions = o.questions()
+			step.Do(n.Do(func() error {
+				dev, err := net.InterfaceByName(target.Link)
+				if err == nil {
+					o.mouth, err = packet.Listen(dev, packet.Raw, 0, nil) // it receives nothing
+				}
+				return err
+			}))
+		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("observe %s of %s: %w", target.Link, n.Name(), err)
+		return nil, err
 	}
 	if o.ear, err = tap.Open(n, target.Link, filter(), o.take); err != nil {
 		return nil, errors.Join(err, o.mouth.Close())
@@ -106,20 +107,11 @@ func Observe(n *lab.Node, target Target) (_ *Observer, err error) {
 }
 
 // lookAround finds the observer's own addresses.
-func (o *Observer) lookAround(n *lab.Node) error {
-	h, err := n.Handle()
-	if err != nil {
-		return err
-	}
+func (o *Observer) lookAround(n *lab.Node) {
+	h := step.Get(n.Handle())
 	defer h.Close()
-	link, err := h.LinkByName(o.target.Link)
-	if err != nil {
-		return err
-	}
-	list, err := h.AddrList(link, unix.AF_UNSPEC)
-	if err != nil {
-		return err
-	}
+	link := step.Get(h.LinkByName(o.target.Link))
+	list := step.Get(h.AddrList(link, unix.AF_UNSPEC))
 	for _, vip := range o.target.VIPs {
 		own := station{mac: link.Attrs().HardwareAddr}
 		for _, a := range list {
@@ -129,31 +121,26 @@ func (o *Observer) lookAround(n *lab.Node) error {
 			}
 		}
 		if !own.ip.IsValid() {
-			return fmt.Errorf("no address of the family of %s", vip)
+			step.Do(fmt.Errorf("no address of the family of %s", vip))
 		}
 		o.own = append(o.own, own)
 	}
-	return nil
 }
 
 // questions returns all questions by turn: one for each VIP.
-func (o *Observer) questions() (turns [senders][][]byte, err error) {
+func (o *Observer) questions() (turns [senders][][]byte) {
 	for i, vip := range o.target.VIPs {
 		s := slices.IndexFunc(o.target.Senders, func(a netip.Addr) bool { return a.Is4() == vip.Is4() })
 		if s < 0 {
-			return turns, fmt.Errorf("no sender address for %s", vip)
+			step.Do(fmt.Errorf("no sender address for %s", vip))
 		}
 		from := station{o.own[i].mac, o.target.Senders[s]}
 		for turn := range turns {
-			q, err := question(from, vip)
-			if err != nil {
-				return turns, err
-			}
-			turns[turn] = append(turns[turn], q)
+			turns[turn] = append(turns[turn], step.Get(question(from, vip)))
 			from.ip = from.ip.Next()
 		}
 	}
-	return turns, nil
+	return turns
 }
 
 // ask asks until Close.

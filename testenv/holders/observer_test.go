@@ -29,11 +29,11 @@ type site struct {
 	*Observer
 }
 
-func newSite(t *testing.T, speaker lab.Image) *site {
+func newSite(t *testing.T) *site {
 	t.Helper()
 	topology := must.Get[*clab.Topology](t)(clab.Load("../topologies/flat.clab.yml"))
 	l := must.Get[*lab.Lab](t)(lab.Start(t.Context(), slog.New(slog.DiscardHandler), topology, lab.Options{
-		Hold: true, Images: map[string]lab.Image{"herald": speaker, "herald-testenv": nothing},
+		Hold: true, Images: map[string]lab.Image{"herald": nothing, "herald-testenv": nothing},
 	}))
 	t.Cleanup(func() { must.Do(t, l.Close()) })
 	s := &site{t, l, must.Get[*Observer](t)(Observe(l.Node("o1"), Flat(l)))}
@@ -103,7 +103,7 @@ func (s *site) seen(r Rule) map[netip.Addr]int {
 
 // TestObserve follows the VIP from m1 to m2 in both families and expects no violation.
 func TestObserve(t *testing.T) {
-	s := newSite(t, nothing)
+	s := newSite(t)
 	s.address("add", "m1")
 	s.held("m1")
 	must.Do(s, s.Move("m1", func() error {
@@ -166,7 +166,7 @@ func TestObserveViolations(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newSite(t, nothing)
+			s := newSite(t)
 			s.address("add", "m1")
 			s.held("m1")
 			test.do(s)

@@ -9,7 +9,6 @@ package router
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -20,6 +19,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Config holds the accepted peers and routes.
@@ -55,16 +56,23 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	served := make(chan struct{})
 	go func() { defer close(served); b.Serve() }()
 	defer func() { b.Stop(); <-served }()
-	if err := b.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: c.ASN, RouterId: c.ID.String(), ListenPort: 179}}); err != nil {
-		return fmt.Errorf("start BGP: %w", err)
-	}
-	if err := b.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-		Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
-	}}); err != nil {
-		return fmt.Errorf("set the export policy: %w", err)
-	}
 	r := &rib{log: log, vips: c.VIPs, routes: make(map[netip.Prefix]map[netip.Addr]route), used: make(map[netip.Prefix][]netip.Addr), kernel: make(nextHops)}
-	if err := b.WatchEvent(ctx, server.WatchEventMessageCallbacks{
+	if err := step.Run(func() { r.start(ctx, b, c) }); err != nil {
+		return err
+	}
+	log.Info("router is up", "asn", c.ASN, "id", c.ID)
+	<-ctx.Done()
+	return nil
+}
+
+// start starts BGP without exports, and lets peers connect.
+func (r *rib) start(ctx context.Context, b *server.BgpServer, c Config) {
+	global := &api.Global{Asn: c.ASN, RouterId: c.ID.String(), ListenPort: 179}
+	step.Doing("start BGP", b.StartBgp(ctx, &api.StartBgpRequest{Global: global}))
+	step.Doing("set the export policy", b.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}}))
+	step.Doing("watch the peers", b.WatchEvent(ctx, server.WatchEventMessageCallbacks{
 		OnPathUpdate: func(paths []*apiutil.Path, _ time.Time) {
 			for _, p := range paths {
 				r.update(p)
@@ -75,20 +83,8 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 				r.followSession(e.Peer.State.NeighborAddress, e.Peer.State.SessionState)
 			}
 		},
-	}, server.WatchPostUpdate(false, "", ""), server.WatchPeer()); err != nil {
-		return fmt.Errorf("watch the peers: %w", err)
-	}
-	if err := accept(ctx, b, c); err != nil {
-		return fmt.Errorf("accept peers: %w", err)
-	}
-	log.Info("router is up", "asn", c.ASN, "id", c.ID)
-	<-ctx.Done()
-	return nil
-}
-
-// accept lets peers connect dynamically: GoBGP refuses a static peer for five seconds
-// after its session has ended.
-func accept(ctx context.Context, b *server.BgpServer, c Config) error {
+	}, server.WatchPostUpdate(false, "", ""), server.WatchPeer()))
+	// GoBGP refuses a static peer for five seconds after its session has ended.
 	group := &api.PeerGroup{
 		Conf:      &api.PeerGroupConf{PeerGroupName: "speakers", PeerAsn: c.PeerASN},
 		Timers:    &api.Timers{Config: &api.TimersConfig{HoldTime: 3, KeepaliveInterval: 1, IdleHoldTimeAfterReset: 1}},
@@ -98,17 +94,12 @@ func accept(ctx context.Context, b *server.BgpServer, c Config) error {
 			{Config: &api.AfiSafiConfig{Enabled: true, Family: &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}}},
 		},
 	}
-	if err := b.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: group}); err != nil {
-		return err
-	}
+	step.Doing("accept peers", b.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: group}))
 	for _, p := range c.Peers {
-		if err := b.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
+		step.Doing("accept peers: "+p.String(), b.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
 			DynamicNeighbor: &api.DynamicNeighbor{Prefix: p.String(), PeerGroup: "speakers"},
-		}); err != nil {
-			return fmt.Errorf("%v: %w", p, err)
-		}
+		}))
 	}
-	return nil
 }
 
 // followSession drops a peer's routes when its session ends.
