@@ -160,7 +160,7 @@ func (s *stage) cost(w way, do func()) (used, machine time.Duration) {
 			pids = append(pids, step.Get(observe.Group(p.Pid()))...)
 		}
 	}
-	cpu, busy := step.Get(observe.CPUOf(pids...)), step.Get(observe.Busy())
+	cpu, busy := step.Get(observe.CPUOf(pids...)), observe.Busy()
 	do()
-	return step.Get(observe.CPUOf(pids...)) - cpu, step.Get(observe.Busy()) - busy
+	return step.Get(observe.CPUOf(pids...)) - cpu, observe.Busy() - busy
 }

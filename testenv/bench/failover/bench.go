@@ -48,20 +48,25 @@ type part struct {
 
 // RunBGP measures speakers behind routers. It records results until ctx ends.
 func RunBGP(ctx context.Context, rec *record.Recorder, o suite.Options) error {
-	bridge, err := bridging(o.Programs["herald"])
-	if err != nil {
-		return err
-	}
-	var parts []part
-	for _, s := range []speaker{herald(o.Programs["herald"]), frr(quick())} {
+	return run(ctx, rec, o, routedParts)
+}
+
+// RunFlat measures speakers on a flat layer 2.
+func RunFlat(ctx context.Context, rec *record.Recorder, o suite.Options) error {
+	return run(ctx, rec, o, flatParts)
+}
+
+func routedParts(o suite.Options) (parts []part) {
+	binary := o.Programs["herald"]
+	for _, s := range []speaker{herald(binary), frr(quick())} {
 		parts = append(parts,
 			part{speaker: s, faults: named(slices.Concat(healthFaults(), plannedFaults(), []string{speakerKilled, powerLoss + byHoldTime, cutOff + byHoldTime})...)},
 			part{speaker: s, bfd: 50, faults: named(speakerFrozen+byBFD50, powerLoss+byBFD50, cutOff+byBFD50)},
 			part{speaker: s, bfd: 10, faults: named(powerLoss + byBFD10)})
 	}
 	parts = append(parts,
-		part{speaker: bridge, faults: named(slices.Concat(healthFaults(), plannedFaults())...)},
-		part{speaker: heraldAndFRR(o.Programs["herald"]), faults: named(healthFaults()...)},
+		part{speaker: bridging(binary), faults: named(slices.Concat(healthFaults(), plannedFaults())...)},
+		part{speaker: heraldAndFRR(binary), faults: named(healthFaults()...)},
 		part{speaker: exabgp(asHerald()), faults: named(healthFaults()...)})
 	if !o.Quick {
 		slowly := part{speaker: exabgp(asShipped()), faults: named(healthFaults()...)}
@@ -70,20 +75,14 @@ func RunBGP(ctx context.Context, rec *record.Recorder, o suite.Options) error {
 		}
 		parts = append(parts, part{speaker: frr(usual()), faults: named(healthFaults()...)}, slowly)
 	}
-	return run(ctx, rec, o, parts)
+	return parts
 }
 
-// RunFlat measures speakers on a flat layer 2.
-func RunFlat(ctx context.Context, rec *record.Recorder, o suite.Options) error {
-	parts, err := flatParts(o)
-	return errors.Join(err, run(ctx, rec, o, parts))
-}
-
-func flatParts(o suite.Options) (parts []part, err error) {
+func flatParts(o suite.Options) (parts []part) {
 	for _, lease := range []time.Duration{defaultLease, shortLease} {
-		h, e := heraldARP(o.Programs["herald"], lease)
 		// Other speakers have no command to drain.
-		parts, err = append(parts, part{speaker: h, flat: true, faults: named(slices.Insert(flatFaults(), 2, drained)...)}), errors.Join(err, e)
+		faults := named(slices.Insert(flatFaults(), 2, drained)...)
+		parts = append(parts, part{speaker: heraldARP(o.Programs["herald"], lease), flat: true, faults: faults})
 	}
 	parts = append(parts, part{speaker: keepalived(true), flat: true, faults: named(flatFaults()...)})
 	if !o.Quick {
@@ -93,11 +92,13 @@ func flatParts(o suite.Options) (parts []part, err error) {
 		faults[0].limit = documentedLimit
 		parts = append(parts, part{speaker: keepalived(false), flat: true, faults: faults})
 	}
-	return parts, err
+	return parts
 }
 
-func run(ctx context.Context, rec *record.Recorder, o suite.Options, parts []part) (failed error) {
+func run(ctx context.Context, rec *record.Recorder, o suite.Options, list func(suite.Options) []part) error {
 	b := &bench{Options: o, Recorder: rec}
+	var parts []part
+	failed := step.Run(func() { parts = list(o) })
 	for _, p := range parts {
 		p.faults = slices.DeleteFunc(p.faults, func(f fault) bool { return !b.wants(f.name) || f.slow && b.Quick })
 		failed = errors.Join(failed, step.Run(func() { b.measure(ctx, p) }))

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/testenv/bench/observe"
 	"github.com/herald-vip/herald/testenv/clab"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // speaker is a program that announces the VIP from a master.
@@ -72,12 +73,11 @@ func herald(binary string) speaker {
 const heraldFile = "herald.yaml"
 
 // electing is Herald with an election section, so that the masters know each other.
-func electing(binary, name string) (speaker, error) {
+func electing(binary, name string) speaker {
 	h := herald(binary)
-	key, err := election.NewKey()
-	h.name, h.conf.Key = name, key
+	h.name, h.conf.Key = name, step.Get(election.NewKey())
 	h.files = append(h.files, file{"gossip.key.tmpl", "gossip.key", 0o600})
-	return h, err
+	return h
 }
 
 // heraldAndFRR is Herald with its route in the main table, and an FRR beside it that
@@ -104,19 +104,19 @@ func heraldAndFRR(binary string) speaker {
 }
 
 // bridging is Herald behind routers with a bridge, and otherwise with its defaults.
-func bridging(binary string) (speaker, error) { return electing(binary, heraldBridge) }
+func bridging(binary string) speaker { return electing(binary, heraldBridge) }
 
 // heraldBridge is the name of Herald with a bridge.
 const heraldBridge = "herald, bridge"
 
 // heraldARP is Herald on a flat layer 2, with its defaults or, with another lease, in real time.
-func heraldARP(binary string, lease time.Duration) (speaker, error) {
-	h, err := electing(binary, fmt.Sprintf("herald, lease %d ms", lease.Milliseconds()))
+func heraldARP(binary string, lease time.Duration) speaker {
+	h := electing(binary, fmt.Sprintf("herald, lease %d ms", lease.Milliseconds()))
 	if lease != defaultLease {
 		h.conf.Lease = lease
 	}
 	h.ready = votes
-	return h, err
+	return h
 }
 
 // defaultLease is Herald's default, shortLease the other one measured.

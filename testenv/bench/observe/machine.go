@@ -29,13 +29,9 @@ func CPUOf(pids ...int) (sum time.Duration, err error) {
 }
 
 // Resident returns the resident memory of a process, in bytes.
-func Resident(pid int) (float64, error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, err
-	}
-	status, err := p.NewStatus()
-	return float64(status.VmRSS), err
+func Resident(pid int) float64 {
+	p := step.Get(procfs.NewProc(pid))
+	return float64(step.Get(p.NewStatus()).VmRSS)
 }
 
 // Group returns the PIDs of a process group, in order.
@@ -60,9 +56,9 @@ func processes(match func(procfs.ProcStat) bool) (list []int, err error) {
 }
 
 // Busy returns how long all CPUs together have been busy since the machine booted.
-func Busy() (time.Duration, error) {
-	cpu, err := cpus()
-	return seconds(cpu.User + cpu.Nice + cpu.System + cpu.IRQ + cpu.SoftIRQ), err
+func Busy() time.Duration {
+	cpu := step.Get(cpus())
+	return seconds(cpu.User + cpu.Nice + cpu.System + cpu.IRQ + cpu.SoftIRQ)
 }
 
 // stolen returns the CPU time that the hypervisor gave to others; 0 if unknown.
@@ -86,20 +82,16 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // All namespaces of a machine share them (net.ipv4.neigh.default.gc_thresh3). A host
 // that cannot make an entry does not even answer ARP. So on a machine full of labs a
 // full table may look like a silent holder.
-func NeighbourOverflows() (n uint64, err error) {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0, err
-	}
-	tables, err := fs.NetStat()
-	for _, t := range tables {
+func NeighbourOverflows() (n uint64) {
+	fs := step.Get(procfs.NewDefaultFS())
+	for _, t := range step.Get(fs.NetStat()) {
 		if t.Filename == "arp_cache" || t.Filename == "ndisc_cache" {
 			for _, overflows := range t.Stats["table_fulls"] { // of each CPU
 				n += overflows
 			}
 		}
 	}
-	return n, err
+	return n
 }
 
 // ErrDisturbed marks a trial that another event disturbed. The lab is still usable.
@@ -107,9 +99,9 @@ var ErrDisturbed = errors.New("disturbed")
 
 // Undisturbed calls do. It fails with ErrDisturbed if a neighbour table overflowed meanwhile.
 func Undisturbed(do func()) {
-	before := step.Get(NeighbourOverflows())
+	before := NeighbourOverflows()
 	do()
-	if step.Get(NeighbourOverflows()) != before {
+	if NeighbourOverflows() != before {
 		step.Do(fmt.Errorf("%w: the kernel's table of neighbours was full, see net.ipv4.neigh.default.gc_thresh3", ErrDisturbed))
 	}
 }

@@ -5,20 +5,21 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // TestMachine reads the figures of this machine and of this process.
 func TestMachine(t *testing.T) {
-	own, ownErr := CPUOf(0)
-	cpu, cpuErr := CPUOf(os.Getpid())
-	resident, residentErr := Resident(os.Getpid())
-	busy, busyErr := Busy()
-	_, neighbourErr := NeighbourOverflows()
-	for _, err := range []error{ownErr, cpuErr, residentErr, busyErr, neighbourErr} {
-		if err != nil {
-			t.Error(err)
-		}
-	}
+	own, cpu := must.Get[time.Duration](t)(CPUOf(0)), must.Get[time.Duration](t)(CPUOf(os.Getpid()))
+	var resident float64
+	var busy time.Duration
+	must.Do(t, step.Run(func() {
+		resident, busy = Resident(os.Getpid()), Busy()
+		NeighbourOverflows()
+	}))
 	if own <= 0 || cpu < own || busy < cpu || resident < 1<<20 {
 		t.Errorf("CPU %v, then %v of %v; %v bytes", own, cpu, busy, resident)
 	}

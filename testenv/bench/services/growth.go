@@ -73,7 +73,7 @@ func (s *stage) size(ctx context.Context, n int) {
 	step.Pause(ctx, s.quiet)
 	note := func(measure string, programs []*lab.Process) {
 		for _, p := range programs {
-			s.note(measure, n, "MB", step.Get(observe.Resident(p.Pid()))*1e-6)
+			s.note(measure, n, "MB", observe.Resident(p.Pid())*1e-6)
 		}
 	}
 	speakers, controllers := s.programs()

@@ -88,7 +88,7 @@ func (s *stage) sizes(ctx context.Context, what string, all, nodes int) {
 	step.Pause(ctx, s.rest())
 	memory := func(measure, node string) {
 		pid := s.Node(node).Daemon("herald").Pid()
-		s.noteAmong(all, what+": memory of "+measure, "MB", step.Get(observe.Resident(pid))*1e-6)
+		s.noteAmong(all, what+": memory of "+measure, "MB", observe.Resident(pid)*1e-6)
 	}
 	memory("the manager", "lb-manager")
 	for _, node := range s.Balancing.Nodes() {
