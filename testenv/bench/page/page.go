@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // results matches the text between two marks. The first names the file of a run, in
@@ -21,63 +22,46 @@ var results = regexp.MustCompile(`(?s)(<!-- results: (\S+)(?: ([^>\n]+?))? -->\n
 // Write rewrites DOCS/benchmarks.md and its charts.
 func Write(docs string) error {
 	path := filepath.Join(docs, "benchmarks.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	filled, charts, err := fill(string(text), filepath.Join(docs, "benchmarks"))
-	if err != nil {
-		return err
-	}
-	for name, chart := range charts {
-		if err := os.WriteFile(filepath.Join(docs, "benchmarks", name), chart, 0o644); err != nil {
-			return err
+	return step.Run(func() {
+		filled, charts := fill(string(step.Get(os.ReadFile(path))), filepath.Join(docs, "benchmarks"))
+		for name, chart := range charts {
+			step.Do(os.WriteFile(filepath.Join(docs, "benchmarks", name), chart, 0o644))
 		}
-	}
-	return os.WriteFile(path, []byte(filled), 0o644)
+		step.Do(os.WriteFile(path, []byte(filled), 0o644))
+	})
 }
 
 // fill puts the results of runs in a folder between the marks of a page, and returns
 // the charts of the page by file name.
-func fill(page, folder string) (filled string, charts map[string][]byte, err error) {
+func fill(page, folder string) (filled string, charts map[string][]byte) {
 	charts = make(map[string][]byte)
 	filled = results.ReplaceAllStringFunc(page, func(section string) string {
 		parts := results.FindStringSubmatch(section)
-		text, e := show(folder, parts[2], parts[3], charts)
-		if e != nil {
-			err = fmt.Errorf("%s: %w", parts[2], e)
-		}
+		text := ""
+		step.Named(parts[2], func() { text = show(folder, parts[2], parts[3], charts) })
 		return parts[1] + "\n" + text + "\n" + parts[4]
 	})
-	return filled, charts, err
+	return filled, charts
 }
 
 // show returns a page's text about a run.
-func show(folder, file, router string, charts map[string][]byte) (string, error) {
-	run, err := record.Read(filepath.Join(folder, file))
-	if err != nil {
-		return "", err
+func show(folder, file, router string, charts map[string][]byte) string {
+	run := step.Get(record.Read(filepath.Join(folder, file)))
+	var settings []string
+	for _, s := range run.Settings {
+		settings = append(settings, s.Key+" "+s.Value)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%s](benchmarks/%[1]s): ", file)
-	for i, s := range run.Settings {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "%s %s", s.Key, s.Value)
-	}
-	b.WriteString(".\n" + discarded(run) + "\n")
-	if router != "" {
-		name := strings.TrimSuffix(file, ".txt") + "-" + strings.ReplaceAll(router, " ", "-") + ".svg"
-		if charts[name], err = chart(run, router); err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "![each trial of each fault, and medians](benchmarks/%s)\n\n", name)
-		faults(&b, run, router)
-	} else {
+	fmt.Fprintf(&b, "[%s](benchmarks/%[1]s): %s.\n%s\n", file, strings.Join(settings, "; "), discarded(run))
+	if router == "" {
 		compare(&b, run, "announcer", "measure", "services")
+		return b.String()
 	}
-	return b.String(), nil
+	name := strings.TrimSuffix(file, ".txt") + "-" + strings.ReplaceAll(router, " ", "-") + ".svg"
+	charts[name] = step.Get(chart(run, router))
+	fmt.Fprintf(&b, "![each trial of each fault, and medians](benchmarks/%s)\n\n", name)
+	faults(&b, run, router)
+	return b.String()
 }
 
 // discarded counts the trials that prove nothing, by reason.

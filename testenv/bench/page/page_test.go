@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 const (
@@ -20,8 +21,9 @@ const (
 // TestPage checks that the page of benchmarks and its charts match the runs.
 func TestPage(t *testing.T) {
 	text := read(t, docs+"/benchmarks.md")
-	filled, charts, err := fill(text, runs)
-	must.Do(t, err)
+	var filled string
+	var charts map[string][]byte
+	must.Do(t, step.Run(func() { filled, charts = fill(text, runs) }))
 	const anew = "write it anew: bin/herald-bench page"
 	if diff := cmp.Diff(text, filled); diff != "" {
 		t.Errorf("%s (-page +runs):\n%s", anew, diff)
