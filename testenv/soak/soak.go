@@ -172,24 +172,23 @@ func (r *run) close() error {
 func (r *run) observe(ctx context.Context) (trace Trace, probes []*probe.Result, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { stop(); err = errors.Join(err, r.witness.Wait()) }()
-	if err := r.witness.start(watching); err != nil {
-		return trace, nil, err
-	}
-	if err := r.site.Boot(ctx); err != nil {
-		return trace, nil, err
-	}
-	r.watchSpeakers(masters...)
-	if err := r.witness.awaitRecovery(ctx); err != nil {
-		return r.rec.snapshot(), nil, fmt.Errorf("the VIP was never announced, see the logs of the nodes: %w", err)
-	}
-	r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
-	r.log.Info("the VIP is announced", "at", clock(r.rec.clock()))
-	// The timeout is below a second, so that a SYN retransmission does not hide a lost
-	// SYN, and long enough for a busy machine.
-	r.load = traffic.Start(watching, r.site.client(), traffic.Options{Timeout: 250 * time.Millisecond}, r.site.vips()...)
-	err = r.rounds(ctx)
+	err = step.Run(func() {
+		step.Do(r.witness.start(watching))
+		step.Do(r.site.Boot(ctx))
+		r.watchSpeakers(masters...)
+		step.Doing("the VIP was never announced, see the logs of the nodes", r.witness.awaitRecovery(ctx))
+		r.rec.add(func(t *Trace, now time.Duration) { t.Ready = now })
+		r.log.Info("the VIP is announced", "at", clock(r.rec.clock()))
+		// The timeout is below a second, so that a SYN retransmission does not hide a lost
+		// SYN, and long enough for a busy machine.
+		r.load = traffic.Start(watching, r.site.client(), traffic.Options{Timeout: 250 * time.Millisecond}, r.site.vips()...)
+		step.Do(r.rounds(ctx))
+	})
 	trace = r.rec.snapshot()
 	stop()
+	if r.load == nil {
+		return trace, nil, err
+	}
 	probes, failed := r.load.Wait()
 	return trace, probes, errors.Join(err, failed)
 }

@@ -1,5 +1,4 @@
-// Package step writes scripts of steps that end at the first one that fails, as package
-// must does in tests.
+// Package step ends a script of steps at the first error, as package must ends a test.
 package step
 
 import (
@@ -10,7 +9,7 @@ import (
 // failure carries the error of a step to Run.
 type failure struct{ error }
 
-// Run calls do and returns the error of the step that ended it.
+// Run calls do and returns the error of its first failed step.
 func Run(do func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -25,17 +24,17 @@ func Run(do func()) (err error) {
 	return nil
 }
 
-// Do ends the enclosing Run on an error. It works in the goroutine of Run only.
+// Do ends the enclosing Run on an error. Call it in the goroutine of Run.
 func Do(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// Doing is Do for an error to which it adds what was being done.
-func Doing(what string, err error) {
+// Doing adds an activity to an error and ends the enclosing Run.
+func Doing(activity string, err error) {
 	if err != nil {
-		Do(fmt.Errorf("%s: %w", what, err))
+		Do(fmt.Errorf("%s: %w", activity, err))
 	}
 }
 
@@ -45,8 +44,8 @@ func Get[T any](v T, err error) T {
 	return v
 }
 
-// Close is deferred to close something at the end of a step. It adds the error to that
-// of the step.
+// Close calls closer and joins its error with the error of the failed step. Defer it in
+// the function of the steps.
 func Close(closer func() error) {
 	ended := recover()
 	err := closer()
@@ -58,7 +57,7 @@ func Close(closer func() error) {
 	Do(err)
 }
 
-// Named adds a name to the error of the steps in do.
+// Named calls do and adds a name to the error of its first failed step.
 func Named(name string, do func()) {
 	Doing(name, Run(do))
 }
