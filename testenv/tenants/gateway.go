@@ -15,6 +15,7 @@ import (
 	"github.com/herald-vip/herald/election"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/testenv/services"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // Domain is the suffix of all names that the gateway serves. Its certificate is for
@@ -75,48 +76,36 @@ func (l *Lab) BootGateway(ctx context.Context) error {
 	if !l.hasGateway() {
 		return errors.New("this lab has no gateway: start it with Options.GatewayAPI")
 	}
-	for _, c := range l.clusters() {
-		if err := c.Run(ctx, defineRoutes); err != nil {
-			return fmt.Errorf("cluster %s: %w", c.Name, err)
+	return step.Run(func() {
+		for _, c := range l.clusters() {
+			step.Doing("cluster "+c.Name, c.Run(ctx, defineRoutes))
 		}
-	}
-	if err := l.Balancing.Run(ctx, installGateway); err != nil {
-		return err
-	}
-	nodes := []string{"dns", "lb-external-dns"}
-	for _, node := range l.gatewayNodes() {
-		nodes = append(nodes, node+"-traefik")
-	}
-	if err := l.Boot(ctx, nodes...); err != nil {
-		return err
-	}
-	return services.Eventually(ctx, func() error { return l.gatewayReady(ctx) })
+		step.Do(l.Balancing.Run(ctx, installGateway))
+		nodes := []string{"dns", "lb-external-dns"}
+		for _, node := range l.gatewayNodes() {
+			nodes = append(nodes, node+"-traefik")
+		}
+		step.Do(l.Boot(ctx, nodes...))
+		step.Do(services.Eventually(ctx, func() error { return step.Run(func() { l.gatewayReady(ctx) }) }))
+	})
 }
 
-// gatewayReady returns an error unless each Traefik listens and the Gateway has the VIP.
-func (l *Lab) gatewayReady(ctx context.Context) error {
+// gatewayReady fails unless each Traefik listens and the Gateway has the VIP.
+func (l *Lab) gatewayReady(ctx context.Context) {
 	for _, node := range l.gatewayNodes() {
-		if err := l.Balancing.Node("api").Reaches(ctx, net.JoinHostPort(l.Balancing.Address(node).String(), "8000")); err != nil {
-			return fmt.Errorf("traefik on %s: %w", node, err)
-		}
+		step.Doing("traefik on "+node, l.Balancing.Node("api").Reaches(ctx, net.JoinHostPort(l.Balancing.Address(node).String(), "8000")))
 	}
-	vips, err := l.GatewayVIPs(ctx)
-	if err != nil {
-		return err
-	}
+	vips := step.Get(l.GatewayVIPs(ctx))
 	var g struct {
 		Status struct {
 			Addresses  []struct{ Value string }
 			Conditions []metav1.Condition
 		}
 	}
-	if err := l.Balancing.API.Get(ctx, gateway, &g); err != nil {
-		return err
-	}
+	step.Do(l.Balancing.API.Get(ctx, gateway, &g))
 	if len(vips) == 0 || len(g.Status.Addresses) != len(vips) || g.Status.Addresses[0].Value != vips[0].String() {
-		return fmt.Errorf("the Gateway shared has the status %+v, and Traefik's Service the VIPs %v", g.Status, vips)
+		step.Do(fmt.Errorf("the Gateway shared has the status %+v, and Traefik's Service the VIPs %v", g.Status, vips))
 	}
-	return nil
 }
 
 // GatewayVIPs returns the addresses of the gateway.

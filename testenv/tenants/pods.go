@@ -15,6 +15,7 @@ import (
 
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/testenv/lab"
+	"github.com/herald-vip/herald/testenv/step"
 )
 
 // maxPods bounds the number of a tenant's pods over the whole run: each needs a machine.
@@ -95,37 +96,30 @@ func (l *Lab) RunPods(ctx context.Context) error {
 func podPath(p *corev1.Pod) string { return "/api/v1/namespaces/" + p.Namespace + "/pods/" + p.Name }
 
 // runPod starts a pod on a machine, and updates its status.
-func (c *Cluster) runPod(ctx context.Context, p *corev1.Pod, files map[string]string, on Pod) (*lab.Process, error) {
-	n := c.lab.Node(on.Name)
-	if err := n.Boot(ctx); err != nil {
-		return nil, err
-	}
-	for file, text := range files {
-		if _, err := n.Run(ctx, "sh", "-euc", `mkdir -p "$(dirname "$1")"; printf %s "$2" >"$1"`, "sh", file, text); err != nil {
-			return nil, err
+func (c *Cluster) runPod(ctx context.Context, p *corev1.Pod, files map[string]string, on Pod) (process *lab.Process, err error) {
+	err = step.Run(func() {
+		n := c.lab.Node(on.Name)
+		step.Do(n.Boot(ctx))
+		for file, text := range files {
+			step.Get(n.Run(ctx, "sh", "-euc", `mkdir -p "$(dirname "$1")"; printf %s "$2" >"$1"`, "sh", file, text))
 		}
-	}
-	environment := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "POD_NAME=" + p.Name, "NAMESPACE=" + p.Namespace, "POD_IP=" + on.Address.String()}
-	for _, e := range p.Spec.Containers[0].Env {
-		if e.ValueFrom == nil {
-			environment = append(environment, e.Name+"="+e.Value)
+		environment := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "POD_NAME=" + p.Name, "NAMESPACE=" + p.Namespace, "POD_IP=" + on.Address.String()}
+		for _, e := range p.Spec.Containers[0].Env {
+			if e.ValueFrom == nil {
+				environment = append(environment, e.Name+"="+e.Value)
+			}
 		}
-	}
-	process, err := n.Start(&exec.Cmd{Args: []string{"echo-basic"}, Env: environment})
-	if err != nil {
-		return nil, err
-	}
-	nodes := c.Nodes()
-	node := nodes[int(on.Address.As4()[3])%len(nodes)]
-	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	binding.Name = p.Name
-	return process, errors.Join(
-		c.API.Create(ctx, podPath(p)+"/binding", binding),
-		c.API.Patch(ctx, podPath(p)+"/status", map[string]any{"status": corev1.PodStatus{
+		process = step.Get(n.Start(&exec.Cmd{Args: []string{"echo-basic"}, Env: environment}))
+		nodes := c.Nodes()
+		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: nodes[int(on.Address.As4()[3])%len(nodes)]}}
+		binding.Name = p.Name
+		step.Do(c.API.Create(ctx, podPath(p)+"/binding", binding))
+		step.Do(c.API.Patch(ctx, podPath(p)+"/status", map[string]any{"status": corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: on.Address.String(), PodIPs: []corev1.PodIP{{IP: on.Address.String()}},
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		}}),
-	)
+		}}))
+	})
+	return process, err
 }
 
 // volumes returns the files of a pod's container from Secrets.

@@ -22,6 +22,7 @@ import (
 	"github.com/herald-vip/herald/testenv/demo"
 	"github.com/herald-vip/herald/testenv/echo"
 	"github.com/herald-vip/herald/testenv/router"
+	"github.com/herald-vip/herald/testenv/step"
 	"github.com/herald-vip/herald/testenv/stub"
 )
 
@@ -122,25 +123,16 @@ type echoCmd struct {
 
 // Run serves until ctx ends.
 func (c *echoCmd) Run(ctx context.Context) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	var secure net.Listener
-	var certificate tls.Certificate
-	if c.ListenTLS != "" {
-		if certificate, err = tls.LoadX509KeyPair(c.Certificate, c.Key); err != nil {
-			return err
+	return step.Run(func() {
+		var secure net.Listener
+		var certificate tls.Certificate
+		if c.ListenTLS != "" {
+			certificate = step.Get(tls.LoadX509KeyPair(c.Certificate, c.Key))
+			secure = step.Get(net.Listen("tcp", c.ListenTLS))
 		}
-		if secure, err = net.Listen("tcp", c.ListenTLS); err != nil {
-			return err
-		}
-	}
-	plain, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return err
-	}
-	return echo.Server{Name: cmp.Or(c.Name, host)}.Serve(ctx, plain, secure, certificate)
+		name := cmp.Or(c.Name, step.Get(os.Hostname()))
+		step.Do(echo.Server{Name: name}.Serve(ctx, step.Get(net.Listen("tcp", c.Listen)), secure, certificate))
+	})
 }
 
 // server holds the flags of all these servers.
@@ -160,13 +152,8 @@ type registryCmd struct{ server }
 func (c *registryCmd) Run(ctx context.Context) error { return c.serve(ctx, stub.Registry) }
 
 func (c *server) serve(ctx context.Context, kind func(name string) *stub.Server) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return err
-	}
-	return kind(cmp.Or(c.Name, host)).Serve(ctx, l)
+	return step.Run(func() {
+		name := cmp.Or(c.Name, step.Get(os.Hostname()))
+		step.Do(kind(name).Serve(ctx, step.Get(net.Listen("tcp", c.Listen))))
+	})
 }
