@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
 
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/link"
-
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
@@ -195,3 +195,5 @@ func TestLinkTo(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/herald-vip/herald/netutil/route"
 
+	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/nettest"
 	"github.com/herald-vip/herald/testenv/wait"
 )
@@ -260,9 +261,7 @@ type keeper struct {
 // do sends a command and waits for the answer.
 func (k *keeper) do(t *testing.T, command string) {
 	t.Helper()
-	if _, err := fmt.Fprintln(k.commands, command); err != nil {
-		t.Fatal(err)
-	}
+	must.Get[int](t)(fmt.Fprintln(k.commands, command))
 	nettest.Receive(t, k.answers)
 }
 

@@ -2,7 +2,6 @@ package flat
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -90,13 +89,7 @@ func TestAsksAsNode(t *testing.T) {
 		{addr: netip.MustParseAddr("10.5.0.10"), link: "nolink0"}, {addr: netip.MustParseAddr("fd00:4::10"), link: "lo"},
 	}}
 	must.Do(t, netns.In(ns, func() error {
-		const settings = "/proc/sys"
-		err := errors.Join(
-			unix.Unshare(unix.CLONE_NEWNS),
-			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount(settings, settings, "", unix.MS_BIND, ""),
-			unix.Mount("", settings, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
-		)
+		err := netns.ProtectSettings()
 		had, all := capabilities(t), capabilities(t)
 		had[0].Effective &^= 1 << unix.CAP_NET_ADMIN
 		setCapabilities(t, had)
@@ -107,7 +100,7 @@ func TestAsksAsNode(t *testing.T) {
 			t.Errorf("without the capability the log is:\n%s", got)
 		}
 		f.askAsNode()
-		if value, err := os.ReadFile(settings + "/net/ipv4/conf/lo/arp_announce"); err != nil || string(value) != "2\n" || f.asksAsVIP {
+		if value, err := os.ReadFile("/proc/sys/net/ipv4/conf/lo/arp_announce"); err != nil || string(value) != "2\n" || f.asksAsVIP {
 			t.Errorf("arp_announce is %q, %v; asksAsVIP is %t", value, err, f.asksAsVIP)
 		}
 		return err

@@ -66,3 +66,14 @@ func In(ns netns.NsHandle, f func() error) error {
 	}()
 	return <-done
 }
+
+// ProtectSettings makes /proc/sys read-only for the calling thread, as in a pod. The thread must end with its goroutine.
+func ProtectSettings() error {
+	const settings = "/proc/sys"
+	return errors.Join(
+		unix.Unshare(unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(settings, settings, "", unix.MS_BIND, ""),
+		unix.Mount("", settings, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
+	)
+}

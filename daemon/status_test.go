@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +15,13 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/config"
+	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/service"
 	"github.com/herald-vip/herald/service/announce"
 	"github.com/herald-vip/herald/service/peering"
 	"github.com/herald-vip/herald/speaker"
+	"github.com/herald-vip/herald/speaker/flat"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -115,4 +119,75 @@ func TestNoServices(t *testing.T) {
 		t.Error("there are Services")
 	}
 	s.undrain()
+}
+
+func TestLeasesOfAllVIPs(t *testing.T) {
+	known := []lease.LeaseStatus{
+		{Lease: "held", Holder: "m2", Needed: 2},
+		{Lease: "stood-for", Why: "being elected", Needed: 2, Campaigning: true},
+		{Lease: "free", Why: "no member campaigns for it", Needed: 2},
+	}
+	got := adminLeases(time.Now(), known, []speaker.Status{
+		{Name: "stood-for", Announce: speaker.ByARP, Reason: "no holder: being elected"},
+		{Name: "new", Announce: speaker.ByARP, Reason: "apiserver: connection refused"},
+		{Name: "new", Announce: speaker.ByARP, Reason: "its other address"},
+		{Name: "free", Announce: speaker.ByARP, Reason: "herald drain"},
+		{Name: "held", Announce: speaker.ByARP, Reason: "apiserver: connection refused"},
+		{Name: "routed", Reason: "apiserver: connection refused"},
+	}, election.New(slog.New(slog.DiscardHandler), nil).Lease)
+	const none = "no election: the file of this node has no election section"
+	want := []admin.Lease{
+		{LeaseStatus: known[2], Reason: "no member campaigns for it; here herald drain"},
+		{LeaseStatus: known[0]},
+		{LeaseStatus: lease.LeaseStatus{Lease: "new", Why: none}, Reason: none + "; here apiserver: connection refused"},
+		{LeaseStatus: known[1], Reason: "being elected"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An address that a predecessor held by a lease is not adopted.
+func TestBindingsToAdopt(t *testing.T) {
+	routed, flat := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("10.4.0.10")
+	got := bindingsOf(&config.Config{VIPs: []config.VIP{
+		{Name: "routed", Interface: "lo", Addresses: []netip.Addr{routed}},
+		{Name: "flat", Interface: "eth0", Announce: config.AnnounceARP, Addresses: []netip.Addr{flat}},
+	}})
+	if len(got) != 1 || got[0].Addr != routed || got[0].Interface != "lo" {
+		t.Errorf("bindings are %v, want %v on lo only", got, routed)
+	}
+}
+
+// An address that nodes hold as a Service's has another lease than a VIP of the file.
+func TestUntaken(t *testing.T) {
+	addr := netip.MustParseAddr("10.0.0.1")
+	subject := func(a config.Announce) *config.Config {
+		return &config.Config{VIPs: []config.VIP{{Name: "cp", Announce: a, Addresses: []netip.Addr{addr}}}}
+	}
+	held := []flat.Address{{Addr: addr, Service: "default/web", Pool: "lan"}}
+	for _, tt := range []struct {
+		name     string
+		old, new *config.Config
+		held     []flat.Address
+		want     string
+	}{
+		{name: "free", old: new(config.Config), new: subject(config.AnnounceARP)},
+		{name: "it was there before", old: subject(config.AnnounceARP), new: subject(config.AnnounceARP), held: held},
+		{name: "by BGP", old: new(config.Config), new: subject(config.AnnounceBGP), held: held},
+		{
+			name: "a Service's", old: new(config.Config), new: subject(config.AnnounceARP), held: held,
+			want: "vips: 10.0.0.1 is the address of Service default/web, for which a node may answer already: take it out of pool lan and from the Service first",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if err := untaken(tt.old, tt.new, tt.held); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
 }
