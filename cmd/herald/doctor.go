@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/herald-vip/herald/doctor"
 )
@@ -13,7 +12,7 @@ var errBlocked = errors.New("this node is not ready for its VIPs: see the blocke
 
 type doctorCommand struct {
 	configFlag
-	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
+	outputFlag
 }
 
 // Run examines this node and prints the findings.
@@ -23,11 +22,7 @@ func (c doctorCommand) Run(ctx context.Context) error {
 		return err
 	}
 	report := doctor.Examine(ctx, buildVersion(), parsed, c.Config)
-	if c.Output == "json" {
-		err = writeJSON(report)
-	} else {
-		err = report.WriteText(os.Stdout)
-	}
+	err = c.write(report, report.WriteText)
 	if err == nil && report.Blockers > 0 {
 		return errBlocked
 	}

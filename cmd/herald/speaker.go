@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -136,8 +137,8 @@ type socketFlag struct {
 
 type statusCommand struct {
 	socketFlag
-	Output   string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
-	Services bool   `help:"List instead every Kubernetes Service that is Herald's, and why this node announces it or not."`
+	outputFlag
+	Services bool `help:"List instead every Kubernetes Service that is Herald's, and why this node announces it or not."`
 }
 
 func (c statusCommand) Run(ctx context.Context) error {
@@ -145,30 +146,28 @@ func (c statusCommand) Run(ctx context.Context) error {
 	defer cancel()
 	client := admin.NewClient(c.Socket)
 	if c.Services {
-		return c.services(ctx, client)
+		services, err := client.Services(ctx)
+		if err != nil {
+			return err
+		}
+		return c.write(services, func(w io.Writer) error { return admin.WriteServices(w, services, time.Now()) })
 	}
 	status, err := client.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		return writeJSON(status)
-	}
-	return status.WriteText(os.Stdout, time.Now())
+	return c.write(status, func(w io.Writer) error { return status.WriteText(w, time.Now()) })
 }
 
-func (c statusCommand) services(ctx context.Context, client *admin.Client) error {
-	services, err := client.Services(ctx)
-	if err != nil {
-		return err
-	}
-	if c.Output == "json" {
-		return writeJSON(services)
-	}
-	return admin.WriteServices(os.Stdout, services, time.Now())
+type outputFlag struct {
+	Output string `short:"o" enum:"text,json" default:"text" help:"Output format: text or json."`
 }
 
-func writeJSON(v any) error {
+// write prints v as JSON, or its text.
+func (f outputFlag) write(v any, text func(io.Writer) error) error {
+	if f.Output != "json" {
+		return text(os.Stdout)
+	}
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
