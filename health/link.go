@@ -21,7 +21,9 @@ type Link struct {
 // Validate implements [Check.Validate] for this kind.
 func (l *Link) Validate(r *yaml.Report, p yaml.Path) { r.Link(p.Field("name"), l.Name) }
 
-func (l *Link) prober(*Monitor, time.Duration) (prober, error) { return &linkProber{name: l.Name}, nil }
+func (l *Link) prober(*Monitor, time.Duration) (prober, error) {
+	return named{&linkProber{name: l.Name}, "link " + l.Name}, nil
+}
 
 // linkProber asks the kernel for the flags of a link.
 type linkProber struct {
@@ -31,15 +33,13 @@ type linkProber struct {
 
 func (p *linkProber) probe(ctx context.Context) outcome {
 	flags, err := linkFlags(ctx, p.name)
-	out := linkOutcome(flags)
 	switch {
 	case errors.Is(err, unix.ENODEV):
-		out = outcome{kind: refused, reason: "does not exist"}
+		return outcome{kind: refused, reason: "does not exist"}
 	case err != nil:
-		out = ownFailure("cannot read its state: " + err.Error())
+		return ownFailure("cannot read its state: " + err.Error())
 	}
-	out.reason = "link " + p.name + ": " + out.reason
-	return out
+	return linkOutcome(flags)
 }
 
 // linkOutcome judges the flags of a link (netdevice(7)). A state other than up is proof, as a refused connection is.

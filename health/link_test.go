@@ -20,7 +20,7 @@ func TestLink(t *testing.T) {
 		must.Do(t, netns.In(ns, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if out := (&linkProber{name: name}).probe(ctx); out.kind != k || out.reason != reason || out.own || out.slow {
+			if out := must.Get[prober](t)((&Link{name}).prober(nil, 0)).probe(ctx); out.kind != k || out.reason != reason || out.own || out.slow {
 				t.Errorf("%+v, want kind %d: %s", out, k, reason)
 			}
 			return nil
