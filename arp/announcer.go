@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
@@ -90,20 +91,12 @@ func (a *Announcer) Announce(until time.Time, link string, addrs ...netip.Addr) 
 	a.pruneEntries(s)
 	wake.Up(a.wake)
 	if failed != nil {
-		return fmt.Errorf("announce %s on %s: %w", list(addrs), link, failed)
+		return fmt.Errorf("announce %s on %s: %w", text.Addresses(addrs), link, failed)
 	}
 	return nil
 }
 
 func announceable(addr netip.Addr) bool { return addr.IsGlobalUnicast() && addr.Zone() == "" }
-
-// list returns a single address, or the number of several.
-func list(addrs []netip.Addr) string {
-	if len(addrs) == 1 {
-		return addrs[0].String()
-	}
-	return fmt.Sprintf("%d addresses", len(addrs))
-}
 
 // Try returns the error that would prevent announcements on every link, such as a missing right.
 func (a *Announcer) Try() error {

@@ -72,7 +72,6 @@ func (e *entry) answer(now time.Time, delay time.Duration) bool {
 	return true
 }
 
-// due reports whether an announcement is due.
 func (e *entry) due(now time.Time) bool {
 	return e.announced && (e.schedule.due(now) || e.answering(now))
 }

@@ -11,7 +11,6 @@ import (
 // Log messages and calls of Options.Observe go through a queue to a separate goroutine, so that they never delay
 // announcements. The functions that queue them are called with the Announcer's mutex held.
 
-// reportState reports a new state.
 func (a *Announcer) reportState(s *linkState, e *entry) {
 	f, policy, prev := s.finding(e), e.watch.policy, e.watch.reported
 	e.watch.reported = f.State
@@ -27,18 +26,6 @@ func (a *Announcer) reportState(s *linkState, e *entry) {
 			a.opts.Observe(f)
 		}
 	})
-}
-
-// reportStranger reports another host that uses an address that is Taken already.
-func (a *Announcer) reportStranger(s *linkState, e *entry, by mac) {
-	a.logLater(slog.LevelError, "another host that is not a member uses a VIP",
-		"address", e.addr, "link", s.name, "mac", by.hardware().String(), "policy", e.watch.policy)
-}
-
-// reportRival reports that a member holds an address too, which must never happen.
-func (a *Announcer) reportRival(s *linkState, e *entry) {
-	a.logLater(slog.LevelError, "TWO MEMBERS ANSWER FOR A VIP: another member claims it again after this node contradicted it",
-		"address", e.addr, "link", s.name, "mac", e.rival.hardware().String())
 }
 
 // reportWires reports that a link's sockets cannot be opened, and the end of that.

@@ -2,6 +2,7 @@ package arp
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,12 +25,6 @@ func (a *Announcer) Run(ctx context.Context) error {
 	g.Go(func() error { wake.Loop(ctx, a.wake, a.step); return nil })
 	g.Go(func() error { a.report(ctx); return nil })
 	err := g.Wait()
-	a.closeAll()
-	return err
-}
-
-// closeAll closes all wires and waits for their readers.
-func (a *Announcer) closeAll() {
 	a.mu.Lock()
 	a.running = false
 	for _, s := range a.states {
@@ -38,6 +33,7 @@ func (a *Announcer) closeAll() {
 	}
 	a.mu.Unlock()
 	a.readers.Wait()
+	return err
 }
 
 // step does everything that is due, and returns the time of the next step; zero for never.
@@ -150,7 +146,6 @@ func (a *Announcer) dropWire(s *linkState, f family, w wire) {
 	}
 }
 
-// takeStatement handles a statement of another host.
 func (a *Announcer) takeStatement(s *linkState, c statement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,8 +160,9 @@ func (a *Announcer) takeStatement(s *linkState, c statement) {
 		if !e.allowed(now) || c.probe {
 			return
 		}
-		if e.claim(now, c.src) {
-			a.reportRival(s, e)
+		if e.claim(now, c.src) { // must never happen
+			a.logLater(slog.LevelError, "TWO MEMBERS ANSWER FOR A VIP: another member claims it again after this node contradicted it",
+				"address", e.addr, "link", s.name, "mac", c.src.hardware().String())
 		}
 		// The member may not know yet that the address is here, and neighbours may believe it.
 		if e.answer(now, memberGrace) {
@@ -178,7 +174,8 @@ func (a *Announcer) takeStatement(s *linkState, c statement) {
 		if changed {
 			a.reportState(s, e)
 		} else if stranger {
-			a.reportStranger(s, e, c.src)
+			a.logLater(slog.LevelError, "another host that is not a member uses a VIP",
+				"address", e.addr, "link", s.name, "mac", c.src.hardware().String(), "policy", e.watch.policy)
 		}
 		if e.announced && e.watch.policy == Defend && e.answer(now, 0) {
 			a.stats.Defended++

@@ -30,7 +30,6 @@ func startSchedule(now time.Time, refresh time.Duration) schedule {
 	return schedule{start: now, next: now, refresh: refresh}
 }
 
-// due reports whether an announcement is due.
 func (s schedule) due(now time.Time) bool { return !now.Before(s.next) }
 
 // steady reports whether the next announcement is the last of the burst or a later one. By then neighbours have

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -43,4 +44,12 @@ func (t Table) Row(cells ...string) {
 		cells[i] = cmp.Or(OneLine(c), "-")
 	}
 	fmt.Fprintln(t, strings.Join(cells, "\t"))
+}
+
+// Addresses returns a single address, or the number of several.
+func Addresses(addrs []netip.Addr) string {
+	if len(addrs) == 1 {
+		return addrs[0].String()
+	}
+	return fmt.Sprintf("%d addresses", len(addrs))
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/internal/text"
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
@@ -212,7 +213,7 @@ func (a *Binder) Unbind(iface string, addrs ...netip.Addr) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("unbind %s from %s: %w", describeAddrs(addrs), iface, err)
+		return fmt.Errorf("unbind %s from %s: %w", text.Addresses(addrs), iface, err)
 	}
 	for _, at := range gone {
 		a.view.drop(at)
@@ -263,14 +264,6 @@ func (a *Binder) linksOf(b Binding) (links []link) {
 		}
 	}
 	return links
-}
-
-// describeAddrs returns a single address, or the number of several.
-func describeAddrs(addrs []netip.Addr) string {
-	if len(addrs) == 1 {
-		return addrs[0].String()
-	}
-	return fmt.Sprintf("%d addresses", len(addrs))
 }
 
 // Sweep removes the addresses that an earlier Herald left on the host, except wanted ones and the ones

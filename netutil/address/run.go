@@ -149,7 +149,6 @@ func (a *Binder) applyEvent(e event) {
 	}
 }
 
-// interval is the time between two refreshes.
 func (w *want) interval() time.Duration { return w.lifetime / 3 }
 
 // refreshDue refreshes every binding with a refresh due now or soon, so that refreshes share batches. If it is

@@ -127,10 +127,15 @@ func clearTables(k *nft) error {
 	if err == nil && left {
 		err = k.Remove()
 	}
-	if err != nil {
-		return fmt.Errorf("delete the left-over kernel fence: %w", err)
+	return failed("delete the left-over kernel fence", err)
+}
+
+// failed adds the failed task to an error; nil stays nil.
+func failed(task string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", task, err)
 }
 
 // explainUnsupported returns an ErrUnsupported if err means that this host cannot have a fence.
@@ -149,10 +154,7 @@ func (f *Fence) Filter(addrs ...netip.Addr) error {
 	f.keeper.Lock()
 	defer f.keeper.Unlock()
 	f.vips = vips
-	if err := f.updateFiltered(f.services); err != nil {
-		return fmt.Errorf("filter: %w", err)
-	}
-	return nil
+	return failed("filter", f.updateFiltered(f.services))
 }
 
 // addrSet returns a set of addrs. It fails if one of them cannot be filtered.
@@ -232,10 +234,7 @@ func (f *Fence) Check() error {
 	if err == nil {
 		err = f.installFilters(late, nil)
 	}
-	if err != nil {
-		return fmt.Errorf("check kernel fence: %w", err)
-	}
-	return nil
+	return failed("check kernel fence", err)
 }
 
 // Try returns the error that an opening would return now. It puts the tables back if they are
@@ -250,10 +249,7 @@ func (f *Fence) Try() error {
 			break
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("try kernel fence: %w", err)
-	}
-	return nil
+	return failed("try kernel fence", err)
 }
 
 // Remove deletes the tables. No address is filtered until the next Filter or FilterServices.

@@ -62,10 +62,7 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	if err == nil {
 		err = f.openAddrs(until, addrs, accept)
 	}
-	if err != nil {
-		return fmt.Errorf("accept: %w", err)
-	}
-	return nil
+	return failed("accept", err)
 }
 
 func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...set) error {

@@ -1,7 +1,6 @@
 package fence
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
@@ -10,15 +9,11 @@ import (
 // Probe returns nil if this host can have a fence, else an ErrUnsupported with the reason. It makes
 // the tables in a temporary network namespace, and does not touch the host's.
 func Probe() error {
-	err := ruleset.Try(func() error {
+	return explainUnsupported(ruleset.Try(func() error {
 		k := &nft{}
 		defer k.Close()
 		return k.Rebuild([]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, nil) // TEST-NET-1 (RFC 5737)
-	})
-	if err != nil {
-		return explainUnsupported(err)
-	}
-	return nil
+	}))
 }
 
 // Left reports whether the tables exist: a Herald is running, or was killed.
@@ -26,8 +21,5 @@ func Left() (bool, error) {
 	k := &nft{}
 	defer k.Close()
 	left, err := k.Exist(bothTables()...)
-	if err != nil {
-		return false, fmt.Errorf("look for a left-over kernel fence: %w", err)
-	}
-	return left, nil
+	return left, failed("look for a left-over kernel fence", err)
 }

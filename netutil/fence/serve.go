@@ -33,8 +33,5 @@ func (f *Fence) FilterServices(addrs ...netip.Addr) error {
 		}
 		return fmt.Errorf("filter Services: %w", errNoServices)
 	}
-	if err := f.updateFiltered(services); err != nil {
-		return fmt.Errorf("filter Services: %w", err)
-	}
-	return nil
+	return failed("filter Services", f.updateFiltered(services))
 }

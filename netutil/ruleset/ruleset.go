@@ -159,10 +159,12 @@ func FindTable(c *nftables.Conn, t *nftables.Table) (exists, inForce bool, err e
 }
 
 // Unsupported wraps unsupported around an error that says that this host cannot have such tables; lacks then names the
-// missing kernel features. It prefixes any other error with the task that failed.
+// missing kernel features. It prefixes any other error with the task that failed, and returns nil for nil.
 func Unsupported(err, unsupported error, lacks, task string) error {
 	var reason string
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, ErrNotRoot):
 		return fmt.Errorf("%w: %w", unsupported, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
