@@ -73,7 +73,7 @@ func (bs *backends) observe(now time.Time, observations []observation) {
 	seen := make(map[netip.AddrPort]observation)
 	for _, o := range observations {
 		// A renamed node leaves two members with one address: a timed-out one does not count.
-		if other, twice := seen[o.addr]; !twice || compareObservations(o, other) > 0 {
+		if other, twice := seen[o.addr]; !twice || o.beats(other) {
 			seen[o.addr] = o
 		}
 	}
@@ -96,18 +96,19 @@ func (bs *backends) observe(now time.Time, observations []observation) {
 		}
 		b.observe(now, o)
 	}
-	bs.noteHearing(now, observations)
+	bs.hearing = since(bs.hearing, now, slices.ContainsFunc(observations, func(o observation) bool { return !o.timedOut }))
 	bs.forgetLongest()
 }
 
-// noteHearing records whether any backend has not timed out.
-func (bs *backends) noteHearing(now time.Time, observations []observation) {
+// since returns the start of a condition: before if it lasts, now if it begins, and zero if it does not hold.
+func since(before, now time.Time, holds bool) time.Time {
 	switch {
-	case !slices.ContainsFunc(observations, func(o observation) bool { return !o.timedOut }):
-		bs.hearing = time.Time{}
-	case bs.hearing.IsZero():
-		bs.hearing = now
+	case !holds:
+		return time.Time{}
+	case before.IsZero():
+		return now
 	}
+	return before
 }
 
 // orphan marks all backends after a change of the configured source. Backends missing from the new source then drain instead of dying.
@@ -117,14 +118,11 @@ func (bs *backends) orphan() {
 	}
 }
 
-func compareObservations(x, y observation) int {
-	if x.timedOut != y.timedOut {
-		if x.timedOut {
-			return -1
-		}
-		return 1
+func (o observation) beats(other observation) bool {
+	if o.timedOut != other.timedOut {
+		return other.timedOut
 	}
-	return cmp.Or(cmp.Compare(x.condition, y.condition), cmp.Compare(x.name, y.name))
+	return cmp.Or(cmp.Compare(o.condition, other.condition), cmp.Compare(o.name, other.name)) > 0
 }
 
 func (b *backend) observe(now time.Time, o observation) {
@@ -133,29 +131,14 @@ func (b *backend) observe(now time.Time, o observation) {
 	if o.condition != unknown {
 		b.last = o
 	}
-	switch {
-	case !unheard:
-		b.unheard = time.Time{}
-	case b.unheard.IsZero():
-		b.unheard = now
-	}
-	switch {
-	case !o.gone:
-		b.gone = time.Time{}
-	case b.gone.IsZero():
-		b.gone = now
-	}
+	b.unheard = since(b.unheard, now, unheard)
+	b.gone = since(b.gone, now, o.gone)
 }
 
 // forgetLongest forgets the backends that have been gone for longest if there are more than maxGone.
 func (bs *backends) forgetLongest() {
-	var gone []*backend
-	for _, b := range bs.known {
-		if !b.gone.IsZero() {
-			gone = append(gone, b)
-		}
-	}
-	slices.SortFunc(gone, func(x, y *backend) int { return cmp.Or(y.gone.Compare(x.gone), x.Addr.Compare(y.Addr)) })
+	gone := slices.DeleteFunc(bs.sorted(), func(b *backend) bool { return b.gone.IsZero() })
+	slices.SortStableFunc(gone, func(x, y *backend) int { return y.gone.Compare(x.gone) })
 	for _, b := range gone[min(len(gone), maxGone):] {
 		delete(bs.known, b.Addr)
 	}

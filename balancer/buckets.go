@@ -26,7 +26,10 @@ func Assign(before, serving []string, seed string) []string {
 	if len(before) == Buckets {
 		copy(table, before)
 	}
-	owned := count(table)
+	owned := make(map[string]int)
+	for _, owner := range table {
+		owned[owner]++
+	}
 
 	// The remainder of the division goes to the backends with most buckets, because that moves least.
 	rank := make(map[string]string) // orders backends differently for each seed
@@ -65,14 +68,4 @@ func Assign(before, serving []string, seed string) []string {
 		owned[neediest]++
 	}
 	return table
-}
-
-func count(table []string) map[string]int {
-	owned := make(map[string]int)
-	for _, owner := range table {
-		if owner != "" {
-			owned[owner]++
-		}
-	}
-	return owned
 }

@@ -42,16 +42,13 @@ func (s *Set) run(ctx context.Context) {
 		if !next.IsZero() {
 			idle = time.Until(next)
 		}
-		timer := time.NewTimer(idle)
 		select {
-		case <-timer.C:
+		case <-time.After(idle):
 		case <-s.wake:
 		case asked = <-s.awaiting:
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
-		timer.Stop()
 	}
 }
 
@@ -167,29 +164,19 @@ func Places(services []Service) map[netip.AddrPort]string {
 
 // knowsNone reports whether a balancer listens, but no backend is known at all: more likely this node's fault than theirs.
 func (s *Set) knowsNone() bool {
-	listening := false
-	for _, r := range s.balancers {
-		if len(r.backends.known) > 0 {
-			return false
-		}
-		listening = listening || len(r.listen) > 0
-	}
-	return listening
+	knows := func(r *running) bool { return len(r.backends.known) > 0 }
+	return slices.ContainsFunc(s.balancers, (*running).listens) && !slices.ContainsFunc(s.balancers, knows)
 }
 
 // servesNone reports whether a balancer listens without a serving backend.
 func (s *Set) servesNone() bool {
-	return slices.ContainsFunc(s.balancers, func(r *running) bool { return len(r.listen) > 0 && !r.serves() })
+	serves := func(b *backend) bool { return b.State == Serving }
+	return slices.ContainsFunc(s.balancers, func(r *running) bool {
+		return r.listens() && !slices.ContainsFunc(r.backends.sorted(), serves)
+	})
 }
 
-func (r *running) serves() bool {
-	for _, b := range r.backends.known {
-		if b.State == Serving {
-			return true
-		}
-	}
-	return false
-}
+func (r *running) listens() bool { return len(r.listen) > 0 }
 
 // services returns the services of a data plane. s.mu is held.
 func (s *Set) services(mode Mode) []Service {

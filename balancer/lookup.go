@@ -29,17 +29,14 @@ type lookUp struct {
 func (r *running) network() string {
 	is4 := func(a netip.AddrPort) bool { return a.Addr().Unmap().Is4() }
 	is6 := func(a netip.AddrPort) bool { return !is4(a) }
-	listen := r.listen
+	has4, has6 := slices.ContainsFunc(r.listen, is4), slices.ContainsFunc(r.listen, is6)
 	switch {
-	case r.config.Mode == Proxy || len(listen) == 0:
+	case r.config.Mode == Proxy || has4 == has6:
 		return "ip"
-	case !slices.ContainsFunc(listen, is6):
+	case has4:
 		return "ip4"
-	case !slices.ContainsFunc(listen, is4):
-		return "ip6"
-	default:
-		return "ip"
 	}
+	return "ip6"
 }
 
 // resolve looks up a balancer's name once and applies the result.

@@ -54,19 +54,18 @@ func (s *Set) Status() []Status {
 
 // awaitDataPlanes waits until the data planes are up to date, at most for limit.
 func (s *Set) awaitDataPlanes(limit time.Duration) {
-	enough := time.NewTimer(limit)
-	defer enough.Stop()
+	enough := time.After(limit)
 	done := make(chan struct{})
 	select {
 	case s.awaiting <- done:
 	case <-s.stopped:
 		return
-	case <-enough.C:
+	case <-enough:
 		return
 	}
 	select {
 	case <-done:
-	case <-enough.C:
+	case <-enough:
 	}
 }
 

@@ -20,8 +20,6 @@ type Bridge struct {
 	wake  chan struct{} // holds one element while there are requests
 }
 
-func newBridge(p *DataPlane) *Bridge { return &Bridge{plane: p, wake: make(chan struct{}, 1)} }
-
 // Prepare sets the masters of each VIP: their own addresses, of the VIP's family, if they are healthy. It opens no VIP, but
 // spreads the connections of open ones over the new masters at once. It closes VIPs that masters does not have, and VIPs of
 // a family that this host cannot forward. Call it again after an error.

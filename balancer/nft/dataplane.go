@@ -49,11 +49,12 @@ const openRetry = 5 * time.Second
 // DataPlane implements [balancer.DataPlane] in the kernel. Run keeps it alive. It makes the table when the first service or
 // bridge is set: most nodes have neither.
 type DataPlane struct {
-	log    *slog.Logger
-	host   host
-	owner  *owner
-	bridge *Bridge
-	opened chan struct{} // closed when the table is made
+	log     *slog.Logger
+	host    host
+	owner   *owner
+	bridge  *Bridge
+	outlive time.Duration // of listeners without renewal
+	opened  chan struct{} // closed when the table is made
 
 	changing sync.Mutex // held during one change of the table and the host, and guards the fields below
 	failed   error      // why the table could not be made
@@ -68,23 +69,23 @@ func New(log *slog.Logger, o Options) *DataPlane { return newPlane(log, o, 0) }
 
 // newPlane is New in the network namespace of a file descriptor; 0 is the process's.
 func newPlane(log *slog.Logger, o Options, netns int) *DataPlane {
-	const outlive = 30 * time.Second
-	timeout := cmp.Or(o.timeout, ruleset.AnswerTimeout)
+	timeout, outlive := cmp.Or(o.timeout, ruleset.AnswerTimeout), cmp.Or(o.Outlive, 30*time.Second)
 	p := &DataPlane{
 		log:  log,
-		host: newHost(netns, timeout),
+		host: host{netns, ruleset.NewCalls(timeout), ruleset.NewCalls(max(timeout, endTimeout)), ruleset.NewCalls(timeout)},
 		owner: &owner{
 			log:    log,
 			node:   o.Node,
 			kernel: &kernel{ruleset.Socket{NetNS: netns, Timeout: o.timeout}},
 			Keeper: ruleset.NewKeeper(timeout),
-			want:   wanted{outlive: cmp.Or(o.Outlive, outlive)},
+			want:   wanted{outlive: outlive},
 			states: make(map[string]balancer.State),
 			until:  make(map[netip.Addr]time.Time),
 		},
-		opened: make(chan struct{}),
+		outlive: outlive,
+		opened:  make(chan struct{}),
 	}
-	p.bridge = newBridge(p)
+	p.bridge = &Bridge{plane: p, wake: make(chan struct{}, 1)}
 	return p
 }
 

@@ -24,7 +24,7 @@ import (
 type host struct {
 	netns int // file descriptor of a network namespace; 0 is the process's
 
-	settings ruleset.Calls // settings and routes; by DataDataPlane.changing
+	settings ruleset.Calls // settings and routes; by DataPlane.changing
 	ends     ruleset.Calls // ending connections; by DataPlane.changing
 	counts   ruleset.Calls // counting connections, for one DataPlane.Counts at a time
 }
@@ -35,10 +35,6 @@ const endTimeout = 10 * time.Second
 
 // errUnanswered means that a call to the host timed out, or that an earlier one has not returned yet.
 var errUnanswered = errors.New("the kernel does not answer")
-
-func newHost(netns int, timeout time.Duration) host {
-	return host{netns, ruleset.NewCalls(timeout), ruleset.NewCalls(max(timeout, endTimeout)), ruleset.NewCalls(timeout)}
-}
 
 // in runs f in the host's network namespace and returns its result. After a timeout f continues, so it must not use shared
 // variables.

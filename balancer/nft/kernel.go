@@ -53,7 +53,7 @@ func readTable(c *nftables.Conn) (table, error) {
 		}
 		var ch chain
 		if found.Hooknum != nil && found.Priority != nil {
-			ch.hook = &hook{found.Type, *found.Hooknum, *found.Priority}
+			ch.hook = hook{found.Type, *found.Hooknum, *found.Priority}
 		}
 		out.chains[found.Name] = ch
 	}
@@ -104,14 +104,11 @@ func chainOf(verdict []byte) string {
 	return ""
 }
 
-// apply carries out a plan for want, completely or not at all.
-func (k *kernel) apply(p plan, want table) error { return k.carryOut(p, want, false) }
-
 // replace makes the table anew. The new hooks exist before the old ones go, so established connections
 // stay.
 func (k *kernel) replace(want table) error { return k.carryOut(change(table{}, want), want, true) }
 
-// carryOut carries out a plan in one batch. With anew it replaces the existing table. Base chains come first, in
+// carryOut carries out a plan for want in one batch. With anew it replaces the existing table. Base chains come first, in
 // batches of their own: the nftables library cannot write some of their rules, and no listener may exist without them.
 func (k *kernel) carryOut(p plan, want table, anew bool) error {
 	if slices.Contains(p.fill, postrouting) {
@@ -172,7 +169,7 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	}
 	for _, name := range p.addChains {
 		add := &nftables.Chain{Table: ours(), Name: name}
-		if h := want.chains[name].hook; h != nil {
+		if h := want.chains[name].hook; h != (hook{}) {
 			add = ruleset.BaseChain(ours(), name, h.kind, &h.at, h.priority)
 		}
 		c.AddChain(add)
@@ -196,7 +193,6 @@ func queue(c *nftables.Conn, p plan, want table) error {
 	return nil
 }
 
-// queueElements adds or removes elements.
 func queueElements(c *nftables.Conn, edits []edit, want table, change func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
 	elements := make(map[string][]nftables.SetElement)
 	for _, e := range edits {

@@ -142,14 +142,12 @@ func (o *owner) counts() (services []balancer.Service, taken map[netip.AddrPort]
 	return o.want.services, maps.Clone(o.want.taken), counted, nil
 }
 
-// services returns the desired services.
 func (o *owner) services() []balancer.Service {
 	o.Lock()
 	defer o.Unlock()
 	return o.want.services
 }
 
-// places returns the taken places of a service.
 func (o *owner) places(service string) []netip.AddrPort {
 	o.Lock()
 	defer o.Unlock()
@@ -166,13 +164,6 @@ func placesOf(taken map[netip.AddrPort]string, service string) []netip.AddrPort 
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return out
-}
-
-// outlive returns how long listeners last without renewal.
-func (o *owner) outlive() time.Duration {
-	o.Lock()
-	defer o.Unlock()
-	return o.want.outlive
 }
 
 // repairDelay returns how long to wait before reading the table after a notification. The kernel also notifies of this process's
@@ -380,7 +371,7 @@ func (o *owner) desired(found table) table {
 	t := o.rebuilt(found)
 	if !o.applied {
 		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
-		t.add(found.only(keep), keep)
+		t.add(found, keep)
 	}
 	return t
 }
@@ -428,7 +419,7 @@ func (o *owner) change(have, want table, renewed plan) (err error) {
 	case len(want.chains) == 0:
 		err = o.Call(func() error { return o.kernel.RemoveTables(ours()) })
 	default:
-		err = o.Call(func() error { return o.kernel.apply(todo, want) })
+		err = o.Call(func() error { return o.kernel.carryOut(todo, want, false) })
 	}
 	if err != nil {
 		o.have = nil

@@ -38,8 +38,5 @@ func probe() error {
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,
 		Backends: []balancer.Backend{{Addr: netip.AddrPortFrom(place, 2), State: balancer.Serving}},
 	}})
-	if err != nil {
-		return unsupported(err)
-	}
-	return nil
+	return unsupported(err)
 }

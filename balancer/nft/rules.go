@@ -38,8 +38,9 @@ func baseChains() map[string]chain {
 	// anew, this rule comes before all others that need it.
 	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
 	for _, f := range families {
+		port := []expr.Any{&expr.Payload{DestRegister: words + f.length/4, Base: ruleset.Transport, Offset: 2, Len: 2}}
 		arriving = append(arriving, ruleset.NewRule("new connections to listeners, IPv"+f.version,
-			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), loadTo(words+f.length/4, ruleset.Transport, 2, 2), lookUp(listen+f.version),
+			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), port, lookUp(listen+f.version),
 		))
 	}
 	for _, f := range families {
@@ -70,10 +71,10 @@ func baseChains() map[string]chain {
 		))
 	}
 	return map[string]chain{
-		guard:       {&hook{nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, first}, outside},
-		prerouting:  {&hook{nftables.ChainTypeNAT, *nftables.ChainHookPrerouting, beforeOthersDest}, arriving},
-		output:      {&hook{nftables.ChainTypeNAT, *nftables.ChainHookOutput, beforeOthersDest}, arriving},
-		postrouting: {&hook{nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, beforeOthersSource}, leaving},
+		guard:       {hook{nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, first}, outside},
+		prerouting:  {hook{nftables.ChainTypeNAT, *nftables.ChainHookPrerouting, beforeOthersDest}, arriving},
+		output:      {hook{nftables.ChainTypeNAT, *nftables.ChainHookOutput, beforeOthersDest}, arriving},
+		postrouting: {hook{nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, beforeOthersSource}, leaving},
 	}
 }
 
@@ -137,10 +138,6 @@ func connection(key expr.CtKey, register uint32, reply bool) []expr.Any {
 
 func (f family) matches() []expr.Any {
 	return ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(f.protocol))
-}
-
-func loadTo(register uint32, base expr.PayloadBase, offset, length uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}}
 }
 
 // lookUp jumps to the chain that a map has for the loaded key.

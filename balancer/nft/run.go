@@ -33,7 +33,7 @@ func (p *DataPlane) Run(ctx context.Context) {
 	bridge.Go(func() { p.bridge.run(ctx) })
 	defer bridge.Wait()
 
-	every := p.owner.outlive() / 3
+	every := p.outlive / 3
 	refreshed, failed := time.Now(), false
 	p.owner.Run(ctx, p.log, ruleset.Rounds{
 		Every: min(every, settingsEvery), Watch: p.owner.kernel.watch, Delay: p.owner.repairDelay,

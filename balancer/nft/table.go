@@ -19,10 +19,11 @@ type table struct {
 
 // chain has rules, and a hook if it is a base chain.
 type chain struct {
-	hook  *hook
+	hook  hook // zero: none
 	rules []ruleset.Rule
 }
 
+// hook is a place in the kernel's packet flow.
 type hook struct {
 	kind     nftables.ChainType
 	at       nftables.ChainHook
@@ -82,7 +83,7 @@ func change(have, want table) plan {
 	p := plan{awaken: have.dormant}
 	for name, c := range sorted(want.chains) {
 		prev, ok := have.chains[name]
-		if ok && !c.hook.equal(prev.hook) { // replaced under the same name
+		if ok && c.hook != prev.hook { // replaced under the same name
 			p.dropChains = append(p.dropChains, name)
 			ok = false
 		}
@@ -136,10 +137,6 @@ func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 	}
 }
 
-func (h *hook) equal(other *hook) bool {
-	return h == other || h != nil && other != nil && *h == *other
-}
-
 // packets returns the sum of the chain's counters.
 func (c chain) packets() uint64 {
 	var sum uint64
@@ -147,13 +144,6 @@ func (c chain) packets() uint64 {
 		sum += r.Packets
 	}
 	return sum
-}
-
-// only returns the chains and sets with names that like accepts.
-func (t table) only(like func(name string) bool) table {
-	out := table{chains: make(map[string]chain), sets: make(map[string]set)}
-	out.add(t, like)
-	return out
 }
 
 // add adds the chains and sets of other with names that like accepts.

@@ -40,7 +40,6 @@ func base() table {
 
 func newSet(k kind) set { return set{k, make(map[string]element)} }
 
-// table returns the desired table.
 func (w wanted) table() table {
 	t := base()
 	for link := range w.localnet {

@@ -96,7 +96,6 @@ func (p *DataPlane) assign(l *listener, c *connection, source netip.Addr, tried 
 	return place{}, false
 }
 
-// bucket returns the bucket of a new connection.
 func (s *service) bucket(source netip.Addr) int {
 	if s.Method == balancer.SourceHash {
 		bytes := source.As16()
@@ -120,7 +119,6 @@ func (p *DataPlane) connected(where place, c *connection, backend *net.TCPConn) 
 	return true
 }
 
-// remove removes a connection from its backend.
 func (p *DataPlane) remove(where place, c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -189,12 +189,10 @@ func (p *DataPlane) Close() error {
 		defer close(ended)
 		p.running.Wait()
 	}()
-	deadline := time.NewTimer(p.options.Linger)
-	defer deadline.Stop()
 	select {
 	case <-ended:
 		return err
-	case <-deadline.C:
+	case <-time.After(p.options.Linger):
 	}
 	p.mu.Lock()
 	left := 0

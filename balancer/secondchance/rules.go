@@ -119,7 +119,7 @@ func (f family) ends(tunnel uint32, l limits) []ruleset.Chain {
 			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump(onward)),
 			ruleset.Join(f.from(), update(sources, openingLasts, l.source.over()), count(refused), jump("mine")),
 			ruleset.Join([]expr.Any{l.all.over()}, count(refused), jump("mine")),
-			ruleset.Join(ruleset.TCP(), f.connection(), add(moved, movedLasts), jump(onward)),
+			ruleset.Join(ruleset.TCP(), f.connection(), set(moved, unix.NFT_DYNSET_OP_ADD, movedLasts), jump(onward)),
 			jump(onward), // an ICMP error, or a connection that does not fit in moved
 		)},
 	}
@@ -290,11 +290,7 @@ func udpTo(port uint16) []expr.Any {
 		ruleset.Load(ruleset.Transport, 2, 2), ruleset.Equal(binary.BigEndian.AppendUint16(nil, port)...))
 }
 
-// add, update and remove change a set by the loaded key. After add and update the rule continues if the set had room and over matches.
-func add(name string, lasts time.Duration) []expr.Any {
-	return set(name, unix.NFT_DYNSET_OP_ADD, lasts)
-}
-
+// update, remove and set change a set by the loaded key. After an addition or update the rule continues if the set had room and over matches.
 func update(name string, lasts time.Duration, over ...expr.Any) []expr.Any {
 	return set(name, unix.NFT_DYNSET_OP_UPDATE, lasts, over...)
 }
