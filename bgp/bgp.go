@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
@@ -55,14 +54,6 @@ func mismatch(p v1alpha1.Peer, own, received uint32) string {
 	return ""
 }
 
-// gatewayName returns the name of the default gateway that p is; empty if it is none.
-func gatewayName(p v1alpha1.Peer) string {
-	if p.DefaultGateway == "" {
-		return ""
-	}
-	return v1alpha1.GatewayName(p.DefaultGateway)
-}
-
 // leastTTL returns the lowest TTL of packets from p, which leave with 255 and lose one per router passed
 // (RFC 5082 section 3). It applies to BGP under GTSM and to BFD.
 func leastTTL(p v1alpha1.Peer) uint8 {
@@ -80,11 +71,6 @@ type Route struct {
 	Peers []string
 	// DrainingPeers are further peers, which get the route as if it were Draining.
 	DrainingPeers []string
-}
-
-// isFor reports whether a peer gets the route.
-func (r Route) isFor(peer string) bool {
-	return r.Peers == nil || slices.Contains(r.Peers, peer) || slices.Contains(r.DrainingPeers, peer)
 }
 
 // State is a BGP session's state (RFC 4271 section 8.2.2).

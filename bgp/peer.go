@@ -77,8 +77,11 @@ func (p *peer) session(path *bfd.Status) Session {
 		asn = p.remoteASN
 	}
 	s := Session{
-		Name: p.Name(), Address: p.addr, Gateway: gatewayName(p.Peer), ASN: asn, State: p.state, Since: p.since, Drops: p.drops,
+		Name: p.Name(), Address: p.addr, ASN: asn, State: p.state, Since: p.since, Drops: p.drops,
 		IPv4: p.Carries(v1alpha1.IPv4), IPv6: p.Carries(v1alpha1.IPv6), BFD: p.path(path),
+	}
+	if p.DefaultGateway != "" {
+		s.Gateway = v1alpha1.GatewayName(p.DefaultGateway)
 	}
 	if p.state == Established {
 		s.LocalAddress, s.HoldTime = p.local, seconds.Duration(p.holdTime)

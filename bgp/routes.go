@@ -134,7 +134,7 @@ func (s *Server) advertised(p *peer) []netip.Prefix {
 		if prefix.Addr().Is6() {
 			carried = p.Carries(v1alpha1.IPv6) && p.offers.ipv6 && !n.hold6
 		}
-		if carried && r.isFor(name) {
+		if carried && (r.Peers == nil || slices.Contains(r.Peers, name) || slices.Contains(r.DrainingPeers, name)) {
 			out = append(out, prefix)
 		}
 	}

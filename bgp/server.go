@@ -99,13 +99,10 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 			}
 		case !proto.Equal(encodePeer(before, p.Peer, p.addr), encodePeer(c, conf, p.addr)): // GoBGP needs a new session
 			s.drop(p)
-			p.Peer = conf
-		default:
-			if conf.BFD == nil {
-				p.wait.end()
-			}
-			p.Peer = conf
+		case conf.BFD == nil:
+			p.wait.end()
 		}
+		p.Peer = conf
 	}
 	s.export()
 	for _, p := range s.peers {

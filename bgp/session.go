@@ -56,7 +56,6 @@ func (s *Server) run() {
 	}
 }
 
-// handle processes a state change.
 func (s *Server) handle(e apiutil.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,17 +81,12 @@ func discoverOn(ctx context.Context, link string, found func(netip.Addr)) error 
 	defer conn.Close()
 
 	allNodes, allRouters := netip.IPv6LinkLocalAllNodes(), netip.IPv6LinkLocalAllRouters()
-	if err := conn.JoinGroup(allNodes); err != nil {
-		return fmt.Errorf("join all-nodes: %w", err)
-	}
-	if err := conn.SetControlMessage(ipv6.FlagHopLimit, true); err != nil {
-		return fmt.Errorf("ask for hop limits: %w", err)
-	}
 	var advertisements ipv6.ICMPFilter
 	advertisements.SetAll(true)
 	advertisements.Accept(ipv6.ICMPTypeRouterAdvertisement)
-	if err := conn.SetICMPFilter(&advertisements); err != nil {
-		return fmt.Errorf("filter for router advertisements: %w", err)
+	err = errors.Join(conn.JoinGroup(allNodes), conn.SetControlMessage(ipv6.FlagHopLimit, true), conn.SetICMPFilter(&advertisements))
+	if err != nil {
+		return fmt.Errorf("set up the socket for router advertisements: %w", err)
 	}
 	// Without a lifetime the advertisement does not make this node a default router.
 	self := &ndp.RouterAdvertisement{Options: []ndp.Option{

@@ -181,7 +181,8 @@ func (l *loop) dispatch(on *listener, now time.Time) {
 		err = sender.check(d, p, on == l.sockets[sender.config.endpoint()])
 	}
 	if err != nil {
-		sender.discard(d, err)
+		sender.discarded++
+		sender.odd, sender.receiveErr = datagram{dst: d.dst, ttl: d.ttl}, err
 		return
 	}
 	sender.take(p, now)

@@ -80,13 +80,6 @@ func (s *session) check(d *datagram, p *Packet, port bool) error {
 	return nil
 }
 
-// discard counts a datagram from the peer's address that breaks a rule.
-func (s *session) discard(d *datagram, why error) {
-	s.discarded++
-	s.odd, s.receiveErr = datagram{dst: d.dst, ttl: d.ttl}, why
-}
-
-// take handles a packet of this session.
 func (s *session) take(p *Packet, now time.Time) {
 	s.in++
 	s.receiveErr = nil
@@ -149,7 +142,6 @@ func (s *session) close() {
 	s.fd, s.local = -1, netip.Addr{}
 }
 
-// status returns the status of the session.
 func (s *session) status() Status {
 	return Status{
 		Peer: s.config.Peer, Local: s.local,

@@ -107,7 +107,6 @@ func (l *listener) receive(d *datagram) bool {
 	}
 }
 
-// sender returns the source of the datagram.
 func (l *listener) sender() (netip.Addr, uint32) {
 	if l.name.Family == unix.AF_INET {
 		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&l.name)).Addr), 0
