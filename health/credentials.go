@@ -124,19 +124,10 @@ func parseToken(data [][]byte) (string, error) {
 	if token == "" {
 		return "", errors.New("it is empty")
 	}
-	for _, c := range []byte(token) {
-		if c <= ' ' || c > '~' {
-			return "", errors.New("it is not one word of printable ASCII")
-		}
+	if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", errors.New("it is not one word of printable ASCII")
 	}
 	return token, nil
-}
-
-// sawServer records the validity of the server's certificate.
-func (c *credentials) sawServer(s tls.ConnectionState) {
-	if len(s.PeerCertificates) > 0 {
-		c.server = validity{s.PeerCertificates[0].NotBefore, s.PeerCertificates[0].NotAfter}
-	}
 }
 
 // client returns the validity of the client certificate; zero if there is none.

@@ -26,10 +26,9 @@ type Exec struct {
 
 // Validate implements [Check.Validate] for this kind.
 func (e *Exec) Validate(r *yaml.Report, p yaml.Path) {
-	switch {
-	case len(e.Command) == 0:
+	if len(e.Command) == 0 {
 		r.Errorf(p.Field("command"), "missing: list the absolute path of a program, and its arguments")
-	default:
+	} else {
 		r.RequiredFile(p.Field("command").Item(0), e.Command[0])
 	}
 	if e.User == "" || e.User == "root" || strings.Trim(e.User, "0") == "" {

@@ -138,16 +138,7 @@ const (
 )
 
 // String returns "unknown", "healthy" or "unhealthy".
-func (s State) String() string {
-	switch s {
-	case Healthy:
-		return "healthy"
-	case Unhealthy:
-		return "unhealthy"
-	default:
-		return "unknown"
-	}
-}
+func (s State) String() string { return [...]string{"unknown", "healthy", "unhealthy"}[s] }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

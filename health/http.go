@@ -269,10 +269,9 @@ func readFinal(w *wire) (*http.Response, error) {
 
 // outcomeOf returns the outcome of an answer that took the given time.
 func (p *httpProber) outcomeOf(a answer, took time.Duration) outcome {
-	if slices.Contains(p.status, a.status) {
-		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}
-	}
 	switch {
+	case slices.Contains(p.status, a.status):
+		return outcome{kind: passed, reason: fmt.Sprintf("%d in %v", a.status, round(took))}
 	case a.status == http.StatusTooManyRequests:
 		return outcome{kind: overloaded, reason: bodyReason(a.status, a.body), slow: true}
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:

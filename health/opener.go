@@ -45,7 +45,9 @@ func (o *opener) open(ctx context.Context) (*wire, error) {
 		return nil, &stageError{"no TLS handshake", err}
 	}
 	w.use(conn)
-	o.creds.sawServer(conn.ConnectionState())
+	if chain := conn.ConnectionState().PeerCertificates; len(chain) > 0 {
+		o.creds.server = validity{chain[0].NotBefore, chain[0].NotAfter}
+	}
 	return w, nil
 }
 

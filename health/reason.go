@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,14 +34,8 @@ func ownFailure(reason string) outcome {
 	return outcome{kind: failed, own: true, reason: "check's own: " + reason}
 }
 
-// exhausted reports whether this node has run out of descriptors, memory or ports.
-func exhausted(e syscall.Errno) bool {
-	switch e {
-	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL:
-		return true
-	}
-	return false
-}
+// exhausted are the errors of a node that has run out of descriptors, memory or ports.
+var exhausted = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL}
 
 // stageError is a fault of the connection. If err is a timeout, missing names what did not arrive.
 type stageError struct {
@@ -77,7 +72,7 @@ func explain(err error, timeout time.Duration) outcome {
 		out.kind, out.reason = cut, "connection reset by the server"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		out.kind, out.reason = cut, "connection closed without a whole answer"
-	case errors.As(err, &errno) && exhausted(errno):
+	case errors.As(err, &errno) && slices.Contains(exhausted, errno):
 		// It counts as a failure all the same: a node that cannot probe should
 		// not serve, and its last answer grows old.
 		out = ownFailure(errno.Error())

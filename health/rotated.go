@@ -29,7 +29,7 @@ func (r *rotated[T]) refresh() bool {
 	}
 	// Stat before reading: a write in between shows as a change at the next call.
 	infos, err := statAll(r.paths)
-	if err == nil && sameFiles(infos, r.seen) {
+	if err == nil && slices.EqualFunc(infos, r.seen, sameFile) {
 		return false
 	}
 	var value T
@@ -90,10 +90,8 @@ func statAll(paths []string) ([]os.FileInfo, error) {
 	return infos, nil
 }
 
-func sameFiles(a, b []os.FileInfo) bool {
-	return slices.EqualFunc(a, b, func(x, y os.FileInfo) bool {
-		return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
-	})
+func sameFile(x, y os.FileInfo) bool {
+	return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
 }
 
 func readSmall(path string) ([]byte, error) {
