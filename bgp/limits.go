@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
-
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -33,14 +31,6 @@ var damping = wake.Backoff{Min: time.Second, Max: 30 * time.Second}
 type usage struct {
 	routes    uint64 // received, of all families
 	refreshes uint64 // asked for since the session came up
-}
-
-func newUsage(g *api.Peer) usage {
-	u := usage{refreshes: g.GetState().GetMessages().GetReceived().GetRefresh()}
-	for _, f := range g.GetAfiSafis() {
-		u.routes += f.GetState().GetReceived()
-	}
-	return u
 }
 
 // excess describes the limit that a session exceeds; empty if it exceeds none. before is its usage at the

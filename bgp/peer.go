@@ -157,11 +157,3 @@ func (p *peer) down(reason string) {
 func (p *peer) examineSoon() {
 	p.examineAt, p.examined = p.since.Add(examineAfter), 0
 }
-
-// rest delays the next session if the last sessions, including the one just lost, were short.
-func (p *peer) rest(now time.Time) {
-	if p.shorts++; now.Sub(p.since) > short {
-		p.shorts = 0
-	}
-	p.banned = now.Add(damp(p.shorts))
-}

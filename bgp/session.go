@@ -42,15 +42,14 @@ func (s *Server) watch() error {
 
 // run handles events and inspects the sessions until the server is closed.
 func (s *Server) run() {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
+	ticks := time.Tick(tick)
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case e := <-s.events:
 			s.handle(e)
-		case now := <-ticker.C:
+		case now := <-ticks:
 			s.lookAfter(now)
 		}
 	}
@@ -176,7 +175,10 @@ func (s *Server) inspect(p *peer, now time.Time) (established bool) {
 		if sent := g.GetState().GetMessages().GetSent().GetTotal(); sent != p.sent {
 			p.sent, p.sentChange = sent, now
 		}
-		p.usage = newUsage(g)
+		p.usage = usage{refreshes: g.GetState().GetMessages().GetReceived().GetRefresh()}
+		for _, f := range g.GetAfiSafis() {
+			p.usage.routes += f.GetState().GetReceived()
+		}
 		established = g.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
 	})
 	return established

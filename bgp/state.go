@@ -154,7 +154,11 @@ func (s *Server) export() {
 
 // lose records that the session with p has ended, and retries it unless Close ended it.
 func (s *Server) lose(p *peer, reason string) {
-	p.rest(time.Now())
+	now := time.Now()
+	if p.shorts++; now.Sub(p.since) > short {
+		p.shorts = 0
+	}
+	p.banned = now.Add(damp(p.shorts))
 	p.down(reason)
 	s.export()
 	if p.closed != nil {

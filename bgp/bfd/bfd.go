@@ -102,7 +102,11 @@ const (
 
 // String is the state's name in the RFC, in lower case.
 func (s State) String() string {
-	return [...]string{"admin-down", "down", "init", "up"}[s]
+	names := [...]string{"admin-down", "down", "init", "up"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
 }
 
 // MarshalText implements [encoding.TextMarshaler].
