@@ -42,10 +42,8 @@ type Announcer struct {
 
 // New returns an Announcer without addresses. It sends and receives nothing before Run.
 func New(log *slog.Logger, o Options) *Announcer {
-	if o.Watcher == nil {
-		o.Watcher = new(rtnetlink.Watcher)
-	}
-	return newAnnouncer(log, o, host{o.Watcher, func(f func() error) error { return f() }})
+	watcher := cmp.Or(o.Watcher, new(rtnetlink.Watcher))
+	return newAnnouncer(log, o, host{watcher, func(f func() error) error { return f() }})
 }
 
 func newAnnouncer(log *slog.Logger, o Options, n network) *Announcer {
