@@ -59,7 +59,7 @@ type Status struct {
 	Bound bool
 	// Restored counts how often Herald put the address back after its removal or change.
 	Restored int
-	// Err is the reason that it is not bound, or a fault of a bound address. Since is the time at which it was lost.
+	// Err is the reason that it is not bound, or a fault of a bound address. Since is the time at which it was lost; zero while bound.
 	Err   error
 	Since time.Time
 }
@@ -84,19 +84,15 @@ type Binder struct {
 
 // want is a wanted binding.
 type want struct {
-	Binding
+	Status
 	lifetime  time.Duration
-	link      int // index of the link that last had it; 0 for none
-	bound     bool
+	link      int       // index of the link that last had it; 0 for none
 	had       bool      // was bound before
 	refreshed time.Time // time of the last successful refresh's request.
 	created   time.Time // time of the last creation
 	removals  int       // by other programs, in a row
 	failures  int       // in a row
 	retryAt   time.Time // time of the next attempt; zero without one.
-	restored  int
-	err       error
-	since     time.Time // time at which it was lost; zero while bound
 }
 
 // New returns a Binder without bindings. Run refreshes them and puts them back.
@@ -109,9 +105,7 @@ func New(log *slog.Logger, opts Options) (*Binder, error) {
 	if opts.Mark <= 3 {
 		return nil, fmt.Errorf("address mark %d: the kernel reserves 0 to 3, choose another", opts.Mark)
 	}
-	if opts.Watcher == nil {
-		opts.Watcher = &rtnetlink.Watcher{NetNS: opts.NetNS, Mark: opts.Mark}
-	}
+	opts.Watcher = cmp.Or(opts.Watcher, &rtnetlink.Watcher{NetNS: opts.NetNS, Mark: opts.Mark})
 	return newBinder(log, opts, host{&rtnetlink.Conn{NetNS: opts.NetNS}, opts.Watcher}), nil
 }
 
@@ -156,7 +150,7 @@ func (a *Binder) BindFor(iface string, addr netip.Addr, lifetime time.Duration) 
 	}
 	w := on[b.Addr]
 	if w == nil {
-		w = &want{Binding: b}
+		w = &want{Status: Status{Binding: b}}
 		on[b.Addr] = w
 	}
 	w.lifetime = lifetime
@@ -231,10 +225,10 @@ func (a *Binder) Try(iface string, addr netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w := a.wants[iface][b.Addr]; w != nil {
-		if w.bound {
+		if w.Bound {
 			return nil
 		}
-		return w.err
+		return w.Err
 	}
 	if err := errors.Join(b.validate(), a.ensureView()); err != nil {
 		return err
@@ -278,24 +272,20 @@ func (a *Binder) Sweep(keep []Binding) error {
 	if err := a.ensureView(); err != nil {
 		return fmt.Errorf("remove left-over addresses: %w", err)
 	}
-	var left []address
+	var errs []error
 	for ip, places := range a.view.places {
 		for _, at := range places {
 			iface := a.view.links[at.Link].Name
-			if Ours(at, iface, a.opts.Mark, a.view.marks) && !kept[Binding{iface, ip}] && a.wants[iface][ip] == nil {
-				left = append(left, at)
+			if !Ours(at, iface, a.opts.Mark, a.view.marks) || kept[Binding{iface, ip}] || a.wants[iface][ip] != nil {
+				continue
 			}
+			if err := a.kernel.Remove(at); err != nil {
+				errs = append(errs, fmt.Errorf("remove %s from %s: %w", ip, iface, err))
+				continue
+			}
+			a.view.drop(at)
+			a.log.Info("removed VIP address left by an earlier run", "address", ip, "link", iface)
 		}
-	}
-	var errs []error
-	for _, at := range left {
-		iface := a.view.links[at.Link].Name
-		if err := a.kernel.Remove(at); err != nil {
-			errs = append(errs, fmt.Errorf("remove %s from %s: %w", at.IP, iface, err))
-			continue
-		}
-		a.view.drop(at)
-		a.log.Info("removed VIP address left by an earlier run", "address", at.IP, "link", iface)
 	}
 	return errors.Join(errs...)
 }
@@ -305,10 +295,8 @@ func (a *Binder) Status() []Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out []Status
-	for _, on := range a.wants {
-		for _, w := range on {
-			out = append(out, Status{Binding: w.Binding, Bound: w.bound, Restored: w.restored, Err: w.err, Since: w.since})
-		}
+	for w := range a.bindings() {
+		out = append(out, w.Status)
 	}
 	slices.SortFunc(out, func(x, y Status) int {
 		return cmp.Or(cmp.Compare(x.Interface, y.Interface), x.Addr.Compare(y.Addr))

@@ -27,16 +27,16 @@ func (a *Binder) reconcile(w *want, now bool) error {
 		return a.createAddress(w, addr, now)
 	}
 	if !now && !w.retryAt.IsZero() {
-		return w.err
+		return w.Err
 	}
-	changed := step == mend && w.bound
+	changed := step == mend && w.Bound
 	if changed && !now {
 		if p := w.pause(); p > 0 {
 			a.scheduleRetry(w, p)
 			return nil
 		}
 	}
-	if now || changed || !w.bound {
+	if now || changed || !w.Bound {
 		asked := time.Now()
 		if err := a.kernel.Refresh(addr); err != nil {
 			return a.noteFailure(w, err)
@@ -53,21 +53,21 @@ func (a *Binder) reconcile(w *want, now bool) error {
 }
 
 func (a *Binder) createAddress(w *want, addr address, now bool) error {
-	if !now && !w.bound && !w.retryAt.IsZero() {
-		return w.err
+	if !now && !w.Bound && !w.retryAt.IsZero() {
+		return w.Err
 	}
-	if !now && w.bound { // something removed it
+	if !now && w.Bound { // something removed it
 		// The kernel reports the end of a link after the end of its addresses.
 		if a.linkChanged(addr.Link) {
-			return w.err
+			return w.Err
 		}
 		if a.overdue(w) && w.failures == 0 { // this process was stopped: no refresh failed
 			a.noteExpiry(w)
-			return w.err
+			return w.Err
 		}
 		if p := w.pause(); p > 0 {
 			a.delayReturn(w, p)
-			return w.err
+			return w.Err
 		}
 	}
 	asked := time.Now() // before the call: this process may stop during it
@@ -95,7 +95,7 @@ func (a *Binder) plan(b Binding) (step, error) {
 // holds reports whether the last call or event left the address bound on the link.
 func (a *Binder) holds(addr netip.Addr, link int) bool {
 	w := a.wants[a.view.links[link].Name][addr]
-	return w != nil && w.bound && w.link == link
+	return w != nil && w.Bound && w.link == link
 }
 
 // pause counts a removal or change by another program, and returns the pause before putting the address back.
@@ -162,16 +162,16 @@ func (a *Binder) noteExpiry(w *want) {
 // noteReturn counts and logs that an address was put back, after the given event, or after the want's error if it
 // was not bound.
 func (a *Binder) noteReturn(w *want, after string) {
-	w.restored++
-	if !w.bound {
-		after = w.err.Error()
+	w.Restored++
+	if !w.Bound {
+		after = w.Err.Error()
 	}
 	level := slog.LevelWarn
 	if w.removals > 1 && time.Since(w.created) < calm { // delayReturn has logged it
 		level = slog.LevelDebug
 	}
 	a.log.Log(context.Background(), level, "VIP address put back", "address", w.Addr, "link", w.Interface, "after", after)
-	w.err = nil
+	w.Err = nil
 }
 
 // overdue reports whether a refresh was missed, so that the address may have expired. The
@@ -183,19 +183,19 @@ func (a *Binder) overdue(w *want) bool {
 // setBound notes that the kernel has the address; flaw is a foreign second copy, or nil.
 func (a *Binder) setBound(w *want, flaw error) {
 	switch {
-	case !w.bound && w.err != nil: // without an error it is new, and Bind returns nil
-		a.log.Info("VIP address bound", "address", w.Addr, "link", w.Interface, "after", w.err)
-	case flaw != nil && !sameError(flaw, w.err):
+	case !w.Bound && w.Err != nil: // without an error it is new, and Bind returns nil
+		a.log.Info("VIP address bound", "address", w.Addr, "link", w.Interface, "after", w.Err)
+	case flaw != nil && !sameError(flaw, w.Err):
 		a.log.Warn("VIP address is on this host twice", "address", w.Addr, "link", w.Interface, "err", flaw)
 	}
-	w.bound, w.had, w.failures, w.err, w.since = true, true, 0, flaw, time.Time{}
+	w.Bound, w.had, w.failures, w.Err, w.Since = true, true, 0, flaw, time.Time{}
 	a.cancelRetry(w)
 	a.refresh.setWithin(time.Until(w.refreshed.Add(w.interval())))
 }
 
 // setLost notes and logs that the address is no longer bound.
 func (a *Binder) setLost(w *want, err error) {
-	if w.bound {
+	if w.Bound {
 		a.log.Warn("VIP address lost", "address", w.Addr, "link", w.Interface, "err", err)
 	}
 	a.setUnbound(w, err)
@@ -203,10 +203,10 @@ func (a *Binder) setLost(w *want, err error) {
 
 // setUnbound notes that the kernel does not have the address, or does not answer for it.
 func (a *Binder) setUnbound(w *want, err error) {
-	if w.bound || w.since.IsZero() {
-		w.since = time.Now()
+	if w.Bound || w.Since.IsZero() {
+		w.Since = time.Now()
 	}
-	w.bound, w.err = false, err
+	w.Bound, w.Err = false, err
 }
 
 // noteFailure notes an error of the kernel, and schedules a retry. A bound address counts as bound
@@ -215,13 +215,13 @@ func (a *Binder) noteFailure(w *want, err error) error {
 	err = explainError(w.Binding, err)
 	w.failures++
 	a.scheduleRetry(w, pauses.After(w.failures))
-	if !w.bound || time.Since(w.refreshed) >= w.lifetime {
+	if !w.Bound || time.Since(w.refreshed) >= w.lifetime {
 		a.setLost(w, err)
 		return err
 	}
-	if !sameError(err, w.err) {
+	if !sameError(err, w.Err) {
 		a.log.Warn("VIP address not refreshed", "address", w.Addr, "link", w.Interface, "err", err)
-		w.err = err
+		w.Err = err
 	}
 	return err
 }

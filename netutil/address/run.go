@@ -181,7 +181,7 @@ func (a *Binder) refreshDue(now time.Time) {
 }
 
 // steady reports whether refreshDue handles the want; otherwise retryDue does.
-func (w *want) steady() bool { return w.bound && w.retryAt.IsZero() }
+func (w *want) steady() bool { return w.Bound && w.retryAt.IsZero() }
 
 // bindings yields every want.
 func (a *Binder) bindings() iter.Seq[*want] {
@@ -201,7 +201,7 @@ func (a *Binder) refreshChunk(some []*want) {
 	var wants []*want
 	var addrs []address
 	for _, w := range some {
-		if step, _ := a.plan(w.Binding); w.bound && step == keep && a.wants[w.Interface][w.Addr] == w {
+		if step, _ := a.plan(w.Binding); w.Bound && step == keep && a.wants[w.Interface][w.Addr] == w {
 			l, _ := a.view.byName(w.Interface)
 			wants, addrs = append(wants, w), append(addrs, vip(l, w.Addr, w.lifetime, a.opts.Mark))
 		}

@@ -16,8 +16,6 @@ type nft struct {
 	opts Options
 }
 
-var _ Kernel = (*nft)(nil)
-
 func (k *nft) Filtered() (addrs []netip.Addr, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
 		addrs, err = readFiltered(c)

@@ -102,7 +102,11 @@ func newLinkTable(links []Link, addrs []rtnetlink.Address) linkTable {
 func (t linkTable) byName() map[string]Link {
 	out := make(map[string]Link, len(t.links))
 	for _, l := range t.links {
-		l.Prefixes = t.prefixes(l.Index)
+		for p := range t.addrs[l.Index] {
+			l.Prefixes = append(l.Prefixes, p.Masked())
+		}
+		slices.SortFunc(l.Prefixes, netip.Prefix.Compare)
+		l.Prefixes = slices.Compact(l.Prefixes)
 		out[l.Name] = l
 	}
 	return out
@@ -139,15 +143,6 @@ func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
 		t.addrs[a.Link][p] = struct{}{}
 	}
 	return true
-}
-
-func (t linkTable) prefixes(index int) []netip.Prefix {
-	var out []netip.Prefix
-	for p := range t.addrs[index] {
-		out = append(out, p.Masked())
-	}
-	slices.SortFunc(out, netip.Prefix.Compare)
-	return slices.Compact(out)
 }
 
 // Watch calls changed with all links by name, at once and after each change, until ctx is

@@ -55,9 +55,8 @@ func AwaitLocal(addr netip.Addr) error {
 	if addr.Is4() {
 		return nil
 	}
-	tick := time.NewTicker(localEvery)
-	defer tick.Stop()
-	for end := time.Now().Add(localWithin); time.Now().Before(end); <-tick.C {
+	tick := time.Tick(localEvery)
+	for end := time.Now().Add(localWithin); time.Now().Before(end); <-tick {
 		r, err := routeTo(addr)
 		unreachable := errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
 		if r.Type == unix.RTN_LOCAL || err != nil && !unreachable {

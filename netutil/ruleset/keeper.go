@@ -65,8 +65,6 @@ func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 			log.Warn("cannot watch nftables: changes by other programs are repaired late", "every", r.Every, "err", err)
 		}
 	}
-	timer := time.NewTimer(r.Every)
-	defer timer.Stop()
 	var fault Fault
 	changed := false
 	for ctx.Err() == nil {
@@ -76,7 +74,7 @@ func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 		if err != nil {
 			next = min(next, retry)
 		}
-		timer.Reset(next)
+		due := time.After(next)
 		if changed {
 			wake.Pause(ctx, pause)
 		}
@@ -84,7 +82,7 @@ func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 		case <-ctx.Done():
 		case <-r.Wake:
 			changed = false
-		case <-timer.C:
+		case <-due:
 			changed = unwatched
 		case <-reported:
 			changed = true

@@ -38,8 +38,7 @@ func (c Calls) Do(f func() error) error {
 	default: // do not wait again for a call that is stuck
 		return ErrStuck
 	}
-	deadline := time.NewTimer(c.timeout)
-	defer deadline.Stop()
+	deadline := time.After(c.timeout)
 	done := make(chan error, 1)
 	go func() {
 		err := f()
@@ -49,7 +48,7 @@ func (c Calls) Do(f func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-deadline.C:
+	case <-deadline:
 		return ErrStuck
 	}
 }
