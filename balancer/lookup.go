@@ -66,8 +66,7 @@ func (s *Set) noteLookUp(balancer string, dns DNS, ips []netip.Addr, err error) 
 	}
 	r.lookUp = lookUp{next: time.Now().Add(now.Interval), err: err}
 	if err != nil {
-		var named *net.DNSError // contains the name
-		if !errors.As(err, &named) {
+		if _, named := errors.AsType[*net.DNSError](err); !named { // which contains the name
 			r.lookUp.err = fmt.Errorf("look up %s: %w", dns.Name, err)
 		}
 		r.lookUp.next = time.Now().Add(min(now.Interval, lookUpRetry))

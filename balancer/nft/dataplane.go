@@ -62,8 +62,6 @@ type DataPlane struct {
 	closed   bool
 }
 
-var _ balancer.DataPlane = (*DataPlane)(nil)
-
 // New returns a DataPlane. When it needs the table it adopts a predecessor's, with its listeners and connections, or makes one.
 func New(log *slog.Logger, o Options) *DataPlane { return newPlane(log, o, 0) }
 

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -15,11 +14,7 @@ import (
 // Probe reports whether this kernel can balance: nil, or an ErrUnsupported with the reason. It tries in a new network
 // namespace and leaves the host's unchanged.
 func Probe() error {
-	err := ruleset.Try(probe)
-	if errors.Is(err, ruleset.ErrNotRoot) {
-		return unsupported(err)
-	}
-	return err
+	return unsupported(ruleset.Try(probe))
 }
 
 func probe() error {
@@ -30,7 +25,7 @@ func probe() error {
 	defer unix.Close(netns)
 	p := newPlane(slog.New(slog.DiscardHandler), Options{}, netns)
 	defer p.owner.kernel.Close()
-	if err := p.open(); err != nil {
+	if err := p.owner.adopt(); err != nil {
 		return err
 	}
 	place := netip.AddrFrom4([4]byte{192, 0, 2, 1}) // TEST-NET-1 (RFC 5737)
@@ -38,5 +33,5 @@ func probe() error {
 		Name: "probe", Listen: []netip.AddrPort{netip.AddrPortFrom(place, 1)}, Method: balancer.SourceHash,
 		Backends: []balancer.Backend{{Addr: netip.AddrPortFrom(place, 2), State: balancer.Serving}},
 	}})
-	return unsupported(err)
+	return err
 }

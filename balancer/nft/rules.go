@@ -80,16 +80,13 @@ func baseChains() map[string]chain {
 
 // serviceRule chooses a bucket and jumps to its backend.
 func serviceRule(f family, s balancer.Service) ruleset.Rule {
-	var bucket []expr.Any
-	method := balancer.RoundRobin
+	method, bucket := balancer.RoundRobin, []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_INCREMENTAL}}
 	if s.Method == balancer.SourceHash {
 		method = balancer.SourceHash
 		// The seed must never change.
 		bucket = append(ruleset.Load(ruleset.Network, f.source, f.length), &expr.Hash{
 			SourceRegister: reg1, DestRegister: reg2, Length: f.length, Modulus: balancer.Buckets, Seed: 1, Type: expr.HashTypeJenkins,
 		})
-	} else {
-		bucket = []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_INCREMENTAL}}
 	}
 	return ruleset.NewRule(string(method), bucket, []expr.Any{
 		&expr.Lookup{SourceRegister: reg2, IsDestRegSet: true, SetName: bucketName(f, s.Name)},

@@ -74,8 +74,6 @@ type work struct {
 	open     map[*connection]struct{}
 }
 
-var _ balancer.DataPlane = (*DataPlane)(nil)
-
 // New returns a DataPlane without services.
 func New(options Options) *DataPlane {
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))

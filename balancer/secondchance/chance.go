@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -195,7 +196,8 @@ func (c *Chance) pass(w Wanted) ([]Member, error) {
 		}
 		return w.Others, fmt.Errorf("write nftables: %w", err)
 	}
-	if err := c.tunnel.reach(uint16(w.Self.Number), w.reachable(), w.ipv6()); err != nil {
+	v6 := slices.ContainsFunc(slices.Collect(maps.Keys(w.VIPs)), netip.Addr.Is6)
+	if err := c.tunnel.reach(uint16(w.Self.Number), w.reachable(), v6); err != nil {
 		return w.Others, err
 	}
 	return w.Others, c.probe(index, w)

@@ -2,7 +2,6 @@ package secondchance
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,11 +19,6 @@ type Wanted struct {
 	// Links are the links to routers. Packets that arrive by other links, from pods for instance, are not passed on:
 	// another member could not answer them directly.
 	Links []string
-}
-
-// ipv6 reports whether there is an IPv6 VIP.
-func (w Wanted) ipv6() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(w.VIPs)), netip.Addr.Is6)
 }
 
 // reachable returns the addresses of the members that packets can be passed on to, by number.
