@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -332,4 +333,55 @@ func familyOf(addr netip.Addr) v1alpha1.Family {
 		return v1alpha1.IPv4
 	}
 	return v1alpha1.IPv6
+}
+
+// CheckPeer sets the derived defaults of a peer from outside the file, and validates it by the rules of
+// the file; asn is this node's ASN towards it. The error has a clause for each mistake, in one line.
+func (c *Config) CheckPeer(asn uint32, p *v1alpha1.Peer) error {
+	derivePeer(p)
+	around := *c
+	around.BGP = &BGP{ASN: asn, Peers: []v1alpha1.Peer{*p}}
+	r := yaml.NewReport("")
+	r.Limits("", p)
+	validator{Report: r, config: &around}.peer("", p)
+	var mistakes Errors
+	if !errors.As(r.Err(), &mistakes) {
+		return nil
+	}
+	var said []string
+	for _, e := range mistakes {
+		if e.Field != "" {
+			e.Message = e.Field + ": " + e.Message
+		}
+		said = append(said, e.Message)
+	}
+	return errors.New(strings.Join(said, "; "))
+}
+
+// mayServe reports whether there is a services section, with or without mistakes.
+func (v validator) mayServe() bool { return v.config.Services != nil || !v.WasRead("services") }
+
+func (v validator) services(p yaml.Path, s *Services) {
+	v.File(p.Field("kubeconfig"), s.Kubeconfig)
+	if !isClass(s.LoadBalancerClass) {
+		v.Errorf(p.Field("loadBalancerClass"), "want a name such as herald.dev/vip, got %s", yaml.Quote(s.LoadBalancerClass))
+	}
+	if s.Namespace != "" && (!isName(s.Namespace) || strings.Contains(s.Namespace, ".")) {
+		v.Errorf(p.Field("namespace"), "want the name of a namespace: lower-case letters and digits, with '-' between, got %s", yaml.Quote(s.Namespace))
+	}
+	for i, key := range s.ExcludeTaints {
+		if !isClass(key) {
+			v.Errorf(p.Field("excludeTaints").Item(i), "want the key of a taint, such as node.kubernetes.io/out-of-service, got %s", yaml.Quote(key))
+		}
+	}
+}
+
+// isClass reports whether s can be the class of a Service: a Kubernetes label key,
+// which is a name with an optional domain as its prefix.
+func isClass(s string) bool {
+	domain, name, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		domain, name = "", s
+	}
+	return (!prefixed || yaml.IsName(domain)) && isName(strings.ToLower(strings.ReplaceAll(name, "_", "-")))
 }

@@ -9,11 +9,17 @@ package doctor
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
+	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/internal/text"
 )
 
 // Severity grades the consequence of a finding for the VIPs.
@@ -133,4 +139,88 @@ func (f *findings) blocker(subject, seen, why, cure string) { f.add(Blocker, sub
 
 func (f *findings) add(s Severity, subject, seen, why, cure string) {
 	f.all = append(f.all, Finding{Severity: s, Topic: f.topic, Subject: subject, Seen: seen, Why: why, Cure: cure})
+}
+
+// examineChecks reports the result of one probe of each check.
+func examineChecks(c *config.Config, f *facts.Facts, out *findings) {
+	for _, v := range f.Checks {
+		switch {
+		case v.State == health.Healthy && v.Warning == "":
+			out.fine(v.Name, v.Reason)
+		case v.State == health.Healthy:
+			out.warning(v.Name, v.Warning, "The check still passes.", "see the server, or the files of the check")
+		case v.State == health.Unknown && v.Warning != "":
+			out.warning(v.Name, v.Warning, withheld, "find the load on the server")
+		case v.State == health.Unknown:
+			out.warning(v.Name, "no answer during this examination", withheld, "try again; check the server")
+		case f.Absent[v.Name] && len(f.Endpoints[v.Name].Chain) == 0:
+			// Neither file nor server exists yet, as before kubeadm init or join.
+			out.warning(v.Name, v.Reason, withheld, "nothing, if the file is created with the server, as by kubeadm: Herald waits for both; otherwise correct the path")
+		case v.OwnFault:
+			out.blocker(v.Name, v.Reason, "The fault is on this node, not in the server: the check cannot pass.", "correct the file that it names")
+		default:
+			out.warning(v.Name, v.Reason, withheld, "start or repair the server; Herald waits for it")
+		}
+	}
+}
+
+const withheld = "The VIP is not announced from this node while it fails."
+
+// WriteText writes r as text: blockers and warnings with reason and cure, then the fine findings, then
+// a line of counts. It replaces control characters in foreign text, such as names in certificates.
+func (r Report) WriteText(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(tw, "herald %s examines %s with %s\n\n", r.Version, r.Node, r.Config)
+	for _, f := range r.Findings {
+		label := string(f.Severity)
+		switch f.Severity {
+		case OK:
+			continue
+		case Blocker:
+			label = strings.ToUpper(label)
+		}
+		fmt.Fprintf(tw, "%s  %s %s: %s\n", label, f.Topic, text.OneLine(f.Subject), text.OneLine(f.Seen))
+		fmt.Fprintf(tw, "  why    %s\n", wrap(f.Why))
+		fmt.Fprintf(tw, "  do     %s\n\n", wrap(f.Cure))
+	}
+	for _, f := range r.Findings {
+		if f.Severity == OK {
+			fmt.Fprintf(tw, "fine\t%s\t%s\t%s\n", f.Topic, text.OneLine(f.Subject), text.OneLine(f.Seen))
+		}
+	}
+	if r.Fine > 0 {
+		fmt.Fprintln(tw)
+	}
+	fmt.Fprintf(tw, "%s, %s, %d fine\n", count(r.Blockers, "blocker"), count(r.Warnings, "warning"), r.Fine)
+	return tw.Flush()
+}
+
+// wrap breaks s into indented lines for a terminal of 100 columns.
+func wrap(s string) string {
+	const width, indent = 91, "\n         "
+	var out strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text.OneLine(s)) {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			out.WriteString(indent)
+			column = 0
+		default:
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += n
+	}
+	return out.String()
+}
+
+// count formats a number of things, in the plural unless n is 1.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -146,3 +146,90 @@ func TestSelector(t *testing.T) {
 		t.Error("a label that no object can have makes a selector")
 	}
 }
+
+func TestASN(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want v1alpha1.ASN
+		ok   bool
+	}{
+		{text: `64500`, want: 64500, ok: true},
+		{text: `4294967294`, want: 4294967294, ok: true},
+		{text: `"external"`, want: v1alpha1.External, ok: true},
+		{text: `4294967295`},
+		{text: `4294967296`},
+		{text: `-1`},
+		{text: `1.5`},
+		{text: `"64500"`},
+		{text: `"internal"`},
+		{text: `[]`},
+		{text: ``},
+	} {
+		var got v1alpha1.ASN
+		if err := got.UnmarshalJSON([]byte(tt.text)); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%s: got %d, error %v", tt.text, got, err)
+		}
+		if !tt.ok {
+			continue
+		}
+		if text, err := json.Marshal(tt.want); err != nil || string(text) != tt.text {
+			t.Errorf("%d is written %s, error %v, want %s", tt.want, text, err, tt.text)
+		}
+	}
+}
+
+// An ASN that was read is written in the same form and reads back.
+func FuzzASN(f *testing.F) {
+	f.Add([]byte(`64500`))
+	f.Add([]byte(`"external"`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var first, again v1alpha1.ASN
+		if first.UnmarshalJSON(text) != nil {
+			return
+		}
+		written, err := first.MarshalJSON()
+		if err != nil || again.UnmarshalJSON(written) != nil || again != first {
+			t.Errorf("%q: %d is written %q and read as %d, error %v", text, first, written, again, err)
+		}
+	})
+}
+
+func TestParseCommunity(t *testing.T) {
+	for s, want := range map[string]v1alpha1.Community{
+		"0:0":                 0,
+		"64512:100":           64512<<16 | 100,
+		"65535:65535":         0xffffffff,
+		"graceful-shutdown":   65535 << 16,
+		"blackhole":           65535<<16 | 666,
+		"no-export":           65535<<16 | 65281,
+		"no-advertise":        65535<<16 | 65282,
+		"no-export-subconfed": 65535<<16 | 65283,
+		"no-peer":             65535<<16 | 65284,
+	} {
+		if got, err := v1alpha1.ParseCommunity(s); err != nil || got != want {
+			t.Errorf("Parse(%q) = %#x, %v, want %#x", s, uint32(got), err, uint32(want))
+		}
+	}
+	for _, s := range []string{"", ":", "1", "1:", "1:2:3", "65536:0", "0:65536", "-1:0", "+1:0", "1: 2", "0x1:0", "No-Export"} {
+		if got, err := v1alpha1.ParseCommunity(s); err == nil {
+			t.Errorf("Parse(%q) = %#x, want an error", s, uint32(got))
+		}
+	}
+}
+
+func TestParseLargeCommunity(t *testing.T) {
+	for s, want := range map[string]v1alpha1.LargeCommunity{
+		"0:0:0":                            {},
+		"64512:1:2":                        {Global: 64512, Local1: 1, Local2: 2},
+		"4294967294:4294967295:4294967295": {Global: 1<<32 - 2, Local1: 1<<32 - 1, Local2: 1<<32 - 1},
+	} {
+		if got, err := v1alpha1.ParseLargeCommunity(s); err != nil || got != want {
+			t.Errorf("ParseLarge(%q) = %v, %v, want %v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "1:2", "1:2:3:4", "1:2:4294967296", "1:2:-3", "4294967295:1:2", "no-export"} {
+		if got, err := v1alpha1.ParseLargeCommunity(s); err == nil {
+			t.Errorf("ParseLarge(%q) = %v, want an error", s, got)
+		}
+	}
+}

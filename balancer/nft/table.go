@@ -1,12 +1,18 @@
 package nft
 
 import (
+	"encoding/binary"
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -158,4 +164,133 @@ func (t table) add(other table, like func(name string) bool) {
 			t.sets[name] = s
 		}
 	}
+}
+
+// Priorities: destinations are translated before kube-proxy and others at -100, sources before others at 100. The guard
+// has the priority of the fence, before conntrack.
+var (
+	beforeOthersDest   = *nftables.ChainPriorityNATDest - 1
+	beforeOthersSource = *nftables.ChainPriorityNATSource - 1
+	first              = *nftables.ChainPriorityRaw
+)
+
+// Registers. A key of several fields fills consecutive registers of four bytes.
+const (
+	reg1  = unix.NFT_REG_1
+	reg2  = unix.NFT_REG_2
+	words = unix.NFT_REG32_00 // overlaps reg1
+)
+
+// baseChains returns the base chains.
+//
+// Chains of type nat see only the first packet that conntrack knows of a connection. Only a SYN is assigned to a
+// backend: any other packet belongs to a connection that conntrack has lost, and the new backend would be the wrong one.
+func baseChains() map[string]chain {
+	var leaving, outside []ruleset.Rule
+	// The kernel tracks connections only while a rule needs it, and forgets translations in between. When the table is made
+	// anew, this rule comes before all others that need it.
+	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
+	for _, f := range families {
+		port := []expr.Any{&expr.Payload{DestRegister: words + f.length/4, Base: ruleset.Transport, Offset: 2, Len: 2}}
+		arriving = append(arriving, ruleset.NewRule("new connections to listeners, IPv"+f.version,
+			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), port, lookUp(listen+f.version),
+		))
+	}
+	for _, f := range families {
+		arriving = append(arriving, ruleset.NewRule("new connections to bridged VIPs, IPv"+f.version,
+			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), lookUp(bridge+f.version),
+		))
+		translated := ruleset.Join(
+			// Packets to lo stay on this host and keep the client's address.
+			ruleset.Meta(expr.MetaKeyOIFTYPE), ruleset.NotEqual(ruleset.Loopback()...), f.matches(), ruleset.TCP(), ruleset.Translated(ruleset.Destination),
+			connection(f.ctDest, reg1, false),
+		)
+		leaving = append(leaving, ruleset.NewRule("source of connections to listeners, IPv"+f.version,
+			translated, connection(expr.CtKeyPROTODST, words+f.length/4, false), ruleset.In(masquerade+f.version), []expr.Any{&expr.Masq{}},
+		), ruleset.NewRule("source of connections to bridged VIPs, IPv"+f.version,
+			translated, connection(f.ctSource, words+f.length/4, true), ruleset.In(bridged+f.version), []expr.Any{&expr.Masq{}},
+		))
+	}
+	// Packets from outside must not have such addresses (RFC 1122, section 3.2.1.3). Without route_localnet Linux drops them
+	// when it routes them, but only after translation.
+	v4 := families[0]
+	for _, field := range []struct {
+		name string
+		at   uint32
+	}{{"to", v4.dest}, {"from", v4.source}} {
+		outside = append(outside, ruleset.NewRule("from outside "+field.name+" 127.0.0.0/8",
+			v4.matches(), ruleset.Meta(expr.MetaKeyIIFTYPE), ruleset.NotEqual(ruleset.Loopback()...),
+			ruleset.Load(ruleset.Network, field.at, 1), ruleset.Equal(127), []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},
+		))
+	}
+	return map[string]chain{
+		guard:       {hook{nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, first}, outside},
+		prerouting:  {hook{nftables.ChainTypeNAT, *nftables.ChainHookPrerouting, beforeOthersDest}, arriving},
+		output:      {hook{nftables.ChainTypeNAT, *nftables.ChainHookOutput, beforeOthersDest}, arriving},
+		postrouting: {hook{nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, beforeOthersSource}, leaving},
+	}
+}
+
+// serviceRule chooses a bucket and jumps to its backend.
+func serviceRule(f family, s balancer.Service) ruleset.Rule {
+	method, bucket := balancer.RoundRobin, []expr.Any{&expr.Numgen{Register: reg2, Modulus: balancer.Buckets, Type: unix.NFT_NG_INCREMENTAL}}
+	if s.Method == balancer.SourceHash {
+		method = balancer.SourceHash
+		// The seed must never change.
+		bucket = append(ruleset.Load(ruleset.Network, f.source, f.length), &expr.Hash{
+			SourceRegister: reg1, DestRegister: reg2, Length: f.length, Modulus: balancer.Buckets, Seed: 1, Type: expr.HashTypeJenkins,
+		})
+	}
+	return ruleset.NewRule(string(method), bucket, []expr.Any{
+		&expr.Lookup{SourceRegister: reg2, IsDestRegSet: true, SetName: bucketName(f, s.Name)},
+	})
+}
+
+// backendRule translates connections to a backend. Its counter starts at count.
+func backendRule(backend netip.AddrPort, count uint64, halfOpen []expr.Any) ruleset.Rule {
+	return ruleset.NewRule("to "+backend.String(), []expr.Any{&expr.Counter{Packets: count}}, halfOpen, []expr.Any{
+		&expr.Immediate{Register: reg1, Data: backend.Addr().AsSlice()},
+		&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, backend.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(backend.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
+	})
+}
+
+// bridgeRule counts connections to a VIP and jumps to its masters.
+func bridgeRule(vip netip.Addr) ruleset.Rule {
+	return ruleset.NewRule("to "+vip.String(), []expr.Any{
+		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: masterChain + dashed(vip)},
+	})
+}
+
+// masterRules spreads connections over the masters and keeps the port. The first rule takes one in n connections, the
+// next rule one in n-1 of the rest, and the last rule the remainder.
+func masterRules(masters []netip.Addr, halfOpen []expr.Any) []ruleset.Rule {
+	rules := make([]ruleset.Rule, 0, len(masters))
+	for i, master := range masters {
+		var turn []expr.Any
+		if rest := len(masters) - i; rest > 1 {
+			turn = append([]expr.Any{
+				&expr.Numgen{Register: reg1, Modulus: uint32(rest), Type: unix.NFT_NG_INCREMENTAL},
+			}, ruleset.Equal(0, 0, 0, 0)...)
+		}
+		rules = append(rules, ruleset.NewRule(fmt.Sprintf("one of %d to %s", len(masters)-i, master), turn, halfOpen, []expr.Any{
+			&expr.Immediate{Register: reg1, Data: master.AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(master).protocol), RegAddrMin: reg1},
+		}))
+	}
+	return rules
+}
+
+// connection loads an address or port of the packet's connection from conntrack.
+func connection(key expr.CtKey, register uint32, reply bool) []expr.Any {
+	return []expr.Any{&ruleset.Ct{Ct: expr.Ct{Key: key, Register: register}, Reply: reply}}
+}
+
+func (f family) matches() []expr.Any {
+	return ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(f.protocol))
+}
+
+// lookUp jumps to the chain that a map has for the loaded key.
+func lookUp(name string) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: reg1, IsDestRegSet: true, SetName: name}}
 }

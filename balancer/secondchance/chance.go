@@ -1,3 +1,32 @@
+// Package secondchance passes misrouted packets on to the member that owns their connection. Routers misroute packets of established
+// connections when the set of announcing members changes and they spread flows anew.
+//
+// The owning member has a socket for the connection in its kernel. Any other packet to a VIP that begins no connection is
+// passed unchanged through a tunnel to another member. The owning member answers the client directly, as routers keep no state.
+//
+// # The rule
+//
+// Each member has a number, a hash of its name, and the members form a ring ordered by number. In the tunnel a packet carries the
+// number of its ingress member, which received it from a router. A member passes the packet on to the next known member of the
+// ring. If that is the ingress member or lies beyond it, the member answers as it would without this package.
+//
+// # Why no packet visits a node twice
+//
+// Let the distance of a number be the number of steps from the packet's ingress member forward along the ring: 0 for the ingress
+// member, more for all others. A node passes a packet only to a number at a greater distance than its own. Only the node with
+// that number receives it: the packet is sent to a MAC made of the number, and kernels drop packets for other MACs. So
+// the distance grows with each step. A node has one number, hence one distance, and is not visited again.
+//
+// This does not depend on what nodes know of each other, or on their agreement. Nodes only have to keep their numbers and leave the
+// packet's ingress member unchanged. A packet visits at most one of two nodes with the same number. A packet from the tunnel
+// leaves by no other link.
+//
+// If all nodes know the owning member, no node skips it: it is the ingress member, or the next one of some node on the way.
+//
+// # What outlives the process
+//
+// Only packets to addresses in the map of VIPs, and packets from the tunnel, are passed on. The map's elements expire unless Run
+// renews them. Run removes all when it ends. See docs/decisions/0050-second-chance.md.
 package secondchance
 
 import (
@@ -8,10 +37,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/herald-vip/herald/internal/wake"
+	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -250,4 +281,55 @@ func (c *Chance) remove() error {
 	c.written = time.Time{}
 	c.stopProber()
 	return errors.Join(c.tunnel.removeLink(), c.kernel.remove())
+}
+
+// Wanted is the desired state of a node. Without VIPs nothing is passed on.
+type Wanted struct {
+	Self   Member
+	Others []Member // members that are alive, serving or not
+	// VIPs are the addresses to pass misrouted packets on for. If the value is true this node is leaving the VIP, and new
+	// connections are passed on too. While a VIP is not bound here, all its packets are.
+	VIPs map[netip.Addr]bool
+	// Links are the links to routers. Packets that arrive by other links, from pods for instance, are not passed on:
+	// another member could not answer them directly.
+	Links []string
+}
+
+// reachable returns the addresses of the members that packets can be passed on to, by number.
+func (w Wanted) reachable() map[uint16]netip.Addr {
+	out := make(map[uint16]netip.Addr)
+	for _, m := range w.Others {
+		if m.reachableFrom(w.Self) {
+			out[uint16(m.Number)] = m.Addr
+		}
+	}
+	return out
+}
+
+// lacks says why packets cannot be passed on to some members; empty if they can.
+func (w Wanted) lacks() string {
+	if len(w.VIPs) == 0 {
+		return ""
+	}
+	var out, timedOut []string
+	if len(w.Links) == 0 {
+		out = append(out, "no route leads to a router: its link tells which packets come from routers")
+	}
+	if len(w.Others) >= maxMembers {
+		out = append(out, fmt.Sprintf("%d members exceed the limit of %d that may pass packets on: set bridge: false on some", len(w.Others)+1, maxMembers))
+	}
+	for _, m := range w.Others {
+		switch {
+		case m.Number == w.Self.Number:
+			out = append(out, m.Name+" has the same number as this node: give one of them another nodeName")
+		case !m.reachableFrom(w.Self):
+			out = append(out, m.Name+" is at "+m.Addr.String()+", of another family than this node's address")
+		case m.TimedOut:
+			timedOut = append(timedOut, m.Name)
+		}
+	}
+	if slices.Sort(timedOut); len(timedOut) > 0 {
+		out = append(out, fmt.Sprintf("no answer by the tunnel from %s: let UDP port %d and fragments through between the members, and all by the link %s", strings.Join(timedOut, ", "), link.TunnelPort, link.TunnelName))
+	}
+	return strings.Join(out, "; ")
 }

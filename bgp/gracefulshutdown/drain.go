@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // Notice is how long a route is marked as draining (RFC 8326) before a planned withdrawal: several times the reaction
@@ -69,4 +72,78 @@ func (d *Drain) Wait() func(context.Context) error {
 			return fmt.Errorf("drain: %w", ctx.Err())
 		}
 	}
+}
+
+// Stage is how far the announcement of an address has come.
+type Stage string
+
+const (
+	// Withdrawn: no route, no address.
+	Withdrawn Stage = "withdrawn"
+	// Announced: address bound, route advertised; on a flat layer 2 the kernel answers for it.
+	Announced Stage = "announced"
+	// Draining: as Announced, with the route marked by GRACEFUL_SHUTDOWN.
+	Draining Stage = "draining"
+	// Lingering: route withdrawn, or lease handed over, and the address still bound for packets on their way.
+	Lingering Stage = "lingering"
+	// Demoted: the checks fail, and the VIP stays as the last resort: address bound, route marked as the worst.
+	Demoted Stage = "demoted"
+)
+
+// Bound reports whether the address is on its link in this stage.
+func (s Stage) Bound() bool { return s != Withdrawn && s != "" }
+
+// Advertised reports whether peers have the route in this stage.
+func (s Stage) Advertised() bool { return s == Announced || s.Marked() }
+
+// Marked reports whether the route asks peers to prefer any other in this stage.
+func (s Stage) Marked() bool { return s == Draining || s == Demoted }
+
+// Advertised is the peers that a route is advertised to: the wanted peers, and further peers that keep it, marked as
+// draining, for [Notice] after it moved away from them. It is a value.
+type Advertised struct {
+	Peers    []string // nil means all
+	draining []stalePath
+}
+
+// stalePath is a peer that keeps a draining route until at.
+type stalePath struct {
+	peer string
+	at   time.Time
+}
+
+// Next returns the state after a change of the wanted peers to want; nil means all. New peers get the route at once.
+// Others keep it for [Notice], marked as draining, so that they move traffic away before the withdrawal. all names
+// every configured peer. again is the time of the next change without a new call; zero means never.
+func (a Advertised) Next(now time.Time, want, all []string) (next Advertised, again time.Time) {
+	wanted := func(peer string) bool { return want == nil || slices.Contains(want, peer) }
+	next.Peers = want
+	for _, p := range a.draining {
+		if now.Before(p.at) && !wanted(p.peer) && slices.Contains(all, p.peer) {
+			next.draining = append(next.draining, p)
+		}
+	}
+	had := a.Peers
+	if had == nil {
+		had = all
+	}
+	for _, peer := range had {
+		if !wanted(peer) && slices.Contains(all, peer) { // a deleted peer needs no notice
+			next.draining = append(next.draining, stalePath{peer, now.Add(Notice)})
+		}
+	}
+	for _, p := range next.draining {
+		again = wake.Earlier(again, p.at)
+	}
+	return next, again
+}
+
+// Draining returns the peers that get the route marked as draining, sorted; nil if there are none.
+func (a Advertised) Draining() []string {
+	var out []string
+	for _, p := range a.draining {
+		out = append(out, p.peer)
+	}
+	slices.Sort(out)
+	return out
 }

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/herald-vip/herald/internal/probe"
 	"github.com/herald-vip/herald/testenv/must"
 )
 
@@ -149,5 +156,66 @@ func TestManifestNamesTheImage(t *testing.T) {
 	out := captured(t, &os.Stdout, func() { err = manifestCommand{Kind: "static-pod"}.Run() })
 	if want := "image: " + string(made[1]) + "\n"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("the pod has no %q: %v\n%s", want, err, out)
+	}
+}
+
+// Logging does not wait for a reader, and counts the dropped lines.
+func TestWriterNeverWaits(t *testing.T) {
+	read, write := io.Pipe()
+	w := newWriter(write)
+	const lines = queued + 100
+	for i := range lines { // hangs here if Write waits
+		fmt.Fprintf(w, "line %d\n", i)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.close()
+		write.Close()
+	}()
+	seen, told := 0, false
+	for text := bufio.NewScanner(read); text.Scan(); {
+		if strings.HasPrefix(text.Text(), "line ") {
+			seen++
+		}
+		told = told || strings.HasSuffix(text.Text(), "log lines were dropped: nobody read them")
+	}
+	<-done
+	if seen < queued || seen >= lines || !told {
+		t.Errorf("%d of %d lines written, told of the rest: %t", seen, lines, told)
+	}
+}
+
+func TestWriterEndsWithAReaderThatIsStuck(t *testing.T) {
+	_, write := io.Pipe()
+	w := newWriter(write)
+	fmt.Fprintln(w, "line")
+	w.close()
+	_ = write.Close()
+	<-w.written
+}
+
+// The exit code tells outages, and attempts that this machine could not make, from
+// a target that always answers.
+func TestProbeExit(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	target := listener.Addr().String()
+	run := func(source netip.Addr) (err error) {
+		c := probeCommand{Output: "text", Prober: probe.Prober{
+			Target: target, Interval: time.Millisecond, Timeout: 10 * time.Second, Duration: 500 * time.Millisecond, Source: source,
+		}}
+		captured(t, &os.Stdout, func() { err = c.Run(t.Context()) })
+		return err
+	}
+	if err := run(netip.Addr{}); err != nil {
+		t.Errorf("the target answers: %v", err)
+	}
+	if err := run(netip.MustParseAddr("192.0.2.1")); !errors.Is(err, errNoAttempt) {
+		t.Errorf("from an address of another machine: got %v, want %v", err, errNoAttempt)
+	}
+	listener.Close()
+	if err := run(netip.Addr{}); !errors.Is(err, errOutage) {
+		t.Errorf("no server: got %v, want %v", err, errOutage)
 	}
 }

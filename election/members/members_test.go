@@ -5,15 +5,21 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
+
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/testenv/must"
 )
 
 func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
@@ -202,4 +208,107 @@ func TestObserversJoinWithTheKey(t *testing.T) {
 	if err := r.NotifyAlive(named("w7", "10.1.0.7:7946")); err != nil {
 		t.Errorf("a present member: %v", err)
 	}
+}
+
+func TestRemembered(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lib", "members")
+	if members, err := ReadRemembered(file); err != nil || len(members) > 0 {
+		t.Errorf("without a file: %v, %v", members, err)
+	}
+	want := map[string]netip.AddrPort{"m1": ap("10.0.0.1:7946"), "m2.example": ap("[2001:db8::2]:7946")}
+	for range 2 {
+		must.Do(t, WriteRemembered(file, want))
+		if members, err := ReadRemembered(file); err != nil || !maps.Equal(members, want) {
+			t.Errorf("%v, %v", members, err)
+		}
+	}
+	if files, err := os.ReadDir(filepath.Dir(file)); err != nil || len(files) != 1 {
+		t.Errorf("%v are left, %v", files, err)
+	}
+	if _, err := ReadRemembered(filepath.Dir(file)); err == nil {
+		t.Error("a directory is read")
+	}
+	if err := WriteRemembered(filepath.Join(file, "members"), want); err == nil {
+		t.Error("a file in a file is written")
+	}
+	got := parseRemembered([]byte("m1 10.0.0.1:7946\nm2 10.0.0.2\nm3 0.0.0.0:1\nm4 10.0.0.4:0\nm5 ::ffff:10.0.0.5:1\nm6 224.0.0.1:1\n" +
+		"m7 [fe80::1%eth0]:1\n\nm8\nm9 10.0.0.9:1 more\n\x00 \xff\n" + strings.Repeat("x", 256) + " 10.0.0.9:1"))
+	if !maps.Equal(got, map[string]netip.AddrPort{"m1": want["m1"]}) {
+		t.Errorf("of an invalid file: %v", got)
+	}
+}
+
+// FuzzRemembered reads arbitrary files.
+func FuzzRemembered(f *testing.F) {
+	f.Add([]byte("m1 10.0.0.1:7946\nm2 [2001:db8::2]:7946\n"))
+	f.Add([]byte("m1\t10.0.0.1:7946\r\n\nm2 [fe80::1%x]:1 y"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		members := parseRemembered(b)
+		if len(members) > MaxRemembered {
+			t.Fatalf("%d members", len(members))
+		}
+		if again := parseRemembered(formatRemembered(members)); !maps.Equal(again, members) {
+			t.Fatalf("%v becomes %v", members, again)
+		}
+	})
+}
+
+func mac(t testing.TB, s string) net.HardwareAddr {
+	t.Helper()
+	m, err := net.ParseMAC(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestDescriptionTravels(t *testing.T) {
+	for name, c := range map[string]Description{
+		"empty":      {},
+		"one":        {Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}, Campaigns: 3},
+		"InfiniBand": {Hardware: []net.HardwareAddr{mac(t, strings.TrimSuffix(strings.Repeat("01:", 20), ":")), mac(t, "02:00:00:00:00:01")}},
+		"many":       {Campaigns: 65535},
+		"identity":   {Identity: "5f3a0c11", Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseDescription(c.append(nil, memberlist.MetaMaxSize))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c, got); diff != "" {
+				t.Fatal(diff)
+			}
+		})
+	}
+}
+
+func TestDescriptionFits(t *testing.T) {
+	var c Description
+	for range 200 {
+		c.Hardware = append(c.Hardware, mac(t, "02:00:00:00:00:01"))
+	}
+	c.Campaigns = 1 << 20
+	b := c.append(nil, memberlist.MetaMaxSize)
+	got, err := parseDescription(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > memberlist.MetaMaxSize || len(got.Hardware) != (memberlist.MetaMaxSize-3)/7 || got.Campaigns != 65535 {
+		t.Fatalf("%d bytes with %d addresses, %d candidacies", len(b), len(got.Hardware), got.Campaigns)
+	}
+}
+
+func FuzzParseDescription(f *testing.F) {
+	f.Add(Description{Hardware: []net.HardwareAddr{mac(f, "02:00:00:00:00:01")}, Campaigns: 2}.append(nil, memberlist.MetaMaxSize))
+	f.Add([]byte{2, 0, 0})
+	f.Add([]byte{1, 0, 0, 6, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseDescription(b)
+		if err != nil {
+			return
+		}
+		if again := c.append(nil, len(b)); string(again) != string(b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+	})
 }

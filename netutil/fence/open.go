@@ -1,11 +1,15 @@
 package fence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
 const (
@@ -131,4 +135,73 @@ func (f *Fence) renewLock(end time.Time, changes func(lasts time.Duration) []Cha
 		f.late++
 	}
 	return fmt.Errorf("%w: a renewal took %v, at most %v allowed", ErrLate, took, allowance)
+}
+
+// errNoServices is FilterServices' error without Options.Services.
+var errNoServices = errors.New("this fence was made without Options.Services")
+
+// FilterServices replaces the addresses of Services: all that any node answers for, even if
+// this node may not hold them. The fence filters their ARP and neighbour discovery like that of
+// VIPs. Packets to them need no opening: kube-proxy, in each of its modes, forwards them to the Service's
+// endpoints from any node, even from a node that has just stopped answering.
+//
+// If this host has the address on a link, packets that kube-proxy does not forward would reach the
+// host itself: any program that listens on all addresses, such as sshd. Unless Options.HostPorts is
+// set, the fence rejects TCP with a reset and other packets with ICMP. ICMP itself passes. Packets count as
+// forwarded if their destination was translated, or if IPVS takes them.
+//
+// After an error call FilterServices again.
+func (f *Fence) FilterServices(addrs ...netip.Addr) error {
+	services, err := addrSet(addrs)
+	if err != nil {
+		return fmt.Errorf("filter Services: %w", err)
+	}
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
+	if !f.opts.Services {
+		if len(addrs) == 0 {
+			return nil
+		}
+		return fmt.Errorf("filter Services: %w", errNoServices)
+	}
+	return failed("filter Services", f.updateFiltered(services))
+}
+
+// round is the time between two checks of the tables without a reported change.
+const round = time.Second
+
+// Keep puts the tables back after other programs change them, until ctx is done. It checks them when
+// the kernel reports a change, and every second.
+//
+// Putting the tables back may close addresses, so Keep then calls closed for the caller to open them again,
+// also if another method put them back. It also calls closed before it checks a reported
+// change, which may be its own.
+func (f *Fence) Keep(ctx context.Context, closed func()) {
+	var restored uint64
+	f.keeper.Run(ctx, f.log, ruleset.Rounds{
+		Every: round, Watch: f.kernel.Watch,
+		Failed: "cannot check or put back the fence's tables", Recovered: "the fence's tables are intact again",
+		Round: func(changed bool) error {
+			if changed {
+				closed() // an opening puts the tables back itself, without closing addresses in between
+			}
+			err := f.Check()
+			if now := f.timesRestored(); now != restored {
+				restored = now
+				closed()
+			}
+			return err
+		},
+	})
+}
+
+func (k *nft) Watch(changed chan<- struct{}) (stop func(), err error) {
+	return k.Socket.Watch(changed, affectsTables)
+}
+
+// affectsTables reports whether the fence's tables may be incomplete after a change. It ignores
+// elements of locks: openings change them several times a second.
+func affectsTables(c ruleset.Change) bool {
+	filter := strings.HasPrefix(c.Set, string(vips)) || strings.HasPrefix(c.Set, string(services))
+	return c.Table == tableName && (filter || c.Set == "")
 }

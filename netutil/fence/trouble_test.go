@@ -123,3 +123,47 @@ func TestRefused(t *testing.T) {
 type readOnly struct{ Kernel }
 
 func (readOnly) Apply([]Change) error { return syscall.EPERM }
+
+// status holds counters of a Fence.
+type status struct {
+	Filtered int    // addresses, open or closed
+	Restored uint64 // times that it put its tables back
+	Late     uint64 // renewals that came too late
+}
+
+func (f *Fence) status() status {
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
+	return status{Filtered: len(f.filtered), Restored: f.restored, Late: f.late}
+}
+
+// unfiltered returns the addresses with a pending filter.
+func (f *Fence) unfiltered() []netip.Addr {
+	f.keeper.Lock()
+	defer f.keeper.Unlock()
+	return keys(f.pending)
+}
+
+// Probe leaves no tables behind, and leaves existing ones alone.
+func TestProbeTouchesNothing(t *testing.T) {
+	h := newHost(t)
+	h.In(func() {
+		if err := Probe(); err != nil {
+			t.Errorf("Probe: %v, where the other tests have a fence", err)
+		}
+		if left, err := Left(); err != nil || left {
+			t.Errorf("Left after Probe: %t, error %v, want false", left, err)
+		}
+		k := &nft{}
+		defer k.Close()
+		if err := k.Rebuild(nil, nil); err != nil {
+			t.Error(err)
+		}
+		if err := Probe(); err != nil {
+			t.Error(err)
+		}
+		if left, err := Left(); err != nil || !left {
+			t.Errorf("Left with tables: %t, error %v, want true", left, err)
+		}
+	})
+}

@@ -4,12 +4,17 @@ package ruleset
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -195,4 +200,117 @@ func (f *Fault) Log(log *slog.Logger, err error, begun, over string) {
 		log.Info(over)
 	}
 	*f = now
+}
+
+// AddTimeout adds a conntrack timeout object for half-open TCP connections to a table, which it creates if missing. It
+// does not change an existing object. All other TCP timeouts stay; the library would overwrite them.
+//
+// The error is unix.ENOENT or EOPNOTSUPP if the kernel lacks CONFIG_NF_CONNTRACK_TIMEOUT.
+func (s *Socket) AddTimeout(t *nftables.Table, name string, opening time.Duration) error {
+	return s.Do(func(*nftables.Conn) error {
+		table := netlink.NewAttributeEncoder()
+		table.String(unix.NFTA_TABLE_NAME, t.Name)
+		encoded, err := table.Encode()
+		if err != nil {
+			return err
+		}
+		object, err := encodeTimeout(t, name, opening)
+		if err != nil {
+			return err
+		}
+		const ask = netlink.Request | netlink.Acknowledge | netlink.Create
+		return s.sendBatch(message(unix.NFT_MSG_NEWTABLE, ask, t.Family, encoded), message(unix.NFT_MSG_NEWOBJ, ask, t.Family, object))
+	})
+}
+
+func encodeTimeout(t *nftables.Table, name string, opening time.Duration) ([]byte, error) {
+	const synSent, synRecv, synSent2 = 1, 2, 9 // CTA_TIMEOUT_TCP_*, linux/netfilter/nfnetlink_cttimeout.h
+	attrs := netlink.NewAttributeEncoder()
+	attrs.ByteOrder = binary.BigEndian
+	attrs.String(unix.NFTA_OBJ_TABLE, t.Name)
+	attrs.String(unix.NFTA_OBJ_NAME, name)
+	attrs.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_CT_TIMEOUT)
+	attrs.Nested(unix.NFTA_OBJ_DATA, func(object *netlink.AttributeEncoder) error {
+		object.Uint8(expr.NFTA_CT_TIMEOUT_L4PROTO, unix.IPPROTO_TCP)
+		object.Nested(expr.NFTA_CT_TIMEOUT_DATA, func(times *netlink.AttributeEncoder) error {
+			for _, state := range []uint16{synSent, synRecv, synSent2} {
+				times.Uint32(state, uint32(opening/time.Second))
+			}
+			return nil
+		})
+		return nil
+	})
+	return attrs.Encode()
+}
+
+// Timeout applies the object of [Socket.AddTimeout] to the packet's connection. The packet must be its first.
+func Timeout(name string) []expr.Any {
+	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_CT_TIMEOUT, Name: name}}
+}
+
+// ErrNotRoot means that this process may not create a network namespace. The kernel's error follows in the text.
+var ErrNotRoot = errors.New("only root can try")
+
+// Try calls f in a new network namespace that ends when f returns. The host's namespace is not touched. Goroutines
+// that f starts run outside it.
+func Try(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread stays in the new namespace and ends with the goroutine
+		done <- try(f)
+	}()
+	return <-done
+}
+
+func try(f func() error) error {
+	switch err := unix.Unshare(unix.CLONE_NEWNET); {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: %w", ErrNotRoot, err)
+	case err != nil:
+		return fmt.Errorf("create a network namespace: %w", err)
+	}
+	return f()
+}
+
+// ChainID names an existing chain of nftables or iptables-nft.
+type ChainID struct {
+	Family string // ip, ip6, or inet, which is both
+	Table  string
+	Name   string
+}
+
+// Sees reports whether the chain sees packets of the address's family.
+func (c ChainID) Sees(addr netip.Addr) bool {
+	return c.Family == "inet" || addr.Is4() == (c.Family == "ip")
+}
+
+// String returns the name as nft commands take it, such as "ip filter FORWARD".
+func (c ChainID) String() string { return c.Family + " " + c.Table + " " + c.Name }
+
+// ForwardDrops returns the chains of this network namespace that drop forwarded packets by policy. Their rules may still
+// accept some. It needs CAP_NET_ADMIN.
+func ForwardDrops() ([]ChainID, error) {
+	var all []*nftables.Chain
+	s := Socket{}
+	defer s.Close()
+	err := s.Do(func(c *nftables.Conn) (err error) { all, err = c.ListChains(); return err })
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", err)
+	}
+	return forwardDrops(all), nil
+}
+
+func forwardDrops(all []*nftables.Chain) []ChainID {
+	families := map[nftables.TableFamily]string{ // the bridge family sees no routed packets
+		nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
+	}
+	var out []ChainID
+	for _, c := range all {
+		family, routed := families[c.Table.Family]
+		if routed && c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward && c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
+			out = append(out, ChainID{family, c.Table.Name, c.Name})
+		}
+	}
+	slices.SortFunc(out, func(x, y ChainID) int { return cmp.Compare(x.String(), y.String()) })
+	return out
 }

@@ -4,17 +4,18 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
@@ -158,4 +160,47 @@ func newScheme() *runtime.Scheme {
 	}
 	_ = v1alpha1.AddToScheme(s) // always nil
 	return s
+}
+
+// Growing pauses between retries.
+const (
+	retryFirst, retryLast = 200 * time.Millisecond, 30 * time.Second
+	// workers limits concurrent work.
+	workers = 16
+)
+
+// Queue schedules work by key. It never works on the same key twice at once. It repeats the work on a key that was added
+// again meanwhile, or that failed.
+type Queue struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+// NewQueue returns an empty queue.
+func NewQueue() *Queue {
+	return &Queue{workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast))}
+}
+
+// Run calls f for the keys until ctx ends and all calls have returned. If f returns an error, the key is retried; f must
+// log the error itself.
+func (q *Queue) Run(ctx context.Context, f func(ctx context.Context, key string) error) {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				key, ended := q.Get()
+				if ended {
+					return
+				}
+				if err := f(ctx, key); err != nil && ctx.Err() == nil {
+					q.AddRateLimited(key)
+				} else {
+					q.Forget(key)
+				}
+				q.Done(key)
+			}
+		})
+	}
+	<-ctx.Done()
+	q.ShutDown()
+	wg.Wait()
 }

@@ -1,17 +1,24 @@
 package kube
 
 import (
+	"context"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/testenv/must"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // TestSnapshot: without a Lease's name, only reports and readiness of the nodes are read.
@@ -55,5 +62,108 @@ func TestConnectAsUser(t *testing.T) {
 	}
 	if _, err := ConnectAsUser(filepath.Join(dir, "none"), "test"); err == nil {
 		t.Error("a missing file is not an error")
+	}
+}
+
+// TestNodeStatuses: they are read once, from the server's cache, and errors are explained.
+func TestNodeStatuses(t *testing.T) {
+	const at = "/apis/herald.dev/v1alpha1/nodestatuses"
+	s, c := newStub(t, "36")
+	s.put(at, &v1alpha1.NodeStatus{
+		TypeMeta:   metav1.TypeMeta{Kind: "NodeStatus", APIVersion: "herald.dev/v1alpha1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.NodeState{Version: "v1"},
+	})
+	list, err := c.NodeStatuses(t.Context())
+	if err != nil || len(list) != 1 || list[0].Name != "n1" || list[0].Status.Version != "v1" {
+		t.Errorf("read %+v, %v", list, err)
+	}
+	if len(s.asked) != 1 || s.asked[0] != at+` from version "0"` {
+		t.Errorf("asked for %q", s.asked)
+	}
+	for status, want := range map[int]string{
+		http.StatusForbidden:    "give Herald's service account the rights of its manifests",
+		http.StatusNotFound:     "the server does not know nodestatuses: apply Herald's CRDs",
+		http.StatusUnauthorized: "the server rejects the credentials",
+	} {
+		s.set(func() { s.refuse[at] = status })
+		if list, err := c.NodeStatuses(t.Context()); list != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("status %d: %v, %v, want %q", status, list, err, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.NodeStatuses(ended); err == nil {
+		t.Error("a canceled request succeeded")
+	}
+}
+
+// A missing kind or a missing right is not an error; a failing server is.
+func TestTenants(t *testing.T) {
+	const at = "/apis/herald.dev/v1alpha1/tenants"
+	for _, test := range []struct {
+		name   string
+		status int // of the answer; 0 means the stub's objects
+		want   int
+		fails  bool
+	}{
+		{name: "two", want: 2},
+		{name: "no such kind", status: http.StatusNotFound},
+		{name: "no right", status: http.StatusForbidden},
+		{name: "an unknown user", status: http.StatusUnauthorized, fails: true},
+		{name: "a failing server", status: http.StatusInternalServerError, fails: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, c := newStub(t, "36")
+			for _, name := range []string{"acme", "beta"} {
+				s.put(at, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			if test.status != 0 {
+				s.set(func() { s.refuse[at] = test.status })
+			}
+			got, err := c.Tenants(t.Context())
+			if len(got) != test.want || (err != nil) != test.fails {
+				t.Errorf("%d Tenants and %v, want %d", len(got), err, test.want)
+			}
+		})
+	}
+}
+
+// An optional kind has no objects if the server lacks it; objects of other kinds are found.
+func TestOptionalKinds(t *testing.T) {
+	s, c := newStub(t, "36")
+	s.set(func() { s.refuse["/apis/gateway.networking.k8s.io/v1/httproutes"] = http.StatusNotFound })
+	informers, all := c.unstructured([]schema.GroupVersionKind{
+		{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"}, {Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
+	}, metav1.ListOptions{})
+	listed := &unstructured.Unstructured{Object: map[string]any{}} // items of lists lack the kind
+	listed.SetName("listed")
+	s.put("/apis/networking.k8s.io/v1/ingresses", listed)
+	for _, i := range informers {
+		i.HandleChanges(func(*unstructured.Unstructured) {})
+	}
+	g := c.group(slog.New(slog.DiscardHandler), all...)
+	wait.Go(t, g.Run)
+	<-g.Synced()
+	if known, ok := informers["Ingress"].Get("listed"); !ok || known.GetKind() != "Ingress" {
+		t.Errorf("%+v is not recognised as an Ingress", known)
+	}
+	in := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}}
+	in.SetName("web")
+	s.put("/apis/networking.k8s.io/v1/ingresses", in)
+	wait.Until(t, "an Ingress is found", func() bool {
+		known, ok := informers["Ingress"].Get("web")
+		return ok && known.GetKind() == "Ingress"
+	})
+}
+
+// TestOlderCluster uses a load-balancing cluster without HTTPLoadBalancers, or without the right to read them.
+func TestOlderCluster(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+		s, c := newStub(t, "36")
+		s.set(func() { s.refuse["/apis/herald.dev/v1alpha1/namespaces/tenant-acme/httploadbalancers"] = status })
+		i := c.RemoteInformers(slog.New(slog.DiscardHandler), "tenant-acme")
+		i.Routes.HandleChanges(func(*v1alpha1.HTTPLoadBalancer) {})
+		wait.Go(t, i.Run)
+		<-i.Synced()
 	}
 }

@@ -2,12 +2,16 @@ package soak
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -126,4 +130,100 @@ func (r *Report) writeGrowth(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// recorder writes the trace of a run. All its times come from one monotonic clock.
+type recorder struct {
+	began time.Time
+
+	mu    sync.Mutex
+	trace Trace
+	now   map[Sign]bool
+	// changed is closed and replaced at every change of a sign.
+	changed chan struct{}
+}
+
+func newRecorder() *recorder {
+	return &recorder{began: time.Now(), trace: Trace{Ready: Never}, now: make(map[Sign]bool), changed: make(chan struct{})}
+}
+
+// clock returns the time since the start of the run.
+func (r *recorder) clock() time.Duration { return time.Since(r.began) }
+
+// see records the signs at a place: exactly those in here are present. The place is a
+// router or, if router is empty, a master.
+func (r *recorder) see(router, master string, here map[Sign]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.clock()
+	note := func(s Sign, present bool) {
+		r.trace.Changes = append(r.trace.Changes, Change{At: at, Sign: s, Present: present})
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+	for s := range here {
+		if !r.now[s] {
+			r.now[s] = true
+			note(s, true)
+		}
+	}
+	for s := range r.now {
+		if !here[s] && s.Router == router && (router != "" || s.Master == master) {
+			delete(r.now, s)
+			note(s, false)
+		}
+	}
+}
+
+// present returns the number of signs now, and a channel that is closed when it changes.
+func (r *recorder) present() (n int, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.now), r.changed
+}
+
+// add calls change with the trace and the time, under the lock.
+func (r *recorder) add(change func(t *Trace, now time.Duration)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.trace, r.clock())
+}
+
+// snapshot returns a copy of the trace so far.
+func (r *recorder) snapshot() Trace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.trace
+	t.End = r.clock()
+	t.Incidents = slices.Clone(t.Incidents) // all other lists are only appended to
+	return t
+}
+
+// excused matches an access by GoBGP, which has data races of its own: when it ends a
+// session, it reads fields that the session's goroutine may be writing.
+var excused = regexp.MustCompile(`.* at 0x\S* by .*\n\s*github\.com/osrg/gobgp/`)
+
+// races returns the race detector's reports in a speaker's log, except where both
+// accesses are GoBGP's.
+func races(log string) (found []string) {
+	for _, part := range strings.Split(log, "==================") {
+		if strings.Contains(part, "WARNING: DATA RACE") && len(excused.FindAllString(part, -1)) < 2 {
+			found = append(found, strings.TrimSpace(part))
+		}
+	}
+	return found
+}
+
+// checkRaces returns a violation per report in the speakers' logs.
+func checkRaces(dir string) ([]Violation, error) {
+	var found []Violation
+	var failed error
+	for _, m := range masters {
+		log, err := os.ReadFile(filepath.Join(dir, m+"-speaker.log"))
+		failed = errors.Join(failed, err)
+		for _, r := range races(string(log)) {
+			found = append(found, Violation{Rule: Raced, Reason: fmt.Sprintf("%s: %s", m, r)})
+		}
+	}
+	return found, failed
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -62,7 +63,7 @@ func pages(t *testing.T) map[string][]byte {
 // readSource reads the Go files that declare the types of the configuration file.
 func readSource(t *testing.T) (source [][]byte) {
 	t.Helper()
-	names := []string{"api/v1alpha1/bgppeer.go", "api/v1alpha1/attributes.go", "config/config.go", "config/balancers.go", "balancer/config.go", "election/electorate/settings.go"}
+	names := []string{"api/v1alpha1/bgppeer.go", "config/config.go", "balancer/config.go", "election/electorate/electorate.go"}
 	for _, path := range must.Get[[]string](t)(filepath.Glob(filepath.Join(root, "health", "*.go"))) {
 		if !strings.HasSuffix(path, "_test.go") {
 			names = append(names, "health/"+filepath.Base(path))
@@ -157,4 +158,34 @@ func TestRefused(t *testing.T) {
 			t.Errorf("error is %v, want %s", err, test.want)
 		}
 	}
+}
+
+// schema describes a value, from a CRD or from the comments of the file's types.
+type schema struct {
+	Description string             `yaml:"description"`
+	Properties  map[string]*schema `yaml:"properties"`
+	Items       *schema            `yaml:"items"`
+	Required    []string           `yaml:"required"`
+	Default     any                `yaml:"default"`
+
+	about string // the description of its type, if that differs
+}
+
+// readSchema reads the schema of the only version of the CRD with this plural.
+func readSchema(t *testing.T, plural string) *schema {
+	t.Helper()
+	var definition struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					Root *schema `yaml:"openAPIV3Schema"`
+				} `yaml:"schema"`
+			} `yaml:"versions"`
+		} `yaml:"spec"`
+	}
+	must.Do(t, yaml.Unmarshal(read(t, "manifests/crds/herald.dev_"+plural+".yaml"), &definition))
+	if len(definition.Spec.Versions) != 1 {
+		t.Fatal("a CRD has several versions, want one")
+	}
+	return definition.Spec.Versions[0].Schema.Root
 }

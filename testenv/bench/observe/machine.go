@@ -1,16 +1,23 @@
 package observe
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/status/admin"
 	"github.com/herald-vip/herald/testenv/bench/record"
+	"github.com/herald-vip/herald/testenv/lab"
 	"github.com/herald-vip/herald/testenv/step"
 )
 
@@ -120,4 +127,50 @@ func Trials(rec *record.Recorder, name string, trials int, try func() (note func
 		done++
 		note()
 	}
+}
+
+// Status returns Herald's status, from the binary at this path in the node.
+func Status(ctx context.Context, speaker *lab.Node, binary string) (s admin.Status, err error) {
+	out, err := speaker.Run(ctx, binary, "status", "-o", "json")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(out), &s)
+}
+
+// AuditLog returns the complete lines of an API server's audit log.
+func AuditLog(path string) []byte {
+	text := step.Get(os.ReadFile(path))
+	return text[:bytes.LastIndexByte(text, '\n')+1]
+}
+
+const (
+	tick = 2 * time.Millisecond
+	// tooLate is the tolerated delay of a ticker, and tooMuchSteal the tolerated steal
+	// time of the CPUs, during a measurement.
+	tooLate      = 20 * time.Millisecond
+	tooMuchSteal = 35 * time.Millisecond // its resolution is 10 ms
+)
+
+// Witness calls do, and detects when this machine is too busy for times of
+// milliseconds: a ticker of this process is late, or the hypervisor takes the CPU. It
+// returns the ticker's largest delay, and in starved an error if the machine was too
+// busy.
+func Witness(ctx context.Context, do func()) (late time.Duration, starved error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	before := stolen()
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		for due := time.Now().Add(tick); step.Sleep(ctx, tick) == nil; due = time.Now().Add(tick) {
+			late = max(late, time.Since(due))
+		}
+	})
+	do()
+	stop()
+	ticking.Wait()
+	if took := stolen() - before; late > tooLate || took > tooMuchSteal {
+		starved = fmt.Errorf("the machine was busy: a ticker came %d ms late, %d ms of CPU were stolen", late.Milliseconds(), took.Milliseconds())
+	}
+	return late, starved
 }
