@@ -1,11 +1,9 @@
-// Package config reads Herald's configuration file and its drop-ins: YAML, parsed
-// strictly, filled with defaults and validated as a whole. It reports all mistakes
-// at once, each as one sentence with file, line, column and field. A file with mistakes
-// never replaces a running configuration.
+// Package config reads Herald's configuration file and its drop-ins: YAML, parsed strictly, filled with defaults and
+// validated as a whole. It reports all mistakes at once, each as one sentence with file, line, column and field. A file
+// with mistakes never replaces a running configuration.
 //
-// [Load] reads a file, [Parse] reads only data, and package watch reports
-// changes of a file. docs/config.md describes the format and is generated from the
-// types of this package, health, election/electorate and others.
+// [Load] reads a file, [Parse] reads only data, and package watch reports changes of a file. docs/config.md describes
+// the format and is generated from the types of this package, health, election/electorate and others.
 package config
 
 import (

@@ -102,9 +102,8 @@ func (c *Config) readKeys(r *yaml.Report, read func(string) ([]byte, error)) {
 	}
 }
 
-// parseKeys reads gossip keys, one per line in base64, of 16, 24 or 32 bytes for AES-128,
-// AES-192 or AES-256. The first encrypts and all decrypt. It skips empty lines and
-// comments (#). Errors name the line, never its content.
+// parseKeys reads gossip keys, one per line in base64, of 16, 24 or 32 bytes for AES-128, AES-192 or AES-256. The first
+// encrypts and all decrypt. It skips empty lines and comments (#). Errors name the line, never its content.
 func parseKeys(data []byte) ([][]byte, error) {
 	var keys [][]byte
 	lines := make(map[string]int) // the line of each key

@@ -343,9 +343,8 @@ func servicesChanged(old, new *Services) string {
 	return ""
 }
 
-// unmoved refuses an address that moves between VIPs, or changes its way of
-// announcement, if a lease is involved. Nodes with the old file would
-// use another lease or none.
+// unmoved refuses an address that moves between VIPs, or changes its way of announcement, if a lease is involved. Nodes
+// with the old file would use another lease or none.
 func unmoved(old, new *Config) error {
 	owner := make(map[netip.Addr]VIP)
 	for _, v := range old.VIPs {

@@ -44,8 +44,7 @@ func (v validator) balancers() {
 	v.checksPassBy(places)
 }
 
-// balancer validates one balancer except its listeners; places maps each address of
-// all balancers to its listener.
+// balancer validates one balancer except its listeners; places maps each address of all balancers to its listener.
 func (v validator) balancer(p yaml.Path, b *balancer.Config, places map[netip.AddrPort]yaml.Path) {
 	v.backends(p.Field("backends"), b, places)
 	switch check := p.Field("check"); {
@@ -192,8 +191,7 @@ func (v validator) memberBackends(p yaml.Path, m *balancer.Members) {
 	}
 }
 
-// staticBackends validates listed backends. A balancer may not listen at one: a connection could
-// loop.
+// staticBackends validates listed backends. A balancer may not listen at one: a connection could loop.
 func (v validator) staticBackends(p yaml.Path, b *balancer.Config, s *balancer.Static, places map[netip.AddrPort]yaml.Path) {
 	if len(s.Addresses) == 0 {
 		v.Errorf(p, "list at least one address")

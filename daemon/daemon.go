@@ -378,9 +378,8 @@ func vipsOf(c *config.Config) []speaker.VIP {
 	return out
 }
 
-// bindingsOf returns the addresses that a predecessor may have left for this process to
-// adopt. It excludes VIPs by ARP, as their leases ended with the predecessor, and VIPs by
-// kernel routes, which need no address.
+// bindingsOf returns the addresses that a predecessor may have left for this process to adopt. It excludes VIPs by ARP,
+// as their leases ended with the predecessor, and VIPs by kernel routes, which need no address.
 func bindingsOf(c *config.Config) []address.Binding {
 	var out []address.Binding
 	for _, v := range c.VIPs {

@@ -107,8 +107,7 @@ func examinePlace(b balancer.Config, p config.Place, f *facts.Facts, out *findin
 	}
 }
 
-// servesItself reports whether a server at p may be a backend of b: a backend that listens on all
-// addresses has p too.
+// servesItself reports whether a server at p may be a backend of b: a backend that listens on all addresses has p too.
 func servesItself(b balancer.Config, p config.Place) bool {
 	switch {
 	case b.Backends.Members != nil:

@@ -2,9 +2,8 @@
 // It finds problems of links, ports, capabilities, neighbours, routers, servers and certificates that
 // keep VIPs from being announced or used.
 //
-// [facts.Gather] collects facts within ten seconds, without changing anything. examine is a pure
-// function of them, so each finding can be tested by itself. A [Report] holds the findings, as text
-// or JSON.
+// [facts.Gather] collects facts within ten seconds, without changing anything. examine is a pure function of them, so
+// each finding can be tested by itself. A [Report] holds the findings, as text or JSON.
 package doctor
 
 import (

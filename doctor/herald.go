@@ -114,8 +114,7 @@ func rival(subject, seen string, mentions []netip.Addr, cure string, out *findin
 	}
 }
 
-// examineRouters looks for another BGP speaker on this node: a router has one session with each
-// neighbour address.
+// examineRouters looks for another BGP speaker on this node: a router has one session with each neighbour address.
 func examineRouters(c *config.Config, f *facts.Facts, out *findings) {
 	const bgp = 179
 	if c.BGP == nil || hasRouter(c, f) {

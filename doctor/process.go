@@ -50,8 +50,7 @@ func privileged(c *config.Config) bool {
 	return n > 0 && n < first || slices.ContainsFunc(facts.Ports(c), func(p facts.Port) bool { return p.Local.Port() < first })
 }
 
-// examineRights examines the capabilities of the running Herald, or of this process, and the limit of
-// open files.
+// examineRights examines the capabilities of the running Herald, or of this process, and the limit of open files.
 func examineRights(c *config.Config, f *facts.Facts, out *findings) {
 	var present []string
 	for _, r := range rights(c) {

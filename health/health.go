@@ -1,24 +1,20 @@
 // Package health checks endpoints by HTTP, HTTPS, TCP and other means, and reports whether each is
 // healthy. Over HTTP and TCP it notices a dead server within milliseconds.
 //
-// A [Monitor] runs one goroutine per [Check]. It probes at a fixed interval,
-// with one deadline over the whole answer, and counts: Rise passes in a row
-// make an endpoint healthy, Fall failures in a row unhealthy.
+// A [Monitor] runs one goroutine per [Check]. It probes at a fixed interval, with one deadline over the whole answer,
+// and counts: Rise passes in a row make an endpoint healthy, Fall failures in a row unhealthy.
 //
-// Polling alone would find a dead server late, so the connection of the last
-// probe stays open, and a connection monitor watches it. When a process dies, the
-// kernel closes its sockets: the monitor sees the close and triggers a probe at once. A
-// refused connection is proof, so it makes the endpoint unhealthy regardless of
-// Fall. A close alone proves nothing, because servers may hang up on idle
-// clients. A server that hangs while its kernel still accepts is detected after
-// at most Interval + Fall × Timeout.
+// Polling alone would find a dead server late, so the connection of the last probe stays open, and a connection monitor
+// watches it. When a process dies, the kernel closes its sockets: the monitor sees the close and triggers a probe at
+// once. A refused connection is proof, so it makes the endpoint unhealthy regardless of Fall. A close alone proves
+// nothing, because servers may hang up on idle clients. A server that hangs while its kernel still accepts is detected
+// after at most Interval + Fall × Timeout.
 //
 // After this process was suspended, its verdicts are stale: a healthy endpoint
 // becomes unhealthy until Rise further probes have passed.
 //
-// Some failures are the check's own, such as a missing CA file or an expired
-// client certificate. Their reason starts with "check's own:", so that an
-// operator looks at the check and not at the server.
+// Some failures are the check's own, such as a missing CA file or an expired client certificate. Their reason starts
+// with "check's own:", so that an operator looks at the check and not at the server.
 package health
 
 import (

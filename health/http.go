@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	// maxReuse is how long one connection serves probes. Reuse saves both
-	// sides most TLS handshakes. A fresh connection detects two faults that reuse
-	// hides: the server accepts no new connections, or its certificate was
-	// replaced or has expired.
+	// maxReuse is how long one connection serves probes. Reuse saves both sides most TLS handshakes. A fresh connection
+	// detects two faults that reuse hides: the server accepts no new connections, or its certificate was replaced or
+	// has expired.
 	maxReuse = time.Second
 
 	maxAnswer = 128 << 10 // bytes of headers, or of data that a server sends unasked
@@ -125,9 +124,8 @@ func CheckURL(s string) (scheme string, err error) {
 	return u.Scheme, nil
 }
 
-// httpProber speaks HTTP/1.1 over one connection at a time. It does not use
-// http.Transport, because the idle connection must be monitored and a probe must
-// know whether its connection was reused.
+// httpProber speaks HTTP/1.1 over one connection at a time. It does not use http.Transport, because the idle connection
+// must be monitored and a probe must know whether its connection was reused.
 type httpProber struct {
 	opener
 	status []int // the accepted ones
@@ -153,8 +151,7 @@ func (p *httpProber) probe(ctx context.Context) outcome {
 	return out
 }
 
-// attempt sends one request over the idle connection, and over a fresh one if
-// there is none or the server cut it.
+// attempt sends one request over the idle connection, and over a fresh one if there is none or the server cut it.
 func (p *httpProber) attempt(ctx context.Context) outcome {
 	if err := p.creds.refresh(); err != nil {
 		return ownFailure(err.Error())
@@ -217,9 +214,8 @@ type answer struct {
 
 // exchange writes a request and reads the answer to it.
 func exchange(w *wire, request []byte) (answer, error) {
-	// A server that rejects our certificate may send an alert and hang up while we
-	// still write. The alert explains more than our write error, and a broken
-	// connection fails the read as well.
+	// A server that rejects our certificate may send an alert and hang up while we still write. The alert explains more
+	// than our write error, and a broken connection fails the read as well.
 	_, _ = w.conn.Write(request)
 
 	start := time.Now()

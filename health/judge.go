@@ -90,19 +90,17 @@ func (j judge) reason(out outcome, before string) string {
 
 // fastReprobe paces the probes that follow a cut connection of a healthy endpoint.
 //
-// A dying process closes its sockets one by one. A probe right after the
-// first close may still reach the listener and be cut off too. So a few more probes
-// follow, within about 30 ms, until the connection is refused. A live server that cuts
-// every connection uses up all of them. From then on it is only polled,
-// until a connection has lasted from one scheduled probe to the next.
+// A dying process closes its sockets one by one. A probe right after the first close may still reach the listener and
+// be cut off too. So a few more probes follow, within about 30 ms, until the connection is refused. A live server that
+// cuts every connection uses up all of them. From then on it is only polled, until a connection has lasted from one
+// scheduled probe to the next.
 type fastReprobe struct{ probes int }
 
 const maxReprobes = 6
 
 var reprobePauses = wake.Backoff{Min: time.Millisecond, Max: 16 * time.Millisecond}
 
-// step returns how long to wait before the next fast probe; ok is false
-// if all are used up.
+// step returns how long to wait before the next fast probe; ok is false if all are used up.
 func (f *fastReprobe) step() (pause time.Duration, ok bool) {
 	if f.probes == maxReprobes {
 		return 0, false

@@ -32,11 +32,10 @@ type Monitor struct {
 	runners []*runner  // in Apply order
 }
 
-// NewMonitor returns a Monitor without checks. It calls notify when the state, the warning or
-// the reason of a failing check changes, then logs changes of state and warning. Calls
-// for one check come in order; calls for several checks may overlap. A check does not probe
-// while notify runs, so notify must be quick, and it must not call Apply or Close. A nil log
-// discards messages; a nil notify is not called.
+// NewMonitor returns a Monitor without checks. It calls notify when the state, the warning or the reason of a failing
+// check changes, then logs changes of state and warning. Calls for one check come in order; calls for several checks
+// may overlap. A check does not probe while notify runs, so notify must be quick, and it must not call Apply or Close.
+// A nil log discards messages; a nil notify is not called.
 func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	if notify == nil {
@@ -47,11 +46,10 @@ func NewMonitor(log *slog.Logger, notify func(Verdict)) *Monitor {
 	return &Monitor{log: log, notify: notify, dial: dialer.DialContext, sandbox: sandbox.New()}
 }
 
-// Apply replaces the running checks with the given ones. Checks are identified by name. An
-// unchanged check runs on undisturbed. A changed check starts over but keeps its verdict
-// until its new probes decide, so that a reload never withdraws by itself.
-// A removed check is stopped before Apply returns. If two checks share a name, or a
-// URL cannot be parsed, Apply returns an error that names the check, and changes nothing.
+// Apply replaces the running checks with the given ones. Checks are identified by name. An unchanged check runs on
+// undisturbed. A changed check starts over but keeps its verdict until its new probes decide, so that a reload never
+// withdraws by itself. A removed check is stopped before Apply returns. If two checks share a name, or a URL cannot be
+// parsed, Apply returns an error that names the check, and changes nothing.
 func (m *Monitor) Apply(checks []Check) error {
 	m.applying.Lock()
 	defer m.applying.Unlock()

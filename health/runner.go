@@ -104,8 +104,7 @@ func (r *runner) run(ctx context.Context) {
 		}
 		next := began.Add(r.check.Interval)
 
-		// A healthy endpoint that cuts a probe off may be dying: probe again
-		// fast, until it refuses, before judging.
+		// A healthy endpoint that cuts a probe off may be dying: probe again fast, until it refuses, before judging.
 		if out.kind == cut && r.judge.state == Healthy {
 			if pause, ok := reprobe.step(); ok {
 				r.sleep(ctx, time.Now().Add(pause), nil)
@@ -148,9 +147,8 @@ func (r *runner) rest(ctx context.Context, next time.Time) (closed time.Time) {
 	return closed
 }
 
-// sleep waits until a time, the end of ctx or a wake-up, and reports whether
-// it was woken. Every pauseInterval it checks whether this process was suspended, and
-// returns early if it was.
+// sleep waits until a time, the end of ctx or a wake-up, and reports whether it was woken. Every pauseInterval it
+// checks whether this process was suspended, and returns early if it was.
 func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{}) (woken bool) {
 	if now := time.Now(); until.Before(now) {
 		until = now // a slow notify delayed this check, not a pause
@@ -289,10 +287,9 @@ func (p inverted) probe(ctx context.Context) outcome { return p.prober.probe(ctx
 
 func (inverted) monitored() *wire { return nil }
 
-// invert returns the outcome for a check with not: true. It inverts only proof: any answer, and a
-// refused connection. A timeout, a cut connection and a fault of this node prove nothing and
-// fail either way, so that they never cause an announcement. Overload is not inverted. The result is
-// never slow, as a timeout is no sign of the wanted state.
+// invert returns the outcome for a check with not: true. It inverts only proof: any answer, and a refused connection. A
+// timeout, a cut connection and a fault of this node prove nothing and fail either way, so that they never cause an
+// announcement. Overload is not inverted. The result is never slow, as a timeout is no sign of the wanted state.
 func (o outcome) invert() outcome {
 	o.slow = false
 	switch o.kind {
@@ -304,12 +301,11 @@ func (o outcome) invert() outcome {
 	return o
 }
 
-// pauseSlack is how late a check must be before it concludes that this process was
-// suspended. A signal may have stopped it, or its cgroup frozen it, or its machine was
-// paused or asleep. pauseSlack is well above the delays of a busy scheduler, so that load
-// withdraws no healthy endpoint. It is below the shortest BGP hold time (3 s), so
-// that a pause is detected before a peer that dropped the session has a new one.
-// A shorter pause only makes the verdict that much older than usual.
+// pauseSlack is how late a check must be before it concludes that this process was suspended. A signal may have stopped
+// it, or its cgroup frozen it, or its machine was paused or asleep. pauseSlack is well above the delays of a busy
+// scheduler, so that load withdraws no healthy endpoint. It is below the shortest BGP hold time (3 s), so that a pause
+// is detected before a peer that dropped the session has a new one. A shorter pause only makes the verdict that much
+// older than usual.
 const pauseSlack = 2 * time.Second
 
 // pauses detects that this process was suspended, which makes its verdicts stale.
@@ -320,10 +316,9 @@ type pauses struct {
 
 func newPauses() pauses { return pauses{asleep: asleep, before: asleep()} }
 
-// since returns how long this process was suspended, given that it was due to run
-// at due; 0 if the delay is below pauseSlack. The monotonic clock of due does not count a
-// machine's sleep, so since adds it. A pause is undetectable if the hypervisor also
-// stops the clocks of its guest.
+// since returns how long this process was suspended, given that it was due to run at due; 0 if the delay is below
+// pauseSlack. The monotonic clock of due does not count a machine's sleep, so since adds it. A pause is undetectable if
+// the hypervisor also stops the clocks of its guest.
 func (p *pauses) since(due, now time.Time) time.Duration {
 	total := p.asleep()
 	slept := total - p.before

@@ -1,7 +1,6 @@
-// Package manifests generates the manifests of Herald: a static pod, a DaemonSet or a systemd unit for a
-// node, and Deployments for tenants. Each has exactly the capabilities and files that a configuration needs.
-// `herald manifest` prints them. The files in this folder are its output for a configuration with all files
-// in one folder.
+// Package manifests generates the manifests of Herald: a static pod, a DaemonSet or a systemd unit for a node, and
+// Deployments for tenants. Each has exactly the capabilities and files that a configuration needs. `herald manifest`
+// prints them. The files in this folder are its output for a configuration with all files in one folder.
 //
 // This package does not use the Kubernetes API. Herald needs the API only to announce VIPs of Services.
 package manifests

@@ -5,8 +5,7 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// ASN parses the number of an autonomous system for the field at path. An invalid one is 0 and left to
-// be filled in.
+// ASN parses the number of an autonomous system for the field at path. An invalid one is 0 and left to be filled in.
 func (d *Draft) ASN(path yaml.Path, s Setting) uint32 {
 	n, err := v1alpha1.ParseASN(s.Value)
 	if err != nil {

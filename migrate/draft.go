@@ -126,8 +126,7 @@ func (d *Draft) Result(tool string) *Result {
 	return &Result{Config: []byte(w.String()), Notes: d.Sorted()}
 }
 
-// Judge validates the draft with package config and notes each mistake, except fields that the user must
-// fill in.
+// Judge validates the draft with package config and notes each mistake, except fields that the user must fill in.
 func (d *Draft) Judge() {
 	w := d.Writer("yaml")
 	w.Struct("", &d.Config)

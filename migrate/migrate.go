@@ -51,8 +51,7 @@ type Row struct {
 	In      string
 	Names   []string
 	Boolean bool
-	// Needs is a setting without which this one has no effect. Idle are values that need no
-	// counterpart.
+	// Needs is a setting without which this one has no effect. Idle are values that need no counterpart.
 	Needs string
 	Idle  []string
 	// Becomes lists Herald's fields; empty if there is no counterpart.
@@ -235,8 +234,7 @@ func DNSName(s, otherwise string) string {
 	return cmp.Or(s, otherwise)
 }
 
-// ParseAddr parses an address with an optional prefix length, the second result. The address is invalid if
-// s is.
+// ParseAddr parses an address with an optional prefix length, the second result. The address is invalid if s is.
 func ParseAddr(s string) (netip.Addr, int) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Addr().Unmap(), p.Bits()

@@ -62,8 +62,7 @@ func (s *Statement) Setting(keyword, usual string) Setting {
 	return Setting{Line: last.Line, Name: keyword, Value: cmp.Or(last.Arg(0), usual)}
 }
 
-// LeftOut notes the statements that are not carried over, a block once. Names of rows are patterns of
-// [path.Match].
+// LeftOut notes the statements that are not carried over, a block once. Names of rows are patterns of [path.Match].
 func (d *Draft) LeftOut(table []Row, in string, statements []*Statement) {
 	for _, s := range statements {
 		row, known := Find(table, in, func(pattern string) bool {

@@ -102,8 +102,7 @@ func scalar(n ast.Node) string {
 	return ""
 }
 
-// At returns the value at a path of keys; an empty tree if there is none. The last of duplicate keys
-// counts.
+// At returns the value at a path of keys; an empty tree if there is none. The last of duplicate keys counts.
 func (t *Tree) At(path ...string) *Tree {
 	for _, key := range path {
 		value := &Tree{}

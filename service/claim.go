@@ -1,6 +1,5 @@
-// Package service decides which addresses a Kubernetes Service of type LoadBalancer asks
-// for, and which nodes may announce them. It is pure: it sends nothing and has no
-// state.
+// Package service decides which addresses a Kubernetes Service of type LoadBalancer asks for, and which nodes may
+// announce them. It is pure: it sends nothing and has no state.
 package service
 
 import (
@@ -22,8 +21,7 @@ import (
 
 // The annotations of a Service that Herald reads.
 const (
-	// AnnotationAddresses asks for an address, or for one of each family, separated by
-	// a comma.
+	// AnnotationAddresses asks for an address, or for one of each family, separated by a comma.
 	AnnotationAddresses = v1alpha1.Group + "/addresses"
 	// AnnotationPool asks for a pool by name.
 	AnnotationPool = v1alpha1.Group + "/pool"
@@ -58,8 +56,7 @@ type Scope struct {
 	// Class is their loadBalancerClass. Default includes Services without a class.
 	Class   string
 	Default bool
-	// Compatibility names load balancers. Their annotations count where the equivalent annotation of
-	// Herald is absent.
+	// Compatibility names load balancers. Their annotations count where the equivalent annotation of Herald is absent.
 	Compatibility []string
 }
 
@@ -159,9 +156,8 @@ func familiesOf(s *corev1.Service) (families []pool.Family, partial bool) {
 	return families, s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
 }
 
-// policyOf returns the policy of a claim: which nodes accept the traffic of an address.
-// These are all nodes, or the nodes with endpoints, which are equal for Services of one
-// namespace that select the same pods.
+// policyOf returns the policy of a claim: which nodes accept the traffic of an address. These are all nodes, or the
+// nodes with endpoints, which are equal for Services of one namespace that select the same pods.
 func policyOf(s *corev1.Service) string {
 	switch {
 	case s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal:

@@ -15,8 +15,7 @@ import (
 	"github.com/herald-vip/herald/service/pool"
 )
 
-// Eligibility is whether a node may announce an address of a Service. The zero value
-// means that it may.
+// Eligibility is whether a node may announce an address of a Service. The zero value means that it may.
 type Eligibility struct {
 	// Reason is why it may not, in one short sentence; empty if it may.
 	Reason string
@@ -28,8 +27,7 @@ type Eligibility struct {
 // OK reports whether the node may announce the address.
 func (v Eligibility) OK() bool { return v == Eligibility{} }
 
-// And combines two conditions: v's reason takes precedence, and the result is failed if
-// either is.
+// And combines two conditions: v's reason takes precedence, and the result is failed if either is.
 func (v Eligibility) And(w Eligibility) Eligibility {
 	if v.Reason == "" {
 		return w
@@ -103,16 +101,14 @@ func (s Selectors) Match(set map[string]string) bool {
 
 // Endpoints is the part of an EndpointSlice that decides where its Service is announced.
 type Endpoints struct {
-	// Family is the family of the endpoints' addresses: proxies forward only to endpoints
-	// of the same family.
+	// Family is the family of the endpoints' addresses: proxies forward only to endpoints of the same family.
 	Family pool.Family
 	// Ready and Terminating are the nodes of ready endpoints, and of endpoints that terminate and still
 	// serve: sorted, each once. An endpoint without a node counts as the node "".
 	Ready, Terminating []string
 }
 
-// EndpointsOf reads a slice. It is not ok for address types that proxies never forward
-// to, such as host names.
+// EndpointsOf reads a slice. It is not ok for address types that proxies never forward to, such as host names.
 func EndpointsOf(s *discoveryv1.EndpointSlice) (e Endpoints, ok bool) {
 	switch s.AddressType {
 	case discoveryv1.AddressTypeIPv4:

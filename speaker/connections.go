@@ -79,10 +79,9 @@ func (s *Speaker) linger(now time.Time, u *unit) time.Duration {
 	return max(u.vip.Linger, s.deadline.Sub(since))
 }
 
-// Bridge forwards new connections to a VIP to other nodes that serve it, while routers or
-// neighbours still send them to this node. Open and Close never wait, since a
-// withdrawal calls them, and take effect in the order of the calls. The bridge itself reports
-// its errors: nothing here depends on it.
+// Bridge forwards new connections to a VIP to other nodes that serve it, while routers or neighbours still send them to
+// this node. Open and Close never wait, since a withdrawal calls them, and take effect in the order of the calls. The
+// bridge itself reports its errors: nothing here depends on it.
 type Bridge interface {
 	// Open forwards new connections to addrs until they cease, at the latest at a time. It leaves
 	// connections alone if no other node is known to serve them.

@@ -14,11 +14,10 @@ const (
 	quietHolds = 16
 )
 
-// damping delays the return of an address that flaps. Each withdrawal costs established
-// connections at the routers, so the delay grows. After the first failure an address returns
-// at its first healthy verdict. After the second, its hold-down lasts 1 s from the withdrawal, then 2 s,
-// 4 s and so on, up to the VIP's HoldDown. After 16 times HoldDown without a failure the history
-// is cleared.
+// damping delays the return of an address that flaps. Each withdrawal costs established connections at the routers, so
+// the delay grows. After the first failure an address returns at its first healthy verdict. After the second, its
+// hold-down lasts 1 s from the withdrawal, then 2 s, 4 s and so on, up to the VIP's HoldDown. After 16 times HoldDown
+// without a failure the history is cleared.
 //
 // damping never delays a withdrawal but bounds their number. With a HoldDown of h, from 1 s to
 // 1 h, a period w has at most 2 + log₂(h/1s) + w/h withdrawals, the logarithm rounded up. For one

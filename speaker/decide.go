@@ -41,11 +41,10 @@ type input struct {
 // decide returns the stage that follows from the current one. again is the time at which time
 // alone changes the result; zero means never.
 //
-// Failing health withdraws from any stage. A hold-down delays the next announcement. A lost
-// lease withdraws as well, except in Lingering, where the node gave the lease up on purpose.
-// With demote, an advertised route is demoted instead: decide never announces an address that
-// has not been healthy since its last withdrawal. A planned change passes Draining and
-// Lingering, so that it drops no packet; an address that was never bound skips them. When leave
+// Failing health withdraws from any stage. A hold-down delays the next announcement. A lost lease withdraws as well,
+// except in Lingering, where the node gave the lease up on purpose. With demote, an advertised route is demoted
+// instead: decide never announces an address that has not been healthy since its last withdrawal. A planned change
+// passes Draining and Lingering, so that it drops no packet; an address that was never bound skips them. When leave
 // ends, the address returns to Announced from any stage.
 func decide(now time.Time, at position, in input) (next position, again time.Time) {
 	move := func(s Stage) position {

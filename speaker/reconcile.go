@@ -166,11 +166,10 @@ func (s *Speaker) wakeAt(t time.Time) {
 	s.again = wake.Earlier(s.again, t)
 }
 
-// applyStages makes the kernel and the routers match the decided stages. First it withdraws all
-// routes in one batch, which stops the traffic. On a flat layer 2, removing the address stops it;
-// the fence follows, since other programs can delay nftables. The bridge closes before an
-// address is bound. An address that moves to another link is on both for a while. It has one
-// route, from the new link, which comes first in the order.
+// applyStages makes the kernel and the routers match the decided stages. First it withdraws all routes in one batch,
+// which stops the traffic. On a flat layer 2, removing the address stops it; the fence follows, since other programs
+// can delay nftables. The bridge closes before an address is bound. An address that moves to another link is on both
+// for a while. It has one route, from the new link, which comes first in the order.
 func (s *Speaker) applyStages() {
 	now := time.Now()
 	_ = s.kernel.Announce() // renews the routes before slow calls; announceRoutes reports errors

@@ -1,8 +1,7 @@
-// Package speaker announces and withdraws VIPs. Health, lease, drain and configuration are the
-// input of one pure decision per address ([decide]). A thin loop applies its result to the kernel
-// and the network. It binds an address before it announces the route, and in a planned change
-// withdraws the route before it removes the address. When health fails it withdraws both at once.
-// flat.go has the differences on a flat layer 2, where one node at a time answers.
+// Package speaker announces and withdraws VIPs. Health, lease, drain and configuration are the input of one pure
+// decision per address ([decide]). A thin loop applies its result to the kernel and the network. It binds an address
+// before it announces the route, and in a planned change withdraws the route before it removes the address. When health
+// fails it withdraws both at once. flat.go has the differences on a flat layer 2, where one node at a time answers.
 package speaker
 
 import (
@@ -69,9 +68,8 @@ type VIP struct {
 	Checks []string
 	// Linger is how long addresses stay bound after a planned withdrawal.
 	Linger time.Duration
-	// HoldDown limits the delay before an address with flapping checks returns: 1 s
-	// after the second failure, then 2 s, 4 s and so on. It never delays a
-	// withdrawal. Zero turns it off; the maximum is one hour.
+	// HoldDown limits the delay before an address with flapping checks returns: 1 s after the second failure, then 2 s,
+	// 4 s and so on. It never delays a withdrawal. Zero turns it off; the maximum is one hour.
 	HoldDown time.Duration
 	// OnFailure is the action when a check of an announced address fails.
 	OnFailure OnFailure
@@ -106,14 +104,11 @@ const (
 	// Withdraw withdraws route and address at once. If no node serves the VIP,
 	// connections fail fast or go to another site.
 	Withdraw OnFailure = iota
-	// Demote keeps the address and demotes its route with GRACEFUL_SHUTDOWN
-	// (RFC 8326), the worst MED and the worst local preference. Routers use
-	// this node only when all others have failed. It helps if the checks are
-	// stricter than the clients, or if one cause fails them on every node,
-	// such as a slow etcd. It has a price. Routers that ignore the marks go on
-	// sending traffic here. The node's own clients still reach their failed
-	// server, since the address stays. A dead server is demoted like a slow
-	// one. Nothing is announced before the checks have passed once.
+	// Demote keeps the address and demotes its route with GRACEFUL_SHUTDOWN (RFC 8326), the worst MED and the worst
+	// local preference. Routers use this node only when all others have failed. It helps if the checks are stricter
+	// than the clients, or if one cause fails them on every node, such as a slow etcd. It has a price. Routers that
+	// ignore the marks go on sending traffic here. The node's own clients still reach their failed server, since the
+	// address stays. A dead server is demoted like a slow one. Nothing is announced before the checks have passed once.
 	Demote
 )
 
@@ -266,9 +261,8 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 	s.reconcile()
 }
 
-// takeVerdicts replaces the verdicts by checks, but keeps newer ones from Observe. It
-// forgets checks that are no longer watched: an old verdict must not announce a VIP when a check of
-// the same name returns.
+// takeVerdicts replaces the verdicts by checks, but keeps newer ones from Observe. It forgets checks that are no longer
+// watched: an old verdict must not announce a VIP when a check of the same name returns.
 func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 	verdicts := make(map[string]health.Verdict, len(checks))
 	for _, v := range checks {
@@ -321,11 +315,10 @@ func (s *Speaker) FenceClosed() {
 	s.reconcile()
 }
 
-// Drain starts a planned withdrawal of every VIP. wait returns when all routes are withdrawn and all
-// addresses removed. Until the deadline, an address lingers while clients have connections to it
-// that other members forward to this node. Each call of Drain sets the deadline again. The VIPs stay
-// withdrawn until [Speaker.Undrain], which makes a pending wait return an error. reason is a text
-// for people.
+// Drain starts a planned withdrawal of every VIP. wait returns when all routes are withdrawn and all addresses removed.
+// Until the deadline, an address lingers while clients have connections to it that other members forward to this node.
+// Each call of Drain sets the deadline again. The VIPs stay withdrawn until [Speaker.Undrain], which makes a pending
+// wait return an error. reason is a text for people.
 func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -337,8 +330,7 @@ func (s *Speaker) Drain(reason string, deadline time.Duration) (wait func(contex
 	return s.drain.Wait()
 }
 
-// Undrain ends a drain: healthy VIPs are announced again. It does nothing after
-// [Speaker.Stop].
+// Undrain ends a drain: healthy VIPs are announced again. It does nothing after [Speaker.Stop].
 func (s *Speaker) Undrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -104,8 +104,7 @@ func chainOf(verdict []byte) string {
 	return ""
 }
 
-// replace makes the table anew. The new hooks exist before the old ones go, so established connections
-// stay.
+// replace makes the table anew. The new hooks exist before the old ones go, so established connections stay.
 func (k *kernel) replace(want table) error { return k.carryOut(change(table{}, want), want, true) }
 
 // carryOut carries out a plan for want in one batch. With anew it replaces the existing table. Base chains come first, in

@@ -42,9 +42,8 @@ func digestOf(data []byte, err error) digest {
 	return sha256.Sum256(data)
 }
 
-// Watcher loads a configuration and reports when loading it again would give
-// another result. It compares with the content as loaded, so it misses no change
-// between loading and watching.
+// Watcher loads a configuration and reports when loading it again would give another result. It compares with the
+// content as loaded, so it misses no change between loading and watching.
 type Watcher struct {
 	path   string
 	opts   []config.Option
@@ -84,16 +83,13 @@ func (w *Watcher) Load() (*config.Config, error) {
 	return c, err
 }
 
-// Run calls notify each time the configuration file, a drop-in or a
-// password file has changed and then stayed unchanged. A file may be written in place,
-// renamed over, or swapped by symbolic links as in a Kubernetes
-// ConfigMap. Run waits up to ten seconds for a process that has a file open for writing.
+// Run calls notify each time the configuration file, a drop-in or a password file has changed and then stayed
+// unchanged. A file may be written in place, renamed over, or swapped by symbolic links as in a Kubernetes ConfigMap.
+// Run waits up to ten seconds for a process that has a file open for writing.
 //
-// Run waits for notify, which should call Load or cause it to be called; until then
-// every further event is notified, too. If notify returns done = false,
-// Run calls it once more, with rested = true, after ten seconds without an event,
-// unless Load is called before. If nothing has been loaded yet, Run
-// notifies at once. Run returns when ctx is done.
+// Run waits for notify, which should call Load or cause it to be called; until then every further event is notified,
+// too. If notify returns done = false, Run calls it once more, with rested = true, after ten seconds without an event,
+// unless Load is called before. If nothing has been loaded yet, Run notifies at once. Run returns when ctx is done.
 func (w *Watcher) Run(ctx context.Context, notify func(rested bool) (done bool)) {
 	for ctx.Err() == nil {
 		// A change may lead to other paths, so follow them anew each time. Do so before
@@ -190,9 +186,8 @@ func follow(files []string) *trail {
 	return t
 }
 
-// walk resolves file as the kernel does and returns its final path. It visits
-// each path on the way before reading it, so that a watch set by visit misses
-// no change.
+// walk resolves file as the kernel does and returns its final path. It visits each path on the way before reading it,
+// so that a watch set by visit misses no change.
 func walk(file string, visit func(step string)) (end string) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -243,8 +238,7 @@ func (t *trail) wait(ctx context.Context, loaded <-chan struct{}, limit time.Dur
 	}
 }
 
-// waitForRest returns after a quiet period without events and writers, and after
-// limit at the latest.
+// waitForRest returns after a quiet period without events and writers, and after limit at the latest.
 func (t *trail) waitForRest(ctx context.Context, limit time.Duration, beingWritten func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

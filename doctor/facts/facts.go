@@ -83,8 +83,7 @@ type Facts struct {
 	// Endpoints are the servers of https checks, by the check's name.
 	Endpoints map[string]Endpoint
 
-	// Tenants are listed by the cluster of the announced Services. TenantsError is the reason why they
-	// are unknown.
+	// Tenants are listed by the cluster of the announced Services. TenantsError is the reason why they are unknown.
 	Tenants      []v1alpha1.Tenant
 	TenantsError error
 }
@@ -159,8 +158,7 @@ const (
 	Unreachable        // no route, or no answer to ARP or NDP
 )
 
-// Reach has the answers of a member's gossip port. Silent for UDP does not tell whether the datagram
-// arrived.
+// Reach has the answers of a member's gossip port. Silent for UDP does not tell whether the datagram arrived.
 type Reach struct{ TCP, UDP Answer }
 
 // Endpoint is a server and its certificate.

@@ -272,8 +272,7 @@ func parseSockets(network, table string) []Socket {
 	return out
 }
 
-// parseAddrPort parses an address of /proc/net: 32-bit words in the byte order of this machine, a colon
-// and the port.
+// parseAddrPort parses an address of /proc/net: 32-bit words in the byte order of this machine, a colon and the port.
 func parseAddrPort(s string) (netip.AddrPort, bool) {
 	words, number, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(words)
@@ -288,8 +287,7 @@ func parseAddrPort(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), ok && err == nil
 }
 
-// tryPort binds a port as Herald does and closes it at once, without listening. It returns nil if that
-// works.
+// tryPort binds a port as Herald does and closes it at once, without listening. It returns nil if that works.
 func tryPort(p Port) error {
 	err := bindOnce(p)
 	if errors.Is(err, unix.EAFNOSUPPORT) && p.Local.Addr() == netip.IPv6Unspecified() { // no IPv6 here

@@ -1,10 +1,9 @@
 // Package sandbox runs commands with few rights. Each runs as an unprivileged user, without
 // capabilities and unable to gain any, in a session of its own, with only its output open.
 //
-// When a command ends, or its context does, the sandbox kills it and every process that it started,
-// including daemons and other sessions. Orphans become children of this process, their
-// subreaper (PR_SET_CHILD_SUBREAPER), so it finds them. Processes can remain only if this
-// process itself is killed outside of a unit or a pod.
+// When a command ends, or its context does, the sandbox kills it and every process that it started, including daemons
+// and other sessions. Orphans become children of this process, their subreaper (PR_SET_CHILD_SUBREAPER), so it finds
+// them. Processes can remain only if this process itself is killed outside of a unit or a pod.
 //
 // This process needs CAP_SETUID and CAP_SETGID but not CAP_KILL: it kills as the command's user, so
 // the kernel protects processes of other users.

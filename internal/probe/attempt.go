@@ -17,8 +17,7 @@ import (
 // Outcome is how an attempt ended.
 type Outcome string
 
-// The outcomes. OK succeeds; Stalled and Local say nothing about the target;
-// all others are failures.
+// The outcomes. OK succeeds; Stalled and Local say nothing about the target; all others are failures.
 const (
 	// OK: connected and, if asked for, identified.
 	OK Outcome = "ok"
@@ -54,8 +53,7 @@ func (o *Outcome) UnmarshalText(text []byte) error {
 // Failed reports whether the outcome speaks against the target.
 func (o Outcome) Failed() bool { return o != OK && !o.Inconclusive() }
 
-// Inconclusive reports whether the outcome says nothing about the target: the
-// prober was at fault.
+// Inconclusive reports whether the outcome says nothing about the target: the prober was at fault.
 func (o Outcome) Inconclusive() bool { return o == Stalled || o == Local }
 
 // Attempt is one connection attempt.

@@ -1,12 +1,9 @@
-// Package probe measures how long a TCP service is out of reach, as a client
-// sees it: it opens a new connection to one address every few milliseconds and
-// turns the failed attempts into outages.
+// Package probe measures how long a TCP service is out of reach, as a client sees it: it opens a new connection to one
+// address every few milliseconds and turns the failed attempts into outages.
 //
-// A prober that shares a machine with its target is itself starved at times.
-// It must never report that as an outage of the target, so it watches its own
-// schedule. It counts the ticks that it missed (Result.Late) and does not make
-// up for them. Each attempt carries its scheduling delay. A timeout while the
-// prober did not run is inconclusive (Stalled).
+// A prober that shares a machine with its target is itself starved at times. It must never report that as an outage of
+// the target, so it watches its own schedule. It counts the ticks that it missed (Result.Late) and does not make up for
+// them. Each attempt carries its scheduling delay. A timeout while the prober did not run is inconclusive (Stalled).
 package probe
 
 import (
@@ -47,9 +44,8 @@ type Prober struct {
 	Duration time.Duration `default:"0s" help:"How long to probe; 0 means until Ctrl-C."`
 	// Source is the local address to connect from. Default: the kernel's choice.
 	Source netip.Addr `help:"Local address to connect from."`
-	// Identify asks each connection, by an HTTP GET of /, which server answered:
-	// the name in the X-Served-By header. An attempt then succeeds only if an
-	// HTTP response comes back, of any status.
+	// Identify asks each connection, by an HTTP GET of /, which server answered: the name in the X-Served-By header. An
+	// attempt then succeeds only if an HTTP response comes back, of any status.
 	Identify bool `help:"GET / on each connection and count the answers by their X-Served-By header."`
 	// TLS, if set, makes every attempt complete a TLS handshake too.
 	TLS *tls.Config `kong:"-"`
@@ -212,9 +208,8 @@ func (r *run) watch() {
 	r.watched = now
 }
 
-// tick starts the attempt that is due, if one is and probing goes on, and
-// plans the next. Ticks that passed unnoticed are counted and dropped: bunched
-// attempts would measure nothing that the first of them does not.
+// tick starts the attempt that is due, if one is and probing goes on, and plans the next. Ticks that passed unnoticed
+// are counted and dropped: bunched attempts would measure nothing that the first of them does not.
 func (r *run) tick(probing bool) {
 	now := time.Since(r.began)
 	if now >= r.due {
@@ -234,8 +229,7 @@ func (r *run) tick(probing bool) {
 	r.wake = min(r.due, now+r.Timeout/10)
 }
 
-// launch starts one attempt in a goroutine that ends within Timeout; Run
-// waits for its ending.
+// launch starts one attempt in a goroutine that ends within Timeout; Run waits for its ending.
 func (r *run) launch(due time.Duration) {
 	a := &pending{lost: r.lost}
 	r.pending = append(r.pending, a)

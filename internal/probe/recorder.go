@@ -42,8 +42,7 @@ func (r *recorder) account(a Attempt) Event {
 	return Event{Attempt: a, Outage: outage}
 }
 
-// observe takes the next attempt and returns the outage that it began or
-// ended, if any.
+// observe takes the next attempt and returns the outage that it began or ended, if any.
 func (r *recorder) observe(a Attempt) *Outage {
 	switch {
 	case a.Outcome.Inconclusive(), a.Outcome == OK && r.open == nil:

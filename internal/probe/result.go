@@ -35,8 +35,7 @@ type Result struct {
 	MaxDelay time.Duration `json:"maxDelayNs"`
 	// Latency sums up the attempts that succeeded.
 	Latency Latency `json:"latency"`
-	// Servers counts the successful attempts by the server that answered them,
-	// if Identify was set.
+	// Servers counts the successful attempts by the server that answered them, if Identify was set.
 	Servers map[string]int `json:"servers,omitempty"`
 
 	// OutageCount is the number of outages, the ongoing one included.

@@ -16,17 +16,15 @@ const (
 	// campaigning is the number of candidates of an address: one to hold it and two to take
 	// over at once. Every candidate costs messages, even if it does not hold the address.
 	campaigning = 3
-	// weightBits keeps a weight within three bytes on the wire and makes equal weights of two
-	// nodes rare.
+	// weightBits keeps a weight within three bytes on the wire and makes equal weights of two nodes rare.
 	weightBits = 20
 )
 
-// Weight returns the weight of a node as the holder of addr, from 0 to 1<<20 - 1. The largest
-// weight is preferred; among equals, the first name. Removing a node moves only its own
-// addresses, spread evenly over the rest (rendezvous hashing: Thaler and Ravishankar, 1998).
-// The weight is the upper 20 bits of SplitMix64's finalizer of the 64-bit FNV-1a hash of the
-// node's name followed by the address's 4 or 16 bytes. It must never change: nodes of
-// different versions must agree.
+// Weight returns the weight of a node as the holder of addr, from 0 to 1<<20 - 1. The largest weight is preferred;
+// among equals, the first name. Removing a node moves only its own addresses, spread evenly over the rest (rendezvous
+// hashing: Thaler and Ravishankar, 1998). The weight is the upper 20 bits of SplitMix64's finalizer of the 64-bit
+// FNV-1a hash of the node's name followed by the address's 4 or 16 bytes. It must never change: nodes of different
+// versions must agree.
 func Weight(addr netip.Addr, node string) int { return WeightOf(node, addr.Unmap().AsSlice()) }
 
 // WeightOf is [Weight] for keys other than addresses.

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Loop calls step at once, each time that wake receives, and at the time that step returned
-// last, until ctx is done.
+// Loop calls step at once, each time that wake receives, and at the time that step returned last, until ctx is done.
 func Loop(ctx context.Context, wake <-chan struct{}, step func() time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -30,9 +30,8 @@ type decoder struct {
 	left    int // of maxValues; below zero after too many
 }
 
-// Decode sets the defaults of the struct that into points to, fills it from the only
-// document in data by its fields' yaml tags, and reports every mistake. It returns
-// false if it stopped early: then validating the struct would mislead.
+// Decode sets the defaults of the struct that into points to, fills it from the only document in data by its fields'
+// yaml tags, and reports every mistake. It returns false if it stopped early: then validating the struct would mislead.
 func Decode(r *Report, data []byte, into any) bool {
 	text, err := Text(data)
 	var bodies []ast.Node

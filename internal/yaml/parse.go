@@ -1,6 +1,5 @@
-// Package yaml reads and writes YAML. Its parser is strict, and no input can exhaust or crash it. Its
-// decoder reports all mistakes at once, each with line, column and field. Its writer
-// produces files for people.
+// Package yaml reads and writes YAML. Its parser is strict, and no input can exhaust or crash it. Its decoder reports
+// all mistakes at once, each with line, column and field. Its writer produces files for people.
 package yaml
 
 import (
@@ -17,10 +16,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on the input of the YAML parser. It recurses once per level of
-// nesting, and its time grows with the square of some tokens, so without bounds
-// a small file could exhaust the stack or take minutes. A file with
-// 5000 VIPs is well within them.
+// Bounds on the input of the YAML parser. It recurses once per level of nesting, and its time grows with the square of
+// some tokens, so without bounds a small file could exhaust the stack or take minutes. A file with 5000 VIPs is well
+// within them.
 const (
 	MaxSize    = 1 << 20
 	MaxNesting = 64

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Writer writes structs for people to read: fields in their order, lists of scalars on
-// one line, with comments.
+// Writer writes structs for people to read: fields in their order, lists of scalars on one line, with comments.
 type Writer struct {
 	strings.Builder
 	// Tag is the key of the struct tags that name the fields, such as yaml.

@@ -43,8 +43,7 @@ type program struct {
 	name, path string
 }
 
-// readPrograms reads the programs, sorted by architecture. It refuses programs that would not run in an empty
-// image.
+// readPrograms reads the programs, sorted by architecture. It refuses programs that would not run in an empty image.
 func readPrograms(paths map[string]string) ([]program, error) {
 	var programs []program
 	for _, arch := range slices.Sorted(maps.Keys(paths)) {

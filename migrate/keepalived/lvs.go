@@ -77,8 +77,7 @@ func place(addr, port string, otherwise uint16) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a, uint16(n)), err == nil && n > 0 && a.IsValid()
 }
 
-// realCheck converts the first check of a real_server. Nil is the default, a connection to the backend's
-// port.
+// realCheck converts the first check of a real_server. Nil is the default, a connection to the backend's port.
 func (k *converter) realCheck(server *migrate.Statement) *balancer.Probe {
 	checks := server.All("TCP_CHECK", "HTTP_GET", "SSL_GET")
 	if len(checks) == 0 {

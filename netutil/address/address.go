@@ -1,5 +1,4 @@
-// Package address keeps VIP addresses on links while they are wanted. It knows nothing about
-// health or routes.
+// Package address keeps VIP addresses on links while they are wanted. It knows nothing about health or routes.
 //
 // Each address has a lifetime of seconds in the kernel and is refreshed while it is wanted. So
 // the kernel removes the addresses of a dead or frozen process. A process that continues after
@@ -124,13 +123,11 @@ func newBinder(log *slog.Logger, opts Options, k kernel) *Binder {
 	}
 }
 
-// Bind puts addr on the link named iface, as a /32 or /128. When it returns nil the
-// kernel has the address and answers for it. After an error the binding is wanted too, unless
-// iface or addr is invalid. Until Unbind, Run binds it as soon as possible and puts it back after
-// a removal. Binding again is harmless.
+// Bind puts addr on the link named iface, as a /32 or /128. When it returns nil the kernel has the address and answers
+// for it. After an error the binding is wanted too, unless iface or addr is invalid. Until Unbind, Run binds it as soon
+// as possible and puts it back after a removal. Binding again is harmless.
 //
-// Bind does not touch an address that another program put on the host. The error is then an
-// [ErrForeign].
+// Bind does not touch an address that another program put on the host. The error is then an [ErrForeign].
 func (a *Binder) Bind(iface string, addr netip.Addr) error {
 	return a.BindFor(iface, addr, a.opts.Lifetime)
 }
@@ -171,10 +168,9 @@ func (b Binding) validate() error {
 	return nil
 }
 
-// Unbind removes Herald's addresses among addrs from the link named iface and no longer wants
-// any of addrs there. When it returns nil they are gone from the kernel. After an error some may be
-// left, and expire within their lifetime; Unbind of each shows which. A missing right to remove
-// addresses is no error if this process could never add them.
+// Unbind removes Herald's addresses among addrs from the link named iface and no longer wants any of addrs there. When
+// it returns nil they are gone from the kernel. After an error some may be left, and expire within their lifetime;
+// Unbind of each shows which. A missing right to remove addresses is no error if this process could never add them.
 func (a *Binder) Unbind(iface string, addrs ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// ErrForeign means that another program put the address on the host. Herald neither uses nor touches
-// such an address.
+// ErrForeign means that another program put the address on the host. Herald neither uses nor touches such an address.
 var ErrForeign = errors.New("not put there by Herald")
 
 // ipvsLink is the link on which kube-proxy in IPVS mode has the addresses of all Services, on every
@@ -89,16 +88,14 @@ func Ours(a address, link string, mark uint8, marks bool) bool {
 	return asMade(a, link, mark, marks) || labelled(a, link)
 }
 
-// labelled reports whether an address has Herald's label but no mark. `ip address change`
-// removes the mark.
+// labelled reports whether an address has Herald's label but no mark. `ip address change` removes the mark.
 func labelled(a address, link string) bool {
 	return a.Proto == 0 && a.Subnet == netip.PrefixFrom(a.IP, 32) && a.Label == label(link) && a.Label != link
 }
 
-// asMade reports whether an address is as Herald made it. If the kernel has marks (IFA_PROTO), the mark
-// decides. Otherwise a combination does that no other program uses: a host address, deprecated, about to
-// expire, without a route, and with the label (IPv4) or without duplicate address detection
-// (IPv6).
+// asMade reports whether an address is as Herald made it. If the kernel has marks (IFA_PROTO), the mark decides.
+// Otherwise a combination does that no other program uses: a host address, deprecated, about to expire, without a
+// route, and with the label (IPv4) or without duplicate address detection (IPv6).
 func asMade(a address, link string, mark uint8, marks bool) bool {
 	if marks || a.Proto != 0 {
 		return a.Proto == mark

@@ -122,8 +122,7 @@ func (a *Binder) linkChanged(index int) bool {
 }
 
 // rereadAddresses reads the addresses again: the kernel has an address that the view lacks, as its event has not
-// arrived yet. It keeps the view's links: their events reconcile wants only if they change
-// the view.
+// arrived yet. It keeps the view's links: their events reconcile wants only if they change the view.
 func (a *Binder) rereadAddresses(w *want, now bool) error {
 	links, addrs, err := a.kernel.Dump()
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 // refreshBatch bounds the refreshes that Bind and Unbind wait for.
 const refreshBatch = 64
 
-// Run refreshes bound addresses and puts missing ones back, until ctx is done; then it returns nil. It
-// removes nothing. Without Run addresses expire, so it should outlive the last Unbind. Call
-// it once.
+// Run refreshes bound addresses and puts missing ones back, until ctx is done; then it returns nil. It removes nothing.
+// Without Run addresses expire, so it should outlive the last Unbind. Call it once.
 func (a *Binder) Run(ctx context.Context) error {
 	defer a.endRun()
 	var sub watcher

@@ -106,10 +106,9 @@ func (v *view) byName(name string) (link, bool) {
 // It has a lifetime, so that the kernel removes it when the process is gone. It is deprecated from the
 // start (RFC 4862, section 5.5.4), so that IPv6 picks it as a source address only if there is no other.
 //
-// IPv4 has only scopes for that. On lo the scope is host: the kernel never picks the address for traffic
-// that leaves the host. On other links host scope would list the VIP before the link's own address, and
-// programs that take a link's first address for the node's would take the VIP. Global scope lists it
-// last, and the kernel picks the first.
+// IPv4 has only scopes for that. On lo the scope is host: the kernel never picks the address for traffic that leaves
+// the host. On other links host scope would list the VIP before the link's own address, and programs that take a link's
+// first address for the node's would take the VIP. Global scope lists it last, and the kernel picks the first.
 func vip(l link, ip netip.Addr, lifetime time.Duration, mark uint8) address {
 	a := address{
 		Link:   l.Index,
@@ -130,9 +129,8 @@ func vip(l link, ip netip.Addr, lifetime time.Duration, mark uint8) address {
 	return a
 }
 
-// label returns the label that marks an IPv4 address as Herald's in `ip address`. By convention a
-// label starts with the link's name, which is the default. Long names leave no room for a
-// suffix.
+// label returns the label that marks an IPv4 address as Herald's in `ip address`. By convention a label starts with the
+// link's name, which is the default. Long names leave no room for a suffix.
 func label(link string) string {
 	const suffix = ":herald"
 	if len(link)+len(suffix) >= unix.IFNAMSIZ {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket identifies a socket of this host by a struct inet_diag_sockid with its unique cookie
-// (linux/inet_diag.h).
+// socket identifies a socket of this host by a struct inet_diag_sockid with its unique cookie (linux/inet_diag.h).
 type socket struct {
 	family byte
 	id     [48]byte

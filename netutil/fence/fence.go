@@ -1,8 +1,7 @@
-// Package fence stops a host from answering for virtual addresses that it does not hold.
-// It filters these addresses in nftables tables of its own, `arp herald` and `inet herald`, and
-// touches no other tables. The holder of an address opens it until a given time, and renews that
-// before the time comes. Otherwise the kernel closes the address, even if the process is frozen,
-// starved or dead, unless another program flushes the tables.
+// Package fence stops a host from answering for virtual addresses that it does not hold. It filters these addresses in
+// nftables tables of its own, `arp herald` and `inet herald`, and touches no other tables. The holder of an address
+// opens it until a given time, and renews that before the time comes. Otherwise the kernel closes the address, even if
+// the process is frozen, starved or dead, unless another program flushes the tables.
 //
 // # Why no address is open too long
 //
@@ -10,16 +9,14 @@
 // time may pass between reading the clock and that moment. So each address has two locks:
 // elements of two sets, which expire independently. The address is open only while both exist.
 //
-// The fence renews one lock after the other, and reads the clock again after each. A renewal
-// that took no longer than the allowance is confirmed: its lock expires in time, however long the
-// process stops afterwards. The fence touches one lock only while the other is confirmed. So one
-// lock always expires in time, even if the process or the machine stops in the middle of a
-// kernel call.
+// The fence renews one lock after the other, and reads the clock again after each. A renewal that took no longer than
+// the allowance is confirmed: its lock expires in time, however long the process stops afterwards. The fence touches
+// one lock only while the other is confirmed. So one lock always expires in time, even if the process or the machine
+// stops in the middle of a kernel call.
 //
-// One lock does not suffice, even if its batch also deletes an element with a short timeout that
-// began before the clock was read, to fail when it is late. Linux (6.18, for one) decides at the
-// start of a batch which elements have expired, but starts new timeouts when it reaches them.
-// The machine may stop between the two.
+// One lock does not suffice, even if its batch also deletes an element with a short timeout that began before the clock
+// was read, to fail when it is late. Linux (6.18, for one) decides at the start of a batch which elements have expired,
+// but starts new timeouts when it reaches them. The machine may stop between the two.
 package fence
 
 import (

@@ -193,10 +193,9 @@ func nameOf(s set, addr netip.Addr) string {
 	return string(s) + "6"
 }
 
-// chains returns the chains of a table. They filter ARP where the host itself receives and sends
-// it. They filter packets to this host before any other processing; packets to other hosts may be forwarded to
-// the holder of the address. They filter solicitations in the input hook, so that a bridge
-// still forwards them.
+// chains returns the chains of a table. They filter ARP where the host itself receives and sends it. They filter
+// packets to this host before any other processing; packets to other hosts may be forwarded to the holder of the
+// address. They filter solicitations in the input hook, so that a bridge still forwards them.
 func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
 	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, not an announcement
 	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
@@ -254,9 +253,8 @@ func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
 	return out
 }
 
-// unclaimedPriority comes after IPVS, which takes its packets in the input hook at priority 99
-// (NF_IP_PRI_NAT_SRC - 1). Packets taken in kube-proxy's other modes never reach the hook: their
-// destination is translated before routing.
+// unclaimedPriority comes after IPVS, which takes its packets in the input hook at priority 99 (NF_IP_PRI_NAT_SRC - 1).
+// Packets taken in kube-proxy's other modes never reach the hook: their destination is translated before routing.
 const unclaimedPriority = 110
 
 // refuseUnclaimed returns rules that reject matching packets, except ICMP and answers to packets

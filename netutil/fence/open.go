@@ -23,12 +23,10 @@ const (
 	// up to 10 ms (HZ=100): it may lag by one tick, and by another if the counting processor is late.
 	slack = 20 * time.Millisecond
 
-	// shortest is the shortest timeout to request: Linux rounds down to ticks, and zero ticks
-	// would mean no timeout.
+	// shortest is the shortest timeout to request: Linux rounds down to ticks, and zero ticks would mean no timeout.
 	shortest = 20 * time.Millisecond
 
-	// batchSize is the number of addresses in one renewal of a lock: few enough to take a small
-	// part of the allowance.
+	// batchSize is the number of addresses in one renewal of a lock: few enough to take a small part of the allowance.
 	batchSize = 100
 
 	// attempts is the number of tries in a row for a lock before ErrLate.
@@ -173,9 +171,8 @@ const round = time.Second
 // Keep puts the tables back after other programs change them, until ctx is done. It checks them when
 // the kernel reports a change, and every second.
 //
-// Putting the tables back may close addresses, so Keep then calls closed for the caller to open them again,
-// also if another method put them back. It also calls closed before it checks a reported
-// change, which may be its own.
+// Putting the tables back may close addresses, so Keep then calls closed for the caller to open them again, also if
+// another method put them back. It also calls closed before it checks a reported change, which may be its own.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
 	var restored uint64
 	f.keeper.Run(ctx, f.log, ruleset.Rounds{

@@ -16,9 +16,8 @@ import (
 	"github.com/herald-vip/herald/netutil/rtnetlink"
 )
 
-// Gateways returns the next hops of the default routes of a family in the main table, of the lowest metric
-// only, sorted. There are several if the kernel spreads packets over them. A link-local address has its
-// link as zone.
+// Gateways returns the next hops of the default routes of a family in the main table, of the lowest metric only,
+// sorted. There are several if the kernel spreads packets over them. A link-local address has its link as zone.
 func Gateways(ipv6 bool) ([]netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if ipv6 {
@@ -161,10 +160,9 @@ const (
 	localEvery  = 500 * time.Microsecond
 )
 
-// AwaitLocal waits until the kernel accepts packets for addr. The kernel acknowledges a new IPv6
-// address, even without duplicate address detection, before a kernel worker has made its route, and
-// drops packets until then. For IPv4 it returns at once. It fails after 50 ms, or if the
-// kernel rejects the request.
+// AwaitLocal waits until the kernel accepts packets for addr. The kernel acknowledges a new IPv6 address, even without
+// duplicate address detection, before a kernel worker has made its route, and drops packets until then. For IPv4 it
+// returns at once. It fails after 50 ms, or if the kernel rejects the request.
 func AwaitLocal(addr netip.Addr) error {
 	if addr.Is4() {
 		return nil

@@ -29,8 +29,7 @@ const (
 // Link is a network interface with its subnets.
 type Link = rtnetlink.Link
 
-// For returns the name of the link with an address in the same subnet as addr. The smallest such
-// subnet decides.
+// For returns the name of the link with an address in the same subnet as addr. The smallest such subnet decides.
 func For(addr netip.Addr) (string, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -149,10 +148,9 @@ func (t linkTable) setAddress(a rtnetlink.Address, gone bool) bool {
 	return true
 }
 
-// Watch calls changed with all links by name, at once and after each change, until ctx is
-// done; then it returns nil. An error means that it could not start. After the kernel has lost
-// changes Watch reads everything again. It calls changed on this goroutine. changed should
-// return soon, and owns its argument.
+// Watch calls changed with all links by name, at once and after each change, until ctx is done; then it returns nil. An
+// error means that it could not start. After the kernel has lost changes Watch reads everything again. It calls changed
+// on this goroutine. changed should return soon, and owns its argument.
 func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[string]Link)) error {
 	k := &rtnetlink.Conn{NetNS: watcher.NetNS}
 	defer k.Close()
@@ -177,8 +175,7 @@ func Watch(ctx context.Context, watcher *rtnetlink.Watcher, changed func(map[str
 	}
 }
 
-// listen subscribes, reads everything, and then reports changes until the subscription fails or ctx
-// is done.
+// listen subscribes, reads everything, and then reports changes until the subscription fails or ctx is done.
 func listen(ctx context.Context, k *rtnetlink.Conn, watcher *rtnetlink.Watcher, report func(linkTable)) error {
 	sub, err := watcher.Subscribe()
 	if err != nil {
@@ -235,9 +232,8 @@ const (
 // AnnounceOwn is a value of [ARPAnnounce].
 const AnnounceOwn = 2
 
-// Set sets a setting of a link by rtnetlink, which needs only CAP_NET_ADMIN: containers and sandboxed services
-// cannot write /proc/sys. The error is unix.ENODEV if there is no such link, and unix.EPERM without
-// the capability.
+// Set sets a setting of a link by rtnetlink, which needs only CAP_NET_ADMIN: containers and sandboxed services cannot
+// write /proc/sys. The error is unix.ENODEV if there is no such link, and unix.EPERM without the capability.
 func (s Setting) Set(link string, value uint32) error {
 	if err := s.set(link, value); err != nil {
 		return fmt.Errorf("set IPv4 setting %d of %s: %w", s, link, err)

@@ -41,10 +41,9 @@ func routerID(links []Link, addrs []rtnetlink.Address, except []netip.Addr, node
 	return netip.AddrFrom4([4]byte{1 + h[0]%126, h[1], h[2], h[3]}) // routers reject classes D and E
 }
 
-// GlobalAddr6 returns a global IPv6 address of the link with the given local address. If the local
-// address is global IPv6 it returns that, else the lowest that is not temporary (RFC 8981). It is the
-// next hop of IPv6 routes on a session over IPv4 or link-local addresses. If the local
-// address has a zone, the zone names the link.
+// GlobalAddr6 returns a global IPv6 address of the link with the given local address. If the local address is global
+// IPv6 it returns that, else the lowest that is not temporary (RFC 8981). It is the next hop of IPv6 routes on a
+// session over IPv4 or link-local addresses. If the local address has a zone, the zone names the link.
 func GlobalAddr6(sameLinkAs netip.Addr) (netip.Addr, error) {
 	k := &rtnetlink.Conn{}
 	defer k.Close()
@@ -88,8 +87,7 @@ func globalAddr6(links []Link, addrs []rtnetlink.Address, local netip.Addr) (net
 	return netip.Addr{}, fmt.Errorf("find an IPv6 next hop: link %s with %s has no global IPv6 address: add one or set the peer's nextHop6", carrier, local)
 }
 
-// global reports whether an address can represent the node: valid beyond its link, and not deprecated,
-// unlike VIPs.
+// global reports whether an address can represent the node: valid beyond its link, and not deprecated, unlike VIPs.
 func global(a rtnetlink.Address) bool {
 	return a.Scope == unix.RT_SCOPE_UNIVERSE && a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_DEPRECATED == 0
 }

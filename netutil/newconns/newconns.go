@@ -1,7 +1,6 @@
-// Package newconns counts the new TCP connections to addresses of this node: the traffic that a
-// router sends for an advertised route. Rules in an nftables table of its own count them and
-// change no packet. They count connections that arrive on any link except lo and
-// [link.TunnelName], including connections of pods on this node.
+// Package newconns counts the new TCP connections to addresses of this node: the traffic that a router sends for an
+// advertised route. Rules in an nftables table of its own count them and change no packet. They count connections that
+// arrive on any link except lo and [link.TunnelName], including connections of pods on this node.
 package newconns
 
 import (

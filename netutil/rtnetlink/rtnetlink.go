@@ -23,8 +23,7 @@ type Conn struct {
 }
 
 const (
-	// Pause is the wait before subscribing again. It bounds the cost of reading everything during a
-	// flood of changes.
+	// Pause is the wait before subscribing again. It bounds the cost of reading everything during a flood of changes.
 	Pause = 100 * time.Millisecond
 
 	// answerTimeout bounds a call. The kernel answers within the system call, unless it lost the answer.
@@ -140,8 +139,7 @@ func (r *Conn) Remove(addrs ...Address) error {
 	return nil
 }
 
-// change sends the same request for each address. The kernel answers each failed request, and always the
-// last one.
+// change sends the same request for each address. The kernel answers each failed request, and always the last one.
 func (r *Conn) change(typ netlink.HeaderType, flags netlink.HeaderFlags, addrs ...Address) error {
 	msgs, err := requests(typ, flags, addrs)
 	if err != nil || len(msgs) == 0 {
@@ -192,8 +190,7 @@ func (r *Conn) execute(typ netlink.HeaderType, flags netlink.HeaderFlags, data [
 	return replies, err
 }
 
-// do calls f with conn open, and a second time after a timeout: this process may have been
-// stopped meanwhile.
+// do calls f with conn open, and a second time after a timeout: this process may have been stopped meanwhile.
 func (r *Conn) do(f func() error) error {
 	err := r.try(f)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -58,9 +58,8 @@ func (c Calls) Do(f func() error) error {
 	}
 }
 
-// Socket calls the kernel's nftables, one caller at a time. It stays open between calls: closing
-// waits until deleted objects are unused. Do closes it after an error, so that a late answer is
-// never taken for the next call's.
+// Socket calls the kernel's nftables, one caller at a time. It stays open between calls: closing waits until deleted
+// objects are unused. Do closes it after an error, so that a late answer is never taken for the next call's.
 type Socket struct {
 	NetNS   int           // file descriptor of a network namespace; 0: the calling thread's
 	Timeout time.Duration // of each call; 0: AnswerTimeout

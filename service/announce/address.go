@@ -43,9 +43,8 @@ func (x *address) stage() gracefulshutdown.Stage {
 	return gracefulshutdown.Withdrawn
 }
 
-// served reports whether the claim of a Service counts: it is the oldest, or shares the
-// address with the oldest by the same key and policy. The writer ensures that their
-// ports differ.
+// served reports whether the claim of a Service counts: it is the oldest, or shares the address with the oldest by the
+// same key and policy. The writer ensures that their ports differ.
 func (x *address) served(b *backing) bool {
 	first := x.claims[0]
 	return b == first || b.wants.share != "" && b.wants.share == first.wants.share && b.wants.policy == first.wants.policy
@@ -74,8 +73,7 @@ func (a *Announcer) rule(b *backing) service.Rule {
 	return a.config.RequireEndpoints
 }
 
-// mayAnnounce returns whether this node may announce an address by BGP, and whether it may
-// hold it on a flat layer 2.
+// mayAnnounce returns whether this node may announce an address by BGP, and whether it may hold it on a flat layer 2.
 func (a *Announcer) mayAnnounce(x *address) (byBGP, flat service.Eligibility) {
 	var common service.Eligibility
 	switch {
@@ -116,9 +114,8 @@ func (x *address) bgp() *poolBGP {
 	return x.pool.bgp
 }
 
-// network returns the prefix to announce for an address of a pool with BGP. It is the
-// aggregate, unless this contains an address outside the pool or a VIP of this node. Then
-// it is the address alone.
+// network returns the prefix to announce for an address of a pool with BGP. It is the aggregate, unless this contains
+// an address outside the pool or a VIP of this node. Then it is the address alone.
 func (a *Announcer) network(x *address) netip.Prefix {
 	host := netip.PrefixFrom(x.addr, x.addr.BitLen())
 	length := x.bgp().lengths[pool.FamilyOf(x.addr)]
@@ -132,8 +129,7 @@ func (a *Announcer) network(x *address) netip.Prefix {
 	return network
 }
 
-// decide updates the state of an address. The resulting deltas are sent at the end of the
-// event.
+// decide updates the state of an address. The resulting deltas are sent at the end of the event.
 func (a *Announcer) decide(x *address) {
 	a.changes++
 	if !a.synced {

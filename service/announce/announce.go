@@ -1,7 +1,6 @@
-// Package announce announces Service VIPs from one node. Its input is events about
-// Services, EndpointSlices, nodes and pools. Its output is changes of BGP routes
-// ([Routes]) and a list of the addresses that this node may hold on a flat layer 2
-// ([Announcer.Flat]).
+// Package announce announces Service VIPs from one node. Its input is events about Services, EndpointSlices, nodes and
+// pools. Its output is changes of BGP routes ([Routes]) and a list of the addresses that this node may hold on a flat
+// layer 2 ([Announcer.Flat]).
 //
 // The call that brings an event returns after the announcer has acted on it. The cost
 // depends on the change, not on the number of Services. Only a change of this node or of
@@ -10,9 +9,8 @@
 // Before [Announcer.Synced] nothing is announced or withdrawn: objects that are not known
 // yet do not count as missing. While the API is away there are no events and no changes.
 //
-// An address that fails, for instance because it has no endpoints, is withdrawn at once. A
-// planned withdrawal first marks the route with GRACEFUL_SHUTDOWN (RFC 8326) for half a
-// second.
+// An address that fails, for instance because it has no endpoints, is withdrawn at once. A planned withdrawal first
+// marks the route with GRACEFUL_SHUTDOWN (RFC 8326) for half a second.
 package announce
 
 import (
@@ -54,17 +52,14 @@ type Config struct {
 	Fitness service.Fitness
 	// Attributes are the node's path attributes; the pool's take precedence.
 	Attributes v1alpha1.Attributes
-	// Peers maps the names that pools use to the names in package bgp ([v1alpha1.Peer.Name])
-	// of this node's peers. Pools use the name of a BGPPeer, the address or interface of a
-	// peer in the file, or `default-ipv4`, which may stand for several peers. The bgp
-	// server must know them already.
+	// Peers maps the names that pools use to the names in package bgp ([v1alpha1.Peer.Name]) of this node's peers.
+	// Pools use the name of a BGPPeer, the address or interface of a peer in the file, or `default-ipv4`, which may
+	// stand for several peers. The bgp server must know them already.
 	Peers map[string][]string
-	// Only maps peers (names in package bgp) to the family that their session carries, if it
-	// carries a single one.
+	// Only maps peers (names in package bgp) to the family that their session carries, if it carries a single one.
 	Only map[string]pool.Family
-	// Reserved are the addresses of the VIPs in the node's own file, which the announcer
-	// never touches. Reserve a new address before package speaker gets it, and keep a
-	// removed one reserved until the speaker has withdrawn it.
+	// Reserved are the addresses of the VIPs in the node's own file, which the announcer never touches. Reserve a new
+	// address before package speaker gets it, and keep a removed one reserved until the speaker has withdrawn it.
 	Reserved []netip.Addr
 }
 
@@ -72,15 +67,13 @@ type Config struct {
 type Options struct {
 	Log    *slog.Logger
 	Routes Routes
-	// FlatChanged, if not nil, is called after an event that changed the result of
-	// [Announcer.Flat]. No lock is held.
+	// FlatChanged, if not nil, is called after an event that changed the result of [Announcer.Flat]. No lock is held.
 	FlatChanged func()
 }
 
-// Announcer announces the Services of a cluster from this node. Its methods are
-// safe for concurrent use; handlers of informers may call them directly. It keeps nodes
-// and the specifications of pools, so callers must not change these afterwards. It copies
-// the fields that it needs of other objects. It ignores invalid objects.
+// Announcer announces the Services of a cluster from this node. Its methods are safe for concurrent use; handlers of
+// informers may call them directly. It keeps nodes and the specifications of pools, so callers must not change these
+// afterwards. It copies the fields that it needs of other objects. It ignores invalid objects.
 type Announcer struct {
 	log         *slog.Logger
 	routes      Routes
@@ -160,8 +153,7 @@ func (a *Announcer) configure(config Config) {
 	slices.SortFunc(a.reserved, netip.Addr.Compare)
 }
 
-// Synced marks the objects of the API as complete. The announcer then announces all
-// addresses at once.
+// Synced marks the objects of the API as complete. The announcer then announces all addresses at once.
 func (a *Announcer) Synced() {
 	a.event(func() {
 		if a.synced {

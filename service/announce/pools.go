@@ -57,8 +57,7 @@ type preference struct {
 	endpoints bool
 }
 
-// SetPool handles a new or changed pool. An invalid version is logged and ignored: the
-// last valid version stays.
+// SetPool handles a new or changed pool. An invalid version is logged and ignored: the last valid version stays.
 func (a *Announcer) SetPool(o *v1alpha1.AddressPool) {
 	if o == nil {
 		return

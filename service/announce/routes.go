@@ -24,8 +24,7 @@ const retryAfter = time.Second
 // route is a prefix that leads to this node, or is being withdrawn.
 type route struct {
 	prefix netip.Prefix
-	// refs counts the addresses that use it, stale the addresses that are about to stop
-	// using it.
+	// refs counts the addresses that use it, stale the addresses that are about to stop using it.
 	refs, stale int
 	export      *export                     // of the pool, or of an exception
 	advertised  gracefulshutdown.Advertised // the peers advertised to, which follow export
@@ -76,8 +75,7 @@ func (a *Announcer) touch(r *route) {
 	}
 }
 
-// flush sends the deltas of an event. Withdrawals come first and in one call, as they stop
-// traffic that would be lost.
+// flush sends the deltas of an event. Withdrawals come first and in one call, as they stop traffic that would be lost.
 func (a *Announcer) flush() {
 	var withdraw, announce []*route
 	for _, r := range a.touched {
@@ -155,10 +153,9 @@ func (a *Announcer) sent(r *route, err error) {
 	}
 }
 
-// Drain starts a graceful withdrawal of every route; wait returns when it is
-// complete. The routes stay withdrawn until [Announcer.Undrain], which makes a pending
-// wait return an error. reason is shown to users. The speaker drains addresses on a
-// flat layer 2.
+// Drain starts a graceful withdrawal of every route; wait returns when it is complete. The routes stay withdrawn until
+// [Announcer.Undrain], which makes a pending wait return an error. reason is shown to users. The speaker drains
+// addresses on a flat layer 2.
 func (a *Announcer) Drain(reason string) (wait func(context.Context) error) {
 	a.event(func() {
 		if a.drain.Begin(reason) {
@@ -169,8 +166,7 @@ func (a *Announcer) Drain(reason string) (wait func(context.Context) error) {
 	return wait
 }
 
-// Undrain ends a drain: eligible addresses are announced again. After [Announcer.Stop]
-// it does nothing.
+// Undrain ends a drain: eligible addresses are announced again. After [Announcer.Stop] it does nothing.
 func (a *Announcer) Undrain() {
 	a.event(func() {
 		if a.drain.End() {

@@ -14,8 +14,7 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// backing is a Service of Herald's, its endpoints, or both. Endpoints may arrive before
-// their Service.
+// backing is a Service of Herald's, its endpoints, or both. Endpoints may arrive before their Service.
 type backing struct {
 	key       string
 	ours      bool
@@ -28,8 +27,7 @@ type backing struct {
 type wants struct {
 	created time.Time
 	local   bool // externalTrafficPolicy
-	// share and policy must be equal for Services that share an address. An empty share
-	// means that it shares with none.
+	// share and policy must be equal for Services that share an address. An empty share means that it shares with none.
 	share, policy string
 	addrs         []netip.Addr // from its status, sorted
 	prefers       []string     // preferred holders on a flat layer 2, most preferred first
@@ -58,9 +56,8 @@ func older(x, y *backing) int {
 	return cmp.Or(x.wants.created.Compare(y.wants.created), cmp.Compare(x.key, y.key))
 }
 
-// SetService handles a new or changed Service. It needs the Service's name, namespace,
-// labels, annotations, owner, creation and deletion timestamps, spec, and
-// status.loadBalancer.
+// SetService handles a new or changed Service. It needs the Service's name, namespace, labels, annotations, owner,
+// creation and deletion timestamps, spec, and status.loadBalancer.
 func (a *Announcer) SetService(s *corev1.Service) {
 	if s == nil {
 		return

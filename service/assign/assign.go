@@ -1,23 +1,19 @@
-// Package assign assigns addresses to Services of type LoadBalancer. Of all processes
-// that run it one works at a time: the writer, which holds a Kubernetes Lease. All its
-// state comes from the API: a new writer lists all objects, adopts every address that a
-// Service has, and only then assigns others.
+// Package assign assigns addresses to Services of type LoadBalancer. Of all processes that run it one works at a time:
+// the writer, which holds a Kubernetes Lease. All its state comes from the API: a new writer lists all objects, adopts
+// every address that a Service has, and only then assigns others.
 //
 // # Two phases
 //
-// The writer reserves an address before it writes it to the status of a Service. Nodes
-// read it there and announce it. The address is free again after the server has accepted a
-// status without it, or after the Service is deleted; until then no other Service gets it.
-// The server accepts a status only for the version of the Service that was read, so an
-// outdated writer cannot overwrite decisions of its successor. If two Services have one
-// address nevertheless, a starting writer leaves it to the older Service; a running writer
-// leaves it to the Service that had it first.
+// The writer reserves an address before it writes it to the status of a Service. Nodes read it there and announce it.
+// The address is free again after the server has accepted a status without it, or after the Service is deleted; until
+// then no other Service gets it. The server accepts a status only for the version of the Service that was read, so an
+// outdated writer cannot overwrite decisions of its successor. If two Services have one address nevertheless, a
+// starting writer leaves it to the older Service; a running writer leaves it to the Service that had it first.
 //
 // # No finalizers
 //
-// A deleted Service needs no work: the writer holds its addresses in memory only, and nodes
-// withdraw addresses that are not in the API. With a finalizer, the deletion of Services
-// and namespaces would have to wait for a writer.
+// A deleted Service needs no work: the writer holds its addresses in memory only, and nodes withdraw addresses that are
+// not in the API. With a finalizer, the deletion of Services and namespaces would have to wait for a writer.
 package assign
 
 import (

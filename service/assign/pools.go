@@ -125,8 +125,7 @@ func read(o *v1alpha1.AddressPool) (pool.Pool, selection, error) {
 	return spec, selection{services, namespaces, o.Spec.Namespaces}, errors.Join(mistakes...)
 }
 
-// selects reports whether a Service may use a pool in force. namespace is the labels of
-// the Service's namespace.
+// selects reports whether a Service may use a pool in force. namespace is the labels of the Service's namespace.
 func (p *pools) selects(name string, s *corev1.Service, namespace labels.Set) bool {
 	by, ok := p.chosen[name]
 	if !ok || !by.services.Match(s.Labels) {
@@ -176,8 +175,7 @@ func (st *state) duePools(now time.Time) (writes []poolWrite, next time.Time) {
 	return writes, time.Time{}
 }
 
-// donePool handles the end of a write. It schedules another if the write failed or the
-// pools have changed meanwhile.
+// donePool handles the end of a write. It schedules another if the write failed or the pools have changed meanwhile.
 func (st *state) donePool(name string, err error, now time.Time) {
 	delete(st.pools.busy, name)
 	st.pools.stale = true
@@ -186,8 +184,7 @@ func (st *state) donePool(name string, err error, now time.Time) {
 	}
 }
 
-// conflicts returns, by pool, sentences about Services of other controllers that have
-// addresses of the pool.
+// conflicts returns, by pool, sentences about Services of other controllers that have addresses of the pool.
 func (st *state) conflicts() map[string][]string {
 	found := make(map[string][]string)
 	for key, e := range st.entries {

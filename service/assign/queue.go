@@ -138,8 +138,7 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 	return writes, next
 }
 
-// done handles the end of a write: the written version of the Service, or an error. latest
-// is the newest known version.
+// done handles the end of a write: the written version of the Service, or an error. latest is the newest known version.
 func (st *state) done(w *write, err error, written, latest *corev1.Service, now time.Time) {
 	e := st.entries[w.key]
 	if e == nil || e.service.UID != w.read.UID {
@@ -168,8 +167,7 @@ func (d *delivery) retry(now time.Time) {
 	d.after = now.Add(retries.After(d.failures))
 }
 
-// observeVersion delays the next write if another client has edited the written status in
-// version s.
+// observeVersion delays the next write if another client has edited the written status in version s.
 func (e *entry) observeVersion(s *corev1.Service, now time.Time) {
 	if e.wrote == nil || e.busy || !e.intact(e.service) || e.intact(s) || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return

@@ -44,9 +44,8 @@ type entry struct {
 	service *corev1.Service // the newest known version
 	claim   pool.Claim      // the claim that holds its addresses
 	refusal *pool.Refusal   // why its request is not met
-	// leaving are addresses that it has lost, but that its status still has. A pending
-	// write cannot add others: that would need a change of the Service, after which a
-	// write for its older version fails.
+	// leaving are addresses that it has lost, but that its status still has. A pending write cannot add others: that
+	// would need a change of the Service, after which a write for its older version fails.
 	leaving map[netip.Addr]pool.Claim
 	delivery
 }
@@ -151,8 +150,7 @@ func (st *state) byAge(keys func(func(string) bool)) []string {
 	})
 }
 
-// assign decides all changed Services, then the refused ones if addresses have become
-// free.
+// assign decides all changed Services, then the refused ones if addresses have become free.
 func (st *state) assign() {
 	if !st.open {
 		st.adopt()
@@ -171,8 +169,7 @@ func (st *state) assign() {
 	}
 }
 
-// replacePools passes changed pools to the allocator and marks all Services as
-// changed.
+// replacePools passes changed pools to the allocator and marks all Services as changed.
 func (st *state) replacePools() {
 	if !st.pools.compile() {
 		return

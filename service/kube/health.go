@@ -35,8 +35,7 @@ type Health struct {
 
 // Requests counts requests by purpose.
 type Requests struct {
-	// Reads are of one object or of all of a kind, Watches are the starts of a
-	// watch, and Writes are everything else.
+	// Reads are of one object or of all of a kind, Watches are the starts of a watch, and Writes are everything else.
 	Reads   uint64 `json:"reads"`
 	Watches uint64 `json:"watches"`
 	Writes  uint64 `json:"writes"`

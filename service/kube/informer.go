@@ -55,23 +55,19 @@ func split(key string) (namespace, name string) {
 	return "", key
 }
 
-// Handlers receive the objects of one kind. Calls for one kind are sequential, calls
-// for different kinds concurrent. Handlers should return soon. The objects belong to
-// the [Informer] and are read-only.
+// Handlers receive the objects of one kind. Calls for one kind are sequential, calls for different kinds concurrent.
+// Handlers should return soon. The objects belong to the [Informer] and are read-only.
 type Handlers[T Object] struct {
-	// Set is called for every existing object, and for every change of the fields
-	// that the informer stores.
+	// Set is called for every existing object, and for every change of the fields that the informer stores.
 	Set func(T)
 	// Delete is called with the last known version of a deleted object.
 	Delete func(T)
-	// Listed, if not nil, is called once, after Set for all objects of the first
-	// list.
+	// Listed, if not nil, is called once, after Set for all objects of the first list.
 	Listed func()
 }
 
-// Informer caches the objects of one kind, without the fields that Herald does not
-// use. While the server is away the cache stays unchanged. When the server is back,
-// handlers receive only the differences.
+// Informer caches the objects of one kind, without the fields that Herald does not use. While the server is away the
+// cache stays unchanged. When the server is back, handlers receive only the differences.
 type Informer[T Object] struct {
 	about     string // the kind, for the log
 	client    rest.Interface
@@ -121,8 +117,7 @@ func newInformerOfOne[T Object](client rest.Interface, resource, namespace, name
 	return i
 }
 
-// Handle adds handlers. Call it before the informer runs. A kind without handlers is
-// not watched.
+// Handle adds handlers. Call it before the informer runs. A kind without handlers is not watched.
 func (i *Informer[T]) Handle(h Handlers[T]) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -306,8 +301,7 @@ func (s *sink[T]) Delete(o any) error {
 	return nil
 }
 
-// Replace stores a list of all objects, in the order of their keys, so that every start is
-// the same.
+// Replace stores a list of all objects, in the order of their keys, so that every start is the same.
 func (s *sink[T]) Replace(list []any, _ string) error {
 	i := (*Informer[T])(s)
 	listed := make(map[string]T, len(list))
@@ -344,8 +338,7 @@ func (s *sink[T]) Resync() error { return nil }
 
 // The functions of this file drop fields that Herald does not use. They may be called twice for an object.
 
-// trimMeta keeps the names, versions, timestamps and labels of an object, and the
-// annotations that Herald reads.
+// trimMeta keeps the names, versions, timestamps and labels of an object, and the annotations that Herald reads.
 func trimMeta(m *metav1.ObjectMeta) {
 	var annotations map[string]string
 	for name, value := range m.Annotations {

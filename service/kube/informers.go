@@ -23,9 +23,8 @@ import (
 
 // Informers cache the objects of all kinds that have handlers.
 type Informers struct {
-	// Services have their labels, owners, specification and status, and the
-	// annotations that Herald reads. Services that neither are of type LoadBalancer
-	// nor have such an address keep only the type.
+	// Services have their labels, owners, specification and status, and the annotations that Herald reads. Services
+	// that neither are of type LoadBalancer nor have such an address keep only the type.
 	Services *Informer[*corev1.Service]
 	// Slices have the conditions and nodes of endpoints, and the name of their
 	// Service. Slices of headless Services are omitted.

@@ -49,9 +49,8 @@ type Cluster struct {
 	requests *counter
 }
 
-// Connect prepares a connection with a kubeconfig file or, if kubeconfig is empty, as
-// the pod's service account. agent is the User-Agent. It sends nothing, so an
-// unreachable server is not an error.
+// Connect prepares a connection with a kubeconfig file or, if kubeconfig is empty, as the pod's service account. agent
+// is the User-Agent. It sends nothing, so an unreachable server is not an error.
 func Connect(kubeconfig, agent string) (*Cluster, error) {
 	if kubeconfig == "" {
 		return connect(rest.InClusterConfig, agent)
@@ -113,8 +112,7 @@ func connect(load func() (*rest.Config, error), agent string) (*Cluster, error) 
 	return out, nil
 }
 
-// Namespace returns the namespace of Herald's own Lease and Secrets: the configured one, or the pod's, or
-// kube-system.
+// Namespace returns the namespace of Herald's own Lease and Secrets: the configured one, or the pod's, or kube-system.
 func Namespace(configured string) string {
 	const own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 	if configured != "" {

@@ -28,8 +28,7 @@ const (
 	leaseWorks  = 4 * time.Second
 	leaseRenews = 2 * time.Second
 	leaseRetry  = 500 * time.Millisecond
-	// leasePatience is the maximum of a random delay beyond leaseLasts, so that not all
-	// processes take a Lease at once.
+	// leasePatience is the maximum of a random delay beyond leaseLasts, so that not all processes take a Lease at once.
 	leasePatience = time.Second
 	// leaseLongest limits the duration that a Lease states.
 	leaseLongest = time.Minute
@@ -47,8 +46,7 @@ type view struct {
 	received time.Time
 	// deleted means that a Lease was deleted. Its holder may not know of that yet.
 	deleted bool
-	// sent is when this process sent the last accepted renewal; zero if it is not the
-	// holder.
+	// sent is when this process sent the last accepted renewal; zero if it is not the holder.
 	sent time.Time
 	// patience is up to leasePatience, and differs between processes.
 	patience time.Duration
@@ -206,10 +204,9 @@ func NodeOf(identity string) string {
 	return identity
 }
 
-// Lead takes part in an election until ctx ends. While this process is the holder it
-// runs work, with a context that ends before another process can become the holder.
-// Work, and its requests, must end with that context. Lead waits for work, and releases
-// the Lease when it stops.
+// Lead takes part in an election until ctx ends. While this process is the holder it runs work, with a context that
+// ends before another process can become the holder. Work, and its requests, must end with that context. Lead waits for
+// work, and releases the Lease when it stops.
 //
 // The holder sends a request every two seconds. The others only watch.
 func (c *Cluster) Lead(ctx context.Context, log *slog.Logger, e Election, work func(context.Context)) {

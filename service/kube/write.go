@@ -21,9 +21,8 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 )
 
-// WriteServiceStatus replaces the status of a Service. It returns the new version of
-// the Service, trimmed like in the informers. It fails with a conflict if the Service no
-// longer has the version read.
+// WriteServiceStatus replaces the status of a Service. It returns the new version of the Service, trimmed like in the
+// informers. It fails with a conflict if the Service no longer has the version read.
 func (c *Cluster) WriteServiceStatus(ctx context.Context, read *corev1.Service, s corev1.ServiceStatus) (*corev1.Service, error) {
 	now := new(corev1.Service)
 	// Lists that a merge patch omits stay unchanged, so nil must be written.
@@ -75,8 +74,7 @@ type Event struct {
 	Reporter string
 }
 
-// WriteEvent creates an event, which servers keep for an hour by default. The caller
-// must avoid repetitions.
+// WriteEvent creates an event, which servers keep for an hour by default. The caller must avoid repetitions.
 func (c *Cluster) WriteEvent(ctx context.Context, e Event) error {
 	now := metav1.Now()
 	namespace := cmp.Or(e.About.GetNamespace(), metav1.NamespaceDefault) // as Kubernetes does for objects without a namespace

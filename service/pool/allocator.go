@@ -27,8 +27,7 @@ type holding struct {
 	addrs pair
 }
 
-// Usage counts the addresses of one family in a pool, and those in use. A shared
-// address counts once.
+// Usage counts the addresses of one family in a pool, and those in use. A shared address counts once.
 type Usage struct {
 	Capacity *big.Int // read-only
 	Used     int64
@@ -44,9 +43,8 @@ func New() *Allocator {
 	}
 }
 
-// Replace replaces the pools. All claims keep their addresses, in a pool or not. It
-// changes nothing and returns an error if two pools overlap ([OverlapError]) or have
-// the same name, or if a range is invalid. It visits every claim.
+// Replace replaces the pools. All claims keep their addresses, in a pool or not. It changes nothing and returns an
+// error if two pools overlap ([OverlapError]) or have the same name, or if a range is invalid. It visits every claim.
 func (a *Allocator) Replace(pools []Pool) error {
 	l, err := newLayout(pools, &a.steps)
 	if err != nil {
@@ -63,9 +61,8 @@ func (a *Allocator) Replace(pools []Pool) error {
 // adopts all claims before it assigns any, the oldest claims first. Adopt ignores
 // the pools: the claim also gets, and keeps, addresses that no pool contains.
 //
-// Adopt rejects an address that belongs to another claim, and a second address of a
-// family. The error joins one [Refusal] for each of them; Assign finds another
-// address instead. Adopt releases the previous addresses of the claim.
+// Adopt rejects an address that belongs to another claim, and a second address of a family. The error joins one
+// [Refusal] for each of them; Assign finds another address instead. Adopt releases the previous addresses of the claim.
 func (a *Allocator) Adopt(c Claim, addrs []netip.Addr) error {
 	if err := c.check(); err != nil {
 		return err
@@ -94,11 +91,10 @@ func (a *Allocator) Adopt(c Claim, addrs []netip.Addr) error {
 	return errors.Join(refused...)
 }
 
-// Assign gives addresses to a new or changed claim, or returns a [Refusal]. A claim
-// that has the addresses it wants keeps them. Assign returns the addresses that the
-// claim has now, its first family first. After a refusal these are its previous
-// addresses, without families that it no longer wants and without addresses that
-// the sharing rules now deny to it.
+// Assign gives addresses to a new or changed claim, or returns a [Refusal]. A claim that has the addresses it wants
+// keeps them. Assign returns the addresses that the claim has now, its first family first. After a refusal these are
+// its previous addresses, without families that it no longer wants and without addresses that the sharing rules now
+// deny to it.
 func (a *Allocator) Assign(c Claim) ([]netip.Addr, error) {
 	if err := c.check(); err != nil {
 		return a.Addresses(c.Key), err
@@ -284,8 +280,7 @@ type slot struct {
 	partners map[netip.Addr]int
 }
 
-// admits returns a [Refusal] if the claim cannot share the address with its
-// holders. A nil slot is a free address.
+// admits returns a [Refusal] if the claim cannot share the address with its holders. A nil slot is a free address.
 func (s *slot) admits(c *Claim) error {
 	if s == nil {
 		return nil
@@ -317,8 +312,7 @@ func (s *slot) taken(c *Claim) (Port, bool) {
 	return Port{}, false
 }
 
-// partner returns the second address of dual-stack holders of s. only reports
-// whether there is exactly one.
+// partner returns the second address of dual-stack holders of s. only reports whether there is exactly one.
 func (s *slot) partner() (addr netip.Addr, only bool) {
 	for addr = range s.partners {
 	}

@@ -144,9 +144,8 @@ func (a *Allocator) follow(c *Claim, s *slot) (netip.Addr, error) {
 	return partner, a.slots[partner].admits(c)
 }
 
-// join returns the lowest address that the claim can share; nil if there is none.
-// A claim of both families prefers an existing pair. Without a pair, or with its
-// other address settled, it gets an address that has no partner.
+// join returns the lowest address that the claim can share; nil if there is none. A claim of both families prefers an
+// existing pair. Without a pair, or with its other address settled, it gets an address that has no partner.
 func (a *Allocator) join(c *Claim, f Family, both, settled bool) *slot {
 	common := a.commons[f][sharingKey{c.Share, c.Policy}]
 	if c.Share == "" || common == nil || common.full(c.Ports) {

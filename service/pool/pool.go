@@ -1,7 +1,6 @@
-// Package pool assigns addresses from pools to claims: the Services of a cluster.
-// It is pure: it has no clock, goroutine, network, log or randomness, and does not
-// know Kubernetes. The caller states the claims and stores the answers of an
-// [Allocator]. After a restart it hands them back ([Allocator.Adopt]).
+// Package pool assigns addresses from pools to claims: the Services of a cluster. It is pure: it has no clock,
+// goroutine, network, log or randomness, and does not know Kubernetes. The caller states the claims and stores the
+// answers of an [Allocator]. After a restart it hands them back ([Allocator.Adopt]).
 //
 // # Invariants
 //
@@ -17,21 +16,18 @@
 //
 // # Stability
 //
-// A claim keeps its addresses. Ranges, AutoAssign, priorities and selectors of
-// pools govern new assignments only: editing a pool moves no Service. Addresses
-// that no pool contains any more stay with their claims, even if these ask for a
-// pool, and no other claim gets them. To move such a claim the caller releases it
-// and assigns it anew. [Allocator.Assign] changes an address in three cases only.
-// The claim asks for another address, or for a pool that does not contain it. Or other
-// claims on the address rule out the claim's ports or sharing key.
+// A claim keeps its addresses. Ranges, AutoAssign, priorities and selectors of pools govern new assignments only:
+// editing a pool moves no Service. Addresses that no pool contains any more stay with their claims, even if these ask
+// for a pool, and no other claim gets them. To move such a claim the caller releases it and assigns it anew.
+// [Allocator.Assign] changes an address in three cases only. The claim asks for another address, or for a pool that
+// does not contain it. Or other claims on the address rule out the claim's ports or sharing key.
 //
 // # Cost
 //
-// Free addresses are stored as ordered ranges, so the size of a pool does not
-// matter. The steps of assigning and releasing grow with the logarithm of a pool's
-// fragments, with the number of pools and with the ports of the claim. With a
-// sharing key they also grow with the addresses given out for that key. They do
-// not grow with the number of claims. Only Replace visits every claim.
+// Free addresses are stored as ordered ranges, so the size of a pool does not matter. The steps of assigning and
+// releasing grow with the logarithm of a pool's fragments, with the number of pools and with the ports of the claim.
+// With a sharing key they also grow with the addresses given out for that key. They do not grow with the number of
+// claims. Only Replace visits every claim.
 package pool
 
 import (
@@ -46,8 +42,7 @@ type Pool struct {
 	Name string
 	// Ranges may be of both families. Ranges of different pools must not overlap.
 	Ranges []Range
-	// AutoAssign lets claims use the pool that ask for neither the pool nor an
-	// address of it.
+	// AutoAssign lets claims use the pool that ask for neither the pool nor an address of it.
 	AutoAssign bool
 	// Priority orders the pools: highest first, equal priorities by name.
 	Priority int
@@ -96,8 +91,7 @@ func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol
 type Claim struct {
 	// Key identifies the claim: namespace and name of a Service.
 	Key string
-	// Families are one or both, the more important first. The claim wants one
-	// address of each.
+	// Families are one or both, the more important first. The claim wants one address of each.
 	Families []Family
 	// Partial accepts an address of one family if the other is unavailable.
 	Partial bool
@@ -109,13 +103,11 @@ type Claim struct {
 	// SelectedBy reports whether the selectors of a pool choose this claim; nil
 	// means that all do. Only [Allocator.Assign] calls it.
 	SelectedBy func(pool string) bool
-	// Share is the sharing key. Claims with the same key get the same addresses
-	// where their ports and policies permit. Empty means that the claim shares with
-	// no other. Keys span namespaces: a caller that wants otherwise adds the
+	// Share is the sharing key. Claims with the same key get the same addresses where their ports and policies permit.
+	// Empty means that the claim shares with no other. Keys span namespaces: a caller that wants otherwise adds the
 	// namespace to the key.
 	Share string
-	// Policy decides which nodes accept the traffic of an address. It must be the
-	// same for all claims that share.
+	// Policy decides which nodes accept the traffic of an address. It must be the same for all claims that share.
 	Policy string
 	// Ports are the ports that the claim uses on its addresses.
 	Ports []Port

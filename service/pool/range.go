@@ -13,8 +13,7 @@ import (
 // Range is the addresses of one family from First to Last, both included.
 type Range struct{ First, Last netip.Addr }
 
-// ParseRange parses a network such as 10.1.0.0/24 or fd00::/120, or a range such as
-// 10.2.0.10-10.2.0.50.
+// ParseRange parses a network such as 10.1.0.0/24 or fd00::/120, or a range such as 10.2.0.10-10.2.0.50.
 func ParseRange(s string) (Range, error) {
 	first, last, found := strings.Cut(s, "-")
 	if !found {
@@ -128,8 +127,7 @@ func (r Range) buggies() int64 {
 	return below(int64(binary.BigEndian.Uint32(last[:]))+1) - below(int64(binary.BigEndian.Uint32(first[:])))
 }
 
-// buggy reports whether addr ends in .0 or .255: some devices take it for a network
-// or a broadcast address.
+// buggy reports whether addr ends in .0 or .255: some devices take it for a network or a broadcast address.
 func buggy(addr netip.Addr) bool {
 	if !addr.Is4() {
 		return false

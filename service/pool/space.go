@@ -137,8 +137,7 @@ const degree = 16
 
 // free is the free addresses of a pool, in as few ranges as possible.
 type free struct {
-	// avoid excludes buggy addresses. No range begins or ends with one; inside a
-	// range they are skipped.
+	// avoid excludes buggy addresses. No range begins or ends with one; inside a range they are skipped.
 	avoid  bool
 	ranges *btree.BTreeG[Range] // by first address, without overlaps
 }

@@ -2,10 +2,9 @@
 // links, other hosts that use their addresses, and the Services' addresses that this node is a
 // candidate for. It also connects the speaker with the election of lease holders.
 //
-// Methods store each observation, and pure functions (place.go, services.go) derive places and
-// verdicts from it. One goroutine passes changes on to the speaker and holds no lock meanwhile.
-// Events of the election and of the fence bypass it: the goroutine that raises them calls the
-// speaker.
+// Methods store each observation, and pure functions (place.go, services.go) derive places and verdicts from it. One
+// goroutine passes changes on to the speaker and holds no lock meanwhile. Events of the election and of the fence
+// bypass it: the goroutine that raises them calls the speaker.
 package flat
 
 import (
@@ -90,8 +89,7 @@ type Options struct {
 type Config struct {
 	// VIPs lists all VIPs of the file. Interface may be empty for a VIP on a flat layer 2.
 	VIPs []speaker.VIP
-	// Yield names the VIPs that this node gives up when another host uses one of their
-	// addresses (onConflict: yield).
+	// Yield names the VIPs that this node gives up when another host uses one of their addresses (onConflict: yield).
 	Yield map[string]bool
 	// Members names the voters of the file. If it is empty, the wait for MAC addresses lasts the full [discoveryTime].
 	Members []string
@@ -99,9 +97,8 @@ type Config struct {
 	Lifetime, Linger time.Duration
 }
 
-// Lifetime returns how long addresses on a flat layer 2 outlive a killed or suspended
-// process: the lease in whole seconds, and at least 2 s. The kernel counts in seconds and may
-// expire an address early.
+// Lifetime returns how long addresses on a flat layer 2 outlive a killed or suspended process: the lease in whole
+// seconds, and at least 2 s. The kernel counts in seconds and may expire an address early.
 func Lifetime(lease time.Duration) time.Duration {
 	const least = 2 * time.Second
 	return max(least, (lease + time.Second - 1).Truncate(time.Second))
@@ -204,8 +201,7 @@ func (f *Flat) Close(clean bool) {
 	}
 }
 
-// Apply replaces the configuration. [Flat.VIPs] returns the VIPs of c from then on; Apply does not
-// call Moved for them.
+// Apply replaces the configuration. [Flat.VIPs] returns the VIPs of c from then on; Apply does not call Moved for them.
 func (f *Flat) Apply(c Config) {
 	f.mu.Lock()
 	f.config = c
@@ -217,9 +213,8 @@ func (f *Flat) Apply(c Config) {
 	f.Look()
 }
 
-// VIPs returns the VIPs for the speaker: the file's VIPs, each on its links, and the Services'
-// addresses that this node campaigns for. The verdicts tell the health of their links and
-// addresses.
+// VIPs returns the VIPs for the speaker: the file's VIPs, each on its links, and the Services' addresses that this node
+// campaigns for. The verdicts tell the health of their links and addresses.
 func (f *Flat) VIPs() ([]speaker.VIP, []health.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -279,8 +274,7 @@ func (f *Flat) decide() {
 	f.updateVerdicts()
 }
 
-// updateVerdicts derives the verdicts again and schedules the changed ones for the speaker. The caller
-// holds the mutex.
+// updateVerdicts derives the verdicts again and schedules the changed ones for the speaker. The caller holds the mutex.
 func (f *Flat) updateVerdicts() {
 	verdicts := verdictsOf(f.places, f.links, f.found)
 	now := time.Now()

@@ -61,9 +61,8 @@ func (p place) watched() arp.Watched {
 	return w
 }
 
-// placeVIPs places the addresses of the file's VIPs: on the link that the file names, else on the
-// result of find. If find fails, an address stays on the link found before, since
-// the subnet may return.
+// placeVIPs places the addresses of the file's VIPs: on the link that the file names, else on the result of find. If
+// find fails, an address stays on the link found before, since the subnet may return.
 func placeVIPs(c Config, before []place, find func(netip.Addr) (string, error)) []place {
 	var out []place
 	for _, v := range c.VIPs {
@@ -149,9 +148,8 @@ func verdictsOf(places []place, links map[string]link.Link, found map[netip.Addr
 	return out
 }
 
-// vips returns the VIPs of c on their links, and the addresses of Services. A VIP with addresses on
-// several links is returned once per link, with the checks of all of them. So all its addresses are
-// announced and withdrawn together.
+// vips returns the VIPs of c on their links, and the addresses of Services. A VIP with addresses on several links is
+// returned once per link, with the checks of all of them. So all its addresses are announced and withdrawn together.
 func vips(c Config, places []place) []speaker.VIP {
 	var out []speaker.VIP
 	byAddr := make(map[netip.Addr]place)

@@ -15,15 +15,13 @@ import (
 )
 
 const (
-	// passOver is the time after which the others pass over a live node without a campaign, such as a
-	// drained one.
+	// passOver is the time after which the others pass over a live node without a campaign, such as a drained one.
 	passOver = 3 * time.Second
 	// afterLinger is how long the fence filters an address after its linger.
 	afterLinger = 2 * time.Second
 )
 
-// candidacies holds the Services' addresses that this node may hold, and the state of the other nodes.
-// It is a value.
+// candidacies holds the Services' addresses that this node may hold, and the state of the other nodes. It is a value.
 type candidacies struct {
 	offered []Address                // by the API
 	leaving map[netip.Addr]time.Time // no longer offered; they may stay bound until then

@@ -1,11 +1,9 @@
-// Package sim contains tests only. They run packages speaker, election and netutil/fence together on
-// several nodes, through random schedules of faults in virtual time, and check that two nodes never
-// answer for one VIP.
+// Package sim contains tests only. They run packages speaker, election and netutil/fence together on several nodes,
+// through random schedules of faults in virtual time, and check that two nodes never answer for one VIP.
 //
-// The real parts are the speaker, the adapter speaker/flat.Leases, the fence and the election with its
-// lease machine, memberlist, encryption and file. The fence runs without its loop Keep: a process
-// checks its tables after each change and every second. The tests connect the parts as package daemon
-// does.
+// The real parts are the speaker, the adapter speaker/flat.Leases, the fence and the election with its lease machine,
+// memberlist, encryption and file. The fence runs without its loop Keep: a process checks its tables after each change
+// and every second. The tests connect the parts as package daemon does.
 //
 // The fake parts of each node are:
 //   - the kernel: nftables with expiring sets, and addresses with a lifetime;
@@ -25,14 +23,12 @@
 // All nodes share one clock. Package election/lease/sim covers clocks of different rates, clusters
 // without a quorum, and larger clusters.
 //
-// After a flush of nftables the fake kernel answers for bound addresses, as the real one does.
-// docs/faults.md promises only that the speaker restores the tables. So the checker allows such a node
-// to answer until it is dead and its address has expired, or until its process has run undisturbed for
-// pardon.
+// After a flush of nftables the fake kernel answers for bound addresses, as the real one does. docs/faults.md promises
+// only that the speaker restores the tables. So the checker allows such a node to answer until it is dead and its
+// address has expired, or until its process has run undisturbed for pardon.
 //
-// The operator changes member lists, leases, priorities and the VIPs' addresses. In open clusters, where
-// nodes join and leave by themselves, the operator installs, moves, removes and powers off nodes. The
-// operator keeps these rules:
+// The operator changes member lists, leases, priorities and the VIPs' addresses. In open clusters, where nodes join and
+// leave by themselves, the operator installs, moves, removes and powers off nodes. The operator keeps these rules:
 //   - With a member list, members without a committed electorate on disk are a minority, and no member
 //     loses its disk. A member moves only when all nodes have the current list and four leases have
 //     passed since it changed.
@@ -47,9 +43,8 @@
 // them. With a voter that forgets its disk, or that returns as the same member without it, 500
 // schedules show no two holders. Package election/lease/sim and its model find those.
 //
-// A seed only determines the schedule. The outcome also depends on durations, on the order of events at
-// one instant and on memberlist's random numbers. So a failure prints its trace.
-// Repeat one seed and print its trace:
+// A seed only determines the schedule. The outcome also depends on durations, on the order of events at one instant and
+// on memberlist's random numbers. So a failure prints its trace. Repeat one seed and print its trace:
 //
 //	go test ./speaker/sim -run TestSchedules -seed 4711 -count 20
 package sim
