@@ -387,7 +387,7 @@ func (o *owner) rebuilt(found table) table {
 	return w.table()
 }
 
-// sync makes the table match the desired one, and renews what the plan renews if the table was as expected. The mutex is held.
+// sync makes the table match the desired one. If it was as expected, sync renews the elements of the plan. The mutex is held.
 func (o *owner) sync(renewed plan) error {
 	if o.have != nil {
 		if err := o.change(*o.have, o.desired(*o.have), renewed); err == nil || errors.Is(err, ruleset.ErrStuck) {
@@ -411,7 +411,7 @@ func (o *owner) sync(renewed plan) error {
 	return nil
 }
 
-// change turns the table have into want, with what the plan renews. The mutex is held.
+// change turns the table have into want, and renews the elements of the plan. The mutex is held.
 func (o *owner) change(have, want table, renewed plan) (err error) {
 	todo := change(have, want).and(renewed)
 	switch {

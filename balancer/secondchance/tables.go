@@ -54,7 +54,7 @@ func (k *tables) write(w Wanted, tunnel uint32) error {
 	return err
 }
 
-// renew replaces the rules of the chain "on", and all elements but those of connections.
+// renew replaces the rules of the chain "on", and all elements except connections.
 func renew(c *nftables.Conn, want []ruleset.Table) error {
 	for _, t := range want {
 		for _, ch := range t.Chains {

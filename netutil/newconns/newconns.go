@@ -175,7 +175,7 @@ func wanted(addrs []netip.Addr) ruleset.Table {
 	return ruleset.Table{Table: table(), Chains: []ruleset.Chain{counting, hooked}}
 }
 
-// remove removes the table if it may exist. One that is left changes no packet.
+// remove removes the table if it may exist. A table that is left changes no packet.
 func (c *Counter) remove() {
 	if c.made {
 		c.made = false

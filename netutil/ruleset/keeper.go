@@ -29,7 +29,7 @@ const (
 //
 // # Locks
 //
-// The owner holds the mutex while it changes its tables, or what it wants in them, calls to the kernel included. So the tables
+// The owner holds the mutex while it changes its tables or their desired content, calls to the kernel included. So the tables
 // change in one order. While an owner holds the mutex it takes no lock of its user and does not call its user back. An owner
 // locks any mutex for longer changes first. [Keeper.Run] calls the owner without the mutex.
 type Keeper struct {
@@ -37,7 +37,7 @@ type Keeper struct {
 	calls Calls
 }
 
-// NewKeeper returns a Keeper whose calls to the kernel have a timeout.
+// NewKeeper returns a Keeper with a timeout of its calls to the kernel.
 func NewKeeper(timeout time.Duration) *Keeper { return &Keeper{calls: NewCalls(timeout)} }
 
 // Call calls f, which calls the kernel, as [Calls.Do] does.

@@ -142,7 +142,7 @@ func AddElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetEleme
 	return nil
 }
 
-// DeleteElements queues the end of elements of a set. Deleting one that is missing or has just expired fails, so they are added
+// DeleteElements queues the end of elements of a set. Deleting a missing or just expired element fails, so they are added
 // before. Elements of a map without timeouts must exist.
 func DeleteElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
 	if s.HasTimeout || !s.IsMap {

@@ -67,7 +67,7 @@ func expect(t *testing.T, s admin.Status, lines, lacks []string) {
 	}
 }
 
-// These values are none of the golden file's.
+// The golden file lacks these values.
 func TestMetrics(t *testing.T) {
 	expect(t, status(), []string{
 		`herald_config_loaded_timestamp_seconds 1.7670000005e+09`,

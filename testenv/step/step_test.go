@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestRun checks that the first error ends the steps, and that what they opened is closed.
+// TestRun checks that the first error ends the steps, and that Run closes all that they opened.
 func TestRun(t *testing.T) {
 	done := ""
 	err := Run(func() {

@@ -29,7 +29,7 @@ type Options struct {
 	Dir string
 }
 
-// Part is a part of a benchmark. Who is the measured program, empty if there are several.
+// Part is a part of a benchmark. Field Who names the measured program; empty if there are several.
 type Part struct {
 	Name, Who string
 	Run       func(ctx context.Context)
