@@ -152,7 +152,7 @@ func (a *Announcer) decide(x *address) {
 	}
 	if x.stage() != before {
 		x.since = now
-		a.moves = append(a.moves, moveOf(x, byBGP.Reason))
+		a.moves = append(a.moves, move{stage: x.stage(), service: x.service, origin: x.origin, addr: x.addr, reason: byBGP.Reason})
 	}
 	a.updateFlat(x, flat.OK())
 	a.forgetAddress(x)

@@ -121,16 +121,13 @@ func New(options Options, config Config) *Announcer {
 		pools:       make(map[string]*addressPool),
 		services:    make(map[string]*backing),
 		owners:      make(map[string]string),
-		addresses:   btree.NewG(degree, func(x, y *address) bool { return x.addr.Less(y.addr) }),
+		addresses:   btree.NewG(32, func(x, y *address) bool { return x.addr.Less(y.addr) }),
 		live:        make(map[netip.Prefix]*route),
 		failing:     make(map[*route]struct{}),
 	}
 	a.configure(config)
 	return a
 }
-
-// degree is the degree of the tree of addresses.
-const degree = 32
 
 // Apply makes config the running configuration, except for Node and Scope.
 func (a *Announcer) Apply(config Config) {
@@ -156,11 +153,10 @@ func (a *Announcer) configure(config Config) {
 // Synced marks the objects of the API as complete. The announcer then announces all addresses at once.
 func (a *Announcer) Synced() {
 	a.event(func() {
-		if a.synced {
-			return
+		if !a.synced {
+			a.synced = true
+			a.evaluateAll()
 		}
-		a.synced = true
-		a.evaluateAll()
 	})
 }
 
@@ -205,10 +201,6 @@ type move struct {
 	pool      string
 	route     netip.Prefix
 	recovered bool // the router accepts all routes again
-}
-
-func moveOf(x *address, reason string) move {
-	return move{stage: x.stage(), service: x.service, origin: x.origin, addr: x.addr, reason: reason}
 }
 
 // logMoves logs each move in its own line, or their counts if there are many.

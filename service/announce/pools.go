@@ -228,7 +228,13 @@ func (a *Announcer) evaluate(p *addressPool) {
 		p.flat = service.Planned("pool %s is not announced on a flat layer 2", p.name).And(self)
 	} else {
 		p.flat = self.And(selects(p.arp.selectors))
-		p.arp.nodes = a.qualified(p.arp)
+		p.arp.nodes = nil
+		for name, n := range a.nodes {
+			if a.mayHold(p.arp, n) {
+				p.arp.nodes = append(p.arp.nodes, name)
+			}
+		}
+		slices.Sort(p.arp.nodes)
 	}
 }
 
@@ -335,18 +341,6 @@ func (a *Announcer) enlist(p *addressPool, name string) bool {
 		return false
 	}
 	return true
-}
-
-// qualified returns the nodes that may hold the addresses of a pool, sorted.
-func (a *Announcer) qualified(p *poolARP) []string {
-	var out []string
-	for name, n := range a.nodes {
-		if a.mayHold(p, n) {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 func (a *Announcer) mayHold(p *poolARP, n *corev1.Node) bool {

@@ -50,10 +50,6 @@ type selection struct {
 	names                []v1alpha1.Namespace
 }
 
-func newPools() *pools {
-	return &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, busy: make(map[string]bool)}
-}
-
 func (p *pools) set(o *v1alpha1.AddressPool) {
 	prev := p.objects[o.Name]
 	p.objects[o.Name] = o
@@ -88,15 +84,6 @@ func (p *pools) compile() bool {
 		p.inForce, p.chosen[o.Name] = with, selected
 	}
 	return true
-}
-
-// refuse handles compiled pools that the allocator refuses: all report the error, and the
-// previous pools stay in force until one is changed.
-func (p *pools) refuse(err error) {
-	for name := range p.objects {
-		p.faults[name] = fault{reasonInvalid, err.Error()}
-	}
-	p.stale = true
 }
 
 // read parses the specification of a pool.
@@ -219,13 +206,16 @@ func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now tim
 	} else {
 		var texts []string
 		for _, f := range []pool.Family{pool.IPv4, pool.IPv6} {
-			if u := st.usage(o.Name, f); u != nil {
-				texts = append(texts, fmt.Sprintf("%d/%s", u.Used, abbreviate(u.Capacity)))
-				if f == pool.IPv4 {
-					s.IPv4 = u
-				} else {
-					s.IPv6 = u
-				}
+			known := st.addresses.Usage(o.Name, f)
+			if known.Capacity.Sign() == 0 {
+				continue
+			}
+			u := &v1alpha1.Usage{Capacity: known.Capacity.String(), Used: known.Used}
+			texts = append(texts, fmt.Sprintf("%d/%s", u.Used, abbreviate(u.Capacity)))
+			if f == pool.IPv4 {
+				s.IPv4 = u
+			} else {
+				s.IPv6 = u
 			}
 		}
 		s.Usage = strings.Join(texts, ", ")
@@ -234,15 +224,6 @@ func (st *state) poolStatus(o *v1alpha1.AddressPool, conflicts []string, now tim
 	s.Conditions = slices.Clone(o.Status.Conditions)
 	meta.SetStatusCondition(&s.Conditions, ready)
 	return s
-}
-
-// usage counts the addresses of one family of a pool in force; nil if it has none.
-func (st *state) usage(name string, f pool.Family) *v1alpha1.Usage {
-	u := st.addresses.Usage(name, f)
-	if u.Capacity.Sign() == 0 {
-		return nil
-	}
-	return &v1alpha1.Usage{Capacity: u.Capacity.String(), Used: u.Used}
 }
 
 // abbreviate writes a long number as a power of two, if it is one.

@@ -53,14 +53,6 @@ func (st *state) enqueue(key string, e *entry) {
 	}
 }
 
-// await schedules the writing of a Service's status in a later portion, as its announcing nodes have changed.
-func (st *state) await(key string, e *entry) {
-	if !e.awaiting {
-		e.awaiting = true
-		st.nodes.waiting = append(st.nodes.waiting, key)
-	}
-}
-
 // portions schedules the next portion of awaiting statuses and returns when to call it again. All at once would overload
 // the server whenever a node that announces ten thousand Services leaves and returns.
 func (st *state) portions(now time.Time) time.Time {
@@ -118,10 +110,8 @@ func (st *state) due(now time.Time, n int) (writes []write, next time.Time) {
 	keep := st.waiting[:0]
 	for _, key := range st.waiting {
 		e := st.entries[key]
-		if e == nil || !e.waiting {
-			continue
-		}
 		switch {
+		case e == nil || !e.waiting:
 		case e.busy: // done decides it again
 			keep = append(keep, key)
 		case now.Before(e.after):
@@ -155,16 +145,12 @@ func (st *state) done(w *write, err error, written, latest *corev1.Service, now 
 	case apierrors.IsNotFound(err):
 		st.remove(w.key)
 	default: // the write may have succeeded nevertheless
-		e.retry(now)
+		e.failures++
+		e.after = now.Add(retries.After(e.failures))
 		if apierrors.IsConflict(err) && latest != nil && latest.UID == e.service.UID {
 			e.service = latest
 		}
 	}
-}
-
-func (d *delivery) retry(now time.Time) {
-	d.failures++
-	d.after = now.Add(retries.After(d.failures))
 }
 
 // observeVersion delays the next write if another client has edited the written status in version s.

@@ -52,8 +52,8 @@ type entry struct {
 
 func newState(o Options) *state {
 	return &state{
-		scope: o.Scope, addresses: pool.New(), pools: newPools(),
-		nodes: newNodes(), events: rate.NewLimiter(eventsAgain, mostEvents),
+		scope: o.Scope, addresses: pool.New(), nodes: newNodes(),
+		pools: &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, busy: make(map[string]bool)}, events: rate.NewLimiter(eventsAgain, mostEvents),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
 		changed: make(map[string]bool), refused: make(map[string]bool),
 	}
@@ -174,14 +174,16 @@ func (st *state) replacePools() {
 	if !st.pools.compile() {
 		return
 	}
+	st.pools.stale = true
 	if err := st.addresses.Replace(st.pools.inForce); err != nil {
-		st.pools.refuse(err)
+		for name := range st.pools.objects { // all report the error; the previous pools stay in force until one is changed
+			st.pools.faults[name] = fault{reasonInvalid, err.Error()}
+		}
 		return
 	}
 	for key := range st.entries {
 		st.changed[key] = true
 	}
-	st.pools.stale = true
 }
 
 // claimOf returns the claim of a Service, including the pools that it may use.
@@ -197,12 +199,13 @@ func (st *state) decide(key string, e *entry) {
 	st.freeLeaving(e)
 	claim, err := st.claimOf(e.service)
 	switch {
-	case !st.ours(e.service):
-		st.keepForeign(key, e, claim)
+	case !st.ours(e.service) && hasCondition(e.service): // it was Herald's before, and loses its addresses
+		st.addresses.Release(key)
 		err = nil
-	case err != nil: // it keeps its addresses, with its new ports and sharing key
-		_ = st.addresses.Adopt(claim, st.addresses.Addresses(key))
-	case e.service.DeletionTimestamp != nil: // likewise until it is deleted
+	case !st.ours(e.service): // its addresses are reserved, so that no other Service gets them
+		_ = st.addresses.Adopt(claim, service.StatusAddresses(e.service))
+		err = nil
+	case err != nil, e.service.DeletionTimestamp != nil: // it keeps its addresses, with its new ports and sharing key
 		_ = st.addresses.Adopt(claim, st.addresses.Addresses(key))
 	default:
 		_, err = st.addresses.Assign(claim)
@@ -219,37 +222,25 @@ func (st *state) decide(key string, e *entry) {
 		st.pools.stale = true
 	}
 	delete(st.refused, key)
-	if st.lacks(key, e) {
+	unmet := e.refusal != nil || len(st.addresses.Addresses(key)) < len(e.claim.Families)
+	if unmet && st.ours(e.service) && e.service.DeletionTimestamp == nil {
 		st.refused[key] = true
 	}
 	current := !st.ours(e.service) || e.service.DeletionTimestamp != nil || sameCondition(announcedOf(e.service), st.announced(key))
 	switch {
 	case st.differs(key, e):
 		st.enqueue(key, e)
-	case !current:
-		st.await(key, e)
+	case !current: // its announcing nodes have changed
+		if !e.awaiting {
+			e.awaiting = true
+			st.nodes.waiting = append(st.nodes.waiting, key)
+		}
 	default:
 		e.waiting, e.awaiting, e.notBefore = false, false, time.Time{}
 		if !st.ours(e.service) && len(after) == 0 && !e.busy {
 			delete(st.entries, key)
 		}
 	}
-}
-
-// keepForeign handles a Service of another controller. If it was Herald's before, it loses
-// its addresses. Otherwise its addresses are reserved, so that no other Service gets them.
-func (st *state) keepForeign(key string, e *entry, claim pool.Claim) {
-	if hasCondition(e.service) {
-		st.addresses.Release(key)
-		return
-	}
-	_ = st.addresses.Adopt(claim, service.StatusAddresses(e.service))
-}
-
-// lacks reports whether a Service of Herald's has an unmet request.
-func (st *state) lacks(key string, e *entry) bool {
-	return st.ours(e.service) && e.service.DeletionTimestamp == nil &&
-		(e.refusal != nil || len(st.addresses.Addresses(key)) < len(e.claim.Families))
 }
 
 // held returns all addresses that a Service blocks: its own and the leaving ones.

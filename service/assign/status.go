@@ -43,16 +43,12 @@ func (st *state) differs(key string, e *entry) bool {
 	case !st.ours(s):
 		return hasCondition(s)
 	}
-	present, want := conditionOf(s), st.condition(key, e)
-	return !sameCondition(present, &want) ||
-		!sameIngress(s.Status.LoadBalancer.Ingress, ingress(st.addresses.Addresses(key)))
-}
-
-// sameIngress reports whether the present addresses equal the desired ones.
-func sameIngress(present, want []corev1.LoadBalancerIngress) bool {
-	return slices.EqualFunc(present, want, func(a, b corev1.LoadBalancerIngress) bool {
+	present, want := s.Status.LoadBalancer.Ingress, ingress(st.addresses.Addresses(key))
+	same := slices.EqualFunc(present, want, func(a, b corev1.LoadBalancerIngress) bool {
 		return a.IP == b.IP && a.Hostname == "" && (a.IPMode == nil || *a.IPMode == *b.IPMode)
 	})
+	c := st.condition(key, e)
+	return !same || !sameCondition(conditionOf(s), &c)
 }
 
 func ingress(addrs []netip.Addr) []corev1.LoadBalancerIngress {

@@ -68,13 +68,8 @@ func (c *Cluster) Health() Health {
 	return out
 }
 
-// observer is the context key of the pointer that receives a request's transport error.
+// observer is the context key of the pointer that receives a request's transport error, or nil after an answer.
 type observer struct{}
-
-// observed returns a context. Its requests set *unanswered to the transport error, or to nil after an answer.
-func observed(ctx context.Context, unanswered *error) context.Context {
-	return context.WithValue(ctx, observer{}, unanswered)
-}
 
 // counter counts the requests that pass through it.
 type counter struct {
@@ -218,13 +213,9 @@ func lasting(err error) error {
 func (c *Cluster) awaitVersion(ctx context.Context, t *trouble) bool {
 	for {
 		err := c.checkVersion(ctx)
-		if err == nil {
-			t.note(ctx, "version", nil)
-			return true
-		}
 		t.note(ctx, "version", err)
-		if !wake.Pause(ctx, time.Second) {
-			return false
+		if err == nil || !wake.Pause(ctx, time.Second) {
+			return err == nil
 		}
 	}
 }

@@ -186,7 +186,7 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
 			var unanswered error
-			w, err := i.request(o).Watch(observed(ctx, &unanswered))
+			w, err := i.request(o).Watch(context.WithValue(ctx, observer{}, &unanswered))
 			if i.isAbsent(err) && o.SendInitialEvents == nil { // otherwise client-go lists next
 				w, err = absent(), nil
 			}
@@ -194,7 +194,9 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 				w.Stop()
 				err = unanswered
 			}
-			if o.SendInitialEvents == nil || !listFollows(err) {
+			// After other errors of a streaming list (a watch that begins with all objects) client-go falls back to a list.
+			repeats := err == nil || utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)
+			if o.SendInitialEvents == nil || repeats {
 				trouble.note(ctx, i.about, err)
 			}
 			return w, err
@@ -208,12 +210,6 @@ func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: time.Second},
 	})
 	reflector.RunWithContext(logr.NewContext(ctx, quiet))
-}
-
-// listFollows reports whether client-go falls back to a list after this error of a streaming
-// list (a watch that begins with all objects), rather than repeat the streaming list.
-func listFollows(err error) bool {
-	return err != nil && !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
 }
 
 func (i *Informer[T]) request(o metav1.ListOptions) *rest.Request {

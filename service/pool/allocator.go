@@ -119,7 +119,11 @@ func (a *Allocator) Assign(c Claim) ([]netip.Addr, error) {
 func (a *Allocator) Release(key string) []netip.Addr {
 	had := a.Addresses(key)
 	if h := a.holdings[key]; h != nil {
-		a.drop(h)
+		for f, addr := range h.addrs {
+			if addr.IsValid() {
+				a.leave(h, a.slots[addr], h.addrs[Family(f).other()])
+			}
+		}
 		delete(a.holdings, key)
 	}
 	return had
@@ -187,7 +191,10 @@ func (a *Allocator) slot(addr netip.Addr, k sharingKey) *slot {
 	if k.key != "" {
 		byKey := a.commons[FamilyOf(addr)]
 		if byKey[k] == nil {
-			byKey[k] = newCommons(&a.steps)
+			byKey[k] = &commons{users: make(map[Port]int), slots: btree.NewG(degree, func(x, y *slot) bool {
+				a.steps++
+				return x.addr.Less(y.addr)
+			})}
 		}
 		byKey[k].slots.ReplaceOrInsert(s)
 		s.common, s.ports, s.partners = byKey[k], make(map[Port]string), make(map[netip.Addr]int)
@@ -214,15 +221,6 @@ func (a *Allocator) enter(h *holding, s *slot, partner netip.Addr) {
 	for _, p := range h.ports {
 		s.ports[p] = h.key
 		s.common.users[p]++
-	}
-}
-
-// drop removes a claim from the slots of its addresses.
-func (a *Allocator) drop(h *holding) {
-	for f, addr := range h.addrs {
-		if addr.IsValid() {
-			a.leave(h, a.slots[addr], h.addrs[Family(f).other()])
-		}
 	}
 }
 
@@ -282,10 +280,9 @@ type slot struct {
 
 // admits returns a [Refusal] if the claim cannot share the address with its holders. A nil slot is a free address.
 func (s *slot) admits(c *Claim) error {
-	if s == nil {
-		return nil
-	}
 	switch {
+	case s == nil:
+		return nil
 	case s.share.key == "":
 		for holder := range s.holders { // the only one
 			return refuse(AddressConflict, "%s belongs to %s: ask for another address, or give both the same sharing key", s.addr, holder)
@@ -323,16 +320,6 @@ func (s *slot) partner() (addr netip.Addr, only bool) {
 type commons struct {
 	slots *btree.BTreeG[*slot] // by address
 	users map[Port]int         // number of slots with the port in use
-}
-
-func newCommons(steps *int) *commons {
-	return &commons{
-		slots: btree.NewG(degree, func(a, b *slot) bool {
-			*steps++
-			return a.addr.Less(b.addr)
-		}),
-		users: make(map[Port]int),
-	}
 }
 
 // full reports whether a port of the claim is in use on every slot. It spares

@@ -14,7 +14,8 @@ func (a *Allocator) choose(c *Claim, kept pair) (pair, error) {
 	}
 	settled := asked
 	for f, addr := range kept {
-		if !asked[f].IsValid() && a.serves(c, addr) {
+		p := a.pools.containing(addr) // nil: the pool was changed, not the claim
+		if !asked[f].IsValid() && addr.IsValid() && (c.Pool == "" || p == nil || p.Name == c.Pool) {
 			settled[f] = addr
 		}
 	}
@@ -30,13 +31,6 @@ func (a *Allocator) choose(c *Claim, kept pair) (pair, error) {
 		return moved, nil
 	}
 	return pair{}, err
-}
-
-// serves reports whether a held address satisfies the pool that the claim asks
-// for. An address outside all pools does: the pool was changed, not the claim.
-func (a *Allocator) serves(c *Claim, addr netip.Addr) bool {
-	p := a.pools.containing(addr)
-	return addr.IsValid() && (c.Pool == "" || p == nil || p.Name == c.Pool)
 }
 
 // grant returns the addresses that the claim asks for by value, or a [Refusal].

@@ -69,7 +69,11 @@ type space struct {
 }
 
 func newSpace(p Pool, steps *int) *space {
-	s := &space{Pool: p, free: newFree(p.AvoidBuggyIPs, steps), capacity: [2]*big.Int{new(big.Int), new(big.Int)}}
+	s := &space{Pool: p, capacity: [2]*big.Int{new(big.Int), new(big.Int)}}
+	s.free = &free{avoid: p.AvoidBuggyIPs, ranges: btree.NewG(degree, func(a, b Range) bool {
+		*steps++
+		return a.First.Less(b.First)
+	})}
 	for _, r := range merge(p.Ranges) {
 		capacity := s.capacity[r.family()]
 		capacity.Add(capacity, r.size())
@@ -140,14 +144,6 @@ type free struct {
 	// avoid excludes buggy addresses. No range begins or ends with one; inside a range they are skipped.
 	avoid  bool
 	ranges *btree.BTreeG[Range] // by first address, without overlaps
-}
-
-// newFree returns an empty set that adds its comparisons to steps.
-func newFree(avoid bool, steps *int) *free {
-	return &free{avoid: avoid, ranges: btree.NewG(degree, func(a, b Range) bool {
-		*steps++
-		return a.First.Less(b.First)
-	})}
 }
 
 // add adds a range, which must not overlap the others.
