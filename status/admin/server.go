@@ -32,9 +32,6 @@ type Daemon interface {
 	RemoveMember(ctx context.Context, member string) error
 }
 
-// agreement is how long voters may take to agree to remove a member.
-const agreement = 10 * time.Second
-
 // Server serves HTTP on a listener.
 type Server struct {
 	subject  string // of errors
@@ -106,7 +103,7 @@ func handler(d Daemon) http.Handler {
 		}
 	})
 	mux.HandleFunc("POST /members/remove", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), agreement)
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second) // for the voters to agree
 		defer cancel()
 		if err := d.RemoveMember(ctx, r.FormValue("name")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -114,9 +111,6 @@ func handler(d Daemon) http.Handler {
 	})
 	return mux
 }
-
-// lookEvery is the time between two checks that the socket is still at its path.
-const lookEvery = time.Second
 
 // socket is a Unix listener that creates its socket again after another process removes or replaces it.
 type socket struct {
@@ -169,7 +163,8 @@ func (s *socket) Accept() (net.Conn, error) {
 		s.mu.Lock()
 		l := s.listener
 		s.mu.Unlock()
-		if err := l.SetDeadline(time.Now().Add(lookEvery)); err != nil {
+		// Look every second whether the socket is still at its path.
+		if err := l.SetDeadline(time.Now().Add(time.Second)); err != nil {
 			return nil, err
 		}
 		conn, err := l.Accept()

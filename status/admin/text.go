@@ -124,7 +124,8 @@ func (s Status) writeElection(t table) {
 		fmt.Fprintln(t, "INSECURE: anybody on the network can take the VIPs, set election.keyFile")
 	}
 	t.warn("KEY EXPOSED", e.Exposed)
-	if e.Fence != FenceOn && s.answers() {
+	mayHold := s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == speaker.ByARP })
+	if e.Fence != FenceOn && mayHold {
 		t.warn("NO FENCE", e.Fence)
 	}
 	if len(e.Leases) > 0 {
@@ -179,11 +180,6 @@ func (e *Election) writeMembers(t table) {
 		}
 		t.Row(m.Name, address, votes, state, heard, fmt.Sprint(m.Campaigns), m.Problem)
 	}
-}
-
-// answers reports whether this node may hold an address on a flat layer 2.
-func (s Status) answers() bool {
-	return s.Services != nil || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Announce == speaker.ByARP })
 }
 
 // Hears reports whether packets of a member arrive. A member without fresh advertisements counts as silent, long before

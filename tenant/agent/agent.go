@@ -63,9 +63,10 @@ type agent struct {
 }
 
 func newAgent(log *slog.Logger, own, remote *kube.Cluster, o Options) *agent {
+	kinds := append(tenant.RouteKinds(), tenant.GatewayKind(tenant.KindGateway), tenant.GatewayKind(tenant.KindGatewayClass))
 	return &agent{
 		log: log, own: own, remote: remote, opts: o, queue: kube.NewQueue(),
-		here: own.OwnInformers(log, tenant.AnnotationClass, kinds()), there: remote.RemoteInformers(log, o.Remote),
+		here: own.OwnInformers(log, tenant.AnnotationClass, kinds), there: remote.RemoteInformers(log, o.Remote),
 		began: make(map[string]time.Time), lastAnswer: time.Now(),
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/service/kube"
@@ -33,11 +32,6 @@ const (
 	// lasting is how long an Ingress must be unserved before an event says so.
 	lasting = 2 * time.Second
 )
-
-// kinds returns the kinds of routes, Gateways and GatewayClasses.
-func kinds() []schema.GroupVersionKind {
-	return append(tenant.RouteKinds(), tenant.GatewayKind(tenant.KindGateway), tenant.GatewayKind(tenant.KindGatewayClass))
-}
 
 // routeKey returns the queue's key of a route, Gateway or GatewayClass.
 func routeKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
@@ -143,7 +137,7 @@ func (a *agent) routes() iter.Seq[*unstructured.Unstructured] {
 func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bool {
 	for _, kind := range tenant.RouteKinds() {
 		for o := range a.here.Routes[kind.Kind].In(s.Namespace) {
-			if slices.Contains(tenant.BackendsOf(o), s.Name) && a.servesRoute(o) {
+			if slices.Contains(tenant.BackendsOf(o), s.Name) && (tenant.Serves(o) || len(a.gateways().Parents(o)) > 0) {
 				return true
 			}
 		}
@@ -155,10 +149,6 @@ func (a *agent) isBackend(s *corev1.Service, asked *v1alpha1.TCPLoadBalancer) bo
 		}
 	}
 	return false
-}
-
-func (a *agent) servesRoute(o *unstructured.Unstructured) bool {
-	return tenant.Serves(o) || len(a.gateways().Parents(o)) > 0
 }
 
 // keepCopy creates or updates the copy of a Service, or deletes it if s is nil. It returns the present copy; nil if there is none yet.

@@ -81,7 +81,11 @@ func (m *manager) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	m.keepNames()
+	for lb := range m.known.Routes.All() { // reserve the names in statuses before others ask for one
+		if len(lb.Status.Hostnames) > 0 {
+			m.ownName(lb)
+		}
+	}
 	m.queue.Run(ctx, m.work)
 }
 

@@ -32,15 +32,6 @@ func (m *manager) listenToRoutes() {
 	m.known.Classes.HandleChanges(func(*unstructured.Unstructured) { m.addAll() })
 }
 
-// keepNames reserves the names in the statuses of HTTPLoadBalancers before others ask for one.
-func (m *manager) keepNames() {
-	for lb := range m.known.Routes.All() {
-		if len(lb.Status.Hostnames) > 0 {
-			m.ownName(lb)
-		}
-	}
-}
-
 // addRoute enqueues an HTTPLoadBalancer and, for a Gateway, the routes of its namespace.
 func (m *manager) addRoute(lb *v1alpha1.HTTPLoadBalancer) {
 	m.queue.Add(routePrefix + kube.Key(lb))
