@@ -122,7 +122,11 @@ func servesItself(b balancer.Config, p config.Place) bool {
 func examineBackends(b balancer.Config, f *facts.Facts, out *findings) {
 	all := f.Backends[b.Name]
 	if err := all.Err; err != nil {
-		out.warning(b.Name, err.Error(), "Connections are refused, unless Herald still knows earlier backends.", "herald status; for a name: getent ahosts "+name(b))
+		name := b.Name
+		if b.Backends.DNS != nil {
+			name = b.Backends.DNS.Name
+		}
+		out.warning(b.Name, err.Error(), "Connections are refused, unless Herald still knows earlier backends.", "herald status; for a name: getent ahosts "+name)
 	}
 	severity, why := Warning, "The balancer sends it no connections."
 	if !slices.ContainsFunc(all.Backends, func(k facts.Backend) bool { return k.Serves }) {
@@ -142,12 +146,4 @@ func examineBackends(b balancer.Config, f *facts.Facts, out *findings) {
 			out.add(severity, subject, k.Reason, why, "check that the server runs and listens on that address, not only on 127.0.0.1")
 		}
 	}
-}
-
-// name returns the DNS name of b's backends; without one, b's own name.
-func name(b balancer.Config) string {
-	if b.Backends.DNS == nil {
-		return b.Name
-	}
-	return b.Backends.DNS.Name
 }

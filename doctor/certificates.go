@@ -35,12 +35,6 @@ func examineCertificates(c *config.Config, f *facts.Facts, out *findings) {
 	}
 }
 
-// soon returns how long before its end a certificate should be renewed: 30 days, or a third of its
-// lifetime if that is shorter.
-func soon(cert *x509.Certificate) time.Duration {
-	return min(30*24*time.Hour, cert.NotAfter.Sub(cert.NotBefore)/3)
-}
-
 func examineValidity(subject string, cert *x509.Certificate, now time.Time, out *findings) {
 	const renew = "renew it; with kubeadm: kubeadm certs renew all, and restart the control plane's pods"
 	date := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
@@ -50,7 +44,7 @@ func examineValidity(subject string, cert *x509.Certificate, now time.Time, out 
 			fmt.Sprintf("It is %s here: this node's clock is behind, or the issuer's clock is ahead.", now.UTC().Format(time.RFC3339)), "timedatectl on both hosts")
 	case left <= 0:
 		out.blocker(subject, "expired on "+date(cert.NotAfter), "Clients that verify it cannot connect.", renew)
-	case left < soon(cert):
+	case left < min(30*24*time.Hour, cert.NotAfter.Sub(cert.NotBefore)/3): // a third of a short lifetime
 		out.warning(subject, fmt.Sprintf("expires on %s, %s", date(cert.NotAfter), remaining(left)), "After that, clients that verify it cannot connect.", renew)
 	default:
 		out.fine(subject, "valid until "+date(cert.NotAfter))

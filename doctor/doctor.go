@@ -73,16 +73,13 @@ func Examine(ctx context.Context, version string, c *config.Config, file string)
 // newReport orders and counts the findings about the node of c at the time at.
 func newReport(version, file string, c *config.Config, at time.Time, findings []Finding) Report {
 	r := Report{Version: version, Node: c.NodeName, Config: file, At: at.UTC().Truncate(time.Second), Findings: []Finding{}}
+	counts := map[Severity]int{}
 	for _, s := range []Severity{Blocker, Warning, OK} {
-		r.Findings = append(r.Findings, withSeverity(s, findings)...)
+		graded := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity != s })
+		r.Findings, counts[s] = append(r.Findings, graded...), len(graded)
 	}
-	r.Blockers, r.Warnings, r.Fine = len(withSeverity(Blocker, findings)), len(withSeverity(Warning, findings)), len(withSeverity(OK, findings))
+	r.Blockers, r.Warnings, r.Fine = counts[Blocker], counts[Warning], counts[OK]
 	return r
-}
-
-// withSeverity returns the findings of severity s.
-func withSeverity(s Severity, findings []Finding) []Finding {
-	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity != s })
 }
 
 // examine derives the findings from the facts about the node of c. A missing fact is at most a warning.

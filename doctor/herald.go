@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 )
@@ -88,7 +89,11 @@ func examineSoftware(c *config.Config, f *facts.Facts, out *findings) {
 	before := len(out.all)
 	for _, p := range f.Programs {
 		if name := p.Known(facts.Rivals()); name != "" {
-			rival(fmt.Sprintf("%s, process %d", title(name), p.PID), "runs beside Herald", p.Mentions,
+			title := name
+			if name == "speaker" {
+				title = "MetalLB's speaker"
+			}
+			rival(fmt.Sprintf("%s, process %d", title, p.PID), "runs beside Herald", p.Mentions,
 				"systemctl disable --now "+name+", or remove its pod", out)
 		}
 	}
@@ -99,14 +104,6 @@ func examineSoftware(c *config.Config, f *facts.Facts, out *findings) {
 	if len(out.all) == before {
 		out.fine("this node", "no other program that announces addresses")
 	}
-}
-
-// title returns the common name of a program.
-func title(program string) string {
-	if program == "speaker" {
-		return "MetalLB's speaker"
-	}
-	return program
 }
 
 // rival reports another announcer of addresses: a blocker if its settings mention a VIP.
@@ -122,7 +119,11 @@ func rival(subject, seen string, mentions []netip.Addr, cure string, out *findin
 // examineRouters looks for another BGP speaker on this node: a router has one session with each neighbour address.
 func examineRouters(c *config.Config, f *facts.Facts, out *findings) {
 	const bgp = 179
-	if c.BGP == nil || hasRouter(c, f) {
+	runsHere := func(p v1alpha1.Peer) bool {
+		_, own := f.Host.Has(p.Address)
+		return own || p.Address == netip.IPv6Loopback()
+	}
+	if c.BGP == nil || slices.ContainsFunc(c.BGP.Peers, runsHere) {
 		return
 	}
 	for _, s := range f.Sockets {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,7 +30,11 @@ func examinePeers(c *config.Config, f *facts.Facts, out *findings) {
 		problem, asked := f.Peers[p.Name()]
 		switch {
 		case asked && problem != "":
-			out.add(severity, subject, problem, why+silence(p), cure(c, f, p))
+			silence := ""
+			if p.Password != "" {
+				silence = " A router with another TCP MD5 password, or none, is as silent as a filter or a missing router."
+			}
+			out.add(severity, subject, problem, why+silence, cure(c, f, p))
 		case asked && f.Running != nil:
 			out.fine(subject, "the session is established")
 		case asked:
@@ -49,21 +52,17 @@ func unnumbered(f *facts.Facts, p v1alpha1.Peer) bool {
 	return p.Interface != "" && f.Host.Links[p.Interface].Up
 }
 
-// silence explains the silence of a peer with a password; empty for one without.
-func silence(p v1alpha1.Peer) string {
-	if p.Password == "" {
-		return ""
-	}
-	return " A router with another TCP MD5 password, or none, is as silent as a filter or a missing router."
-}
-
 // cure returns commands that find the cause of a missing session with p.
 func cure(c *config.Config, f *facts.Facts, p v1alpha1.Peer) string {
 	find := fmt.Sprintf("ip route get %s; check the address in bgp.peers", p.Address)
 	if p.DefaultGateway != "" {
 		find = fmt.Sprintf("ip -%s route show default", strings.TrimPrefix(string(p.DefaultGateway), "ipv"))
 	}
-	return fmt.Sprintf("%s; then on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", find, sourceFor(f, p), c.BGP.ASN, password(p), p.Port)
+	password := ""
+	if p.Password != "" {
+		password = " with the password of " + p.PasswordFile
+	}
+	return fmt.Sprintf("%s; then on the router: neighbor %s remote-as %d%s, and TCP port %d open to it", find, sourceFor(f, p), c.BGP.ASN, password, p.Port)
 }
 
 // sourceFor returns the source address of a session with p, or a placeholder if it is unknown.
@@ -79,21 +78,6 @@ func sourceFor(f *facts.Facts, p v1alpha1.Peer) string {
 		}
 	}
 	return "ADDRESS OF THIS NODE"
-}
-
-func password(p v1alpha1.Peer) string {
-	if p.Password == "" {
-		return ""
-	}
-	return " with the password of " + p.PasswordFile
-}
-
-// hasRouter reports whether this node has the address of a peer: that router runs here.
-func hasRouter(c *config.Config, f *facts.Facts) bool {
-	return slices.ContainsFunc(c.BGP.Peers, func(p v1alpha1.Peer) bool {
-		_, here := f.Host.Has(p.Address)
-		return here || p.Address == netip.IPv6Loopback()
-	})
 }
 
 // examinePorts examines whether Herald can open its ports.

@@ -133,13 +133,7 @@ func examineWire(c *config.Config, f *facts.Facts, link string, addr netip.Addr,
 
 // farMembers returns the members outside the subnets of the link: their MAC addresses on it are unknown.
 func farMembers(c *config.Config, f *facts.Facts, link string) []string {
-	var out []string
-	for _, name := range facts.Others(c) {
-		if !reaches(f.Host.Links[link], c.Election.Members[name].Addr()) {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.DeleteFunc(facts.Others(c), func(name string) bool { return reaches(f.Host.Links[link], c.Election.Members[name].Addr()) })
 }
 
 // list joins names as "a, b and c".

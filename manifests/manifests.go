@@ -107,6 +107,9 @@ func Make(kind Kind, o Options) ([]byte, error) {
 	} else if err := plain("the image", o.Image, image); err != nil {
 		return nil, err
 	}
+	indent := func(by int, text string) string { // except the first line
+		return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
+	}
 	t, err := template.New("").Funcs(template.FuncMap{"indent": indent}).ParseFS(templates, "templates/*.tmpl")
 	if err != nil {
 		return nil, err
@@ -167,9 +170,4 @@ func plain(what, value string, as *regexp.Regexp) error {
 		return fmt.Errorf("%s is %q: want an absolute path of letters, digits and . _ - / @ +", what, value)
 	}
 	return fmt.Errorf("%s is %q, which a manifest cannot name", what, value)
-}
-
-// indent indents the lines of a text, except the first.
-func indent(by int, text string) string {
-	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }

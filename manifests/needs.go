@@ -125,7 +125,8 @@ func needsOf(kind Kind, o Options) (needs, error) {
 	if c.Services != nil {
 		linger = max(linger, c.Services.Linger)
 	}
-	n.StopSeconds = stopSeconds(linger)
+	const slack = 20 * time.Second // 10 s for a drain, 2 s to close the sessions, and a reserve for a busy node
+	n.StopSeconds = int(math.Ceil((linger + slack).Seconds()))
 	var err error
 	n.ProbeHost, n.ProbePort, err = probed(c.Metrics.Listen)
 	return n, err
@@ -148,13 +149,6 @@ func own(what, folder string) error {
 		return fmt.Errorf("%s is in %s, which other programs share: put it into a folder of its own below", what, folder)
 	}
 	return nil
-}
-
-// stopSeconds returns the longest linger plus the daemon's limits, 10 s for a drain and 2 s to close the
-// sessions, plus a reserve for a busy node.
-func stopSeconds(linger time.Duration) int {
-	const slack = 20 * time.Second
-	return int(math.Ceil((linger + slack).Seconds()))
 }
 
 // capabilities returns the capabilities that a configuration needs, in order.

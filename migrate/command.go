@@ -127,7 +127,8 @@ func readCommand(command string) (s script, problem string) {
 		if isShell(file) && len(args) > 1 {
 			file = args[1]
 		}
-		s, ok = apiserverScript(file), isApiserverScript(file)
+		base := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(path.Base(file))) // check_apiserver.sh in kubeadm's documentation
+		s, ok = apiserverScript(file), strings.Contains(base, "apiserver") || strings.Contains(base, "kubeapi")
 	}
 	switch {
 	case ok:
@@ -164,13 +165,6 @@ func isShell(s string) bool {
 		return true
 	}
 	return false
-}
-
-// isApiserverScript reports whether the name of s suggests the apiserver, as check_apiserver.sh in
-// kubeadm's documentation.
-func isApiserverScript(s string) bool {
-	base := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(path.Base(s)))
-	return strings.Contains(base, "apiserver") || strings.Contains(base, "kubeapi")
 }
 
 func tcpScript(host, port string) script {

@@ -130,7 +130,11 @@ func (d *Draft) Result(tool string) *Result {
 func (d *Draft) Judge() {
 	w := d.Writer("yaml")
 	w.Struct("", &d.Config)
-	for _, mistake := range Validate([]byte(w.String()), d.node()) {
+	node := "node"
+	if d.Election != nil && len(d.Election.Members) > 0 {
+		node = slices.Min(slices.Collect(maps.Keys(d.Election.Members)))
+	}
+	for _, mistake := range Validate([]byte(w.String()), node) {
 		if path := yaml.Path(mistake.Field); !d.IsHole(path) {
 			d.ToDo(d.origin(path), mistake.Field, "Herald refuses the result: %s", mistake.Message)
 		}
@@ -157,14 +161,6 @@ func (d *Draft) leadsToVIP(s string) bool {
 	}
 	addr, err := netip.ParseAddr(strings.TrimPrefix(s, "@")) // as dig has it
 	return err == nil && d.VIPAddrs[addr]
-}
-
-// node returns a node name to validate with: that of a member if there are any.
-func (d *Draft) node() string {
-	if d.Election != nil && len(d.Election.Members) > 0 {
-		return slices.Min(slices.Collect(maps.Keys(d.Election.Members)))
-	}
-	return "node"
 }
 
 // Validate returns the mistakes of a configuration on a node. It does not read files that it names.

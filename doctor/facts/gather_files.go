@@ -103,7 +103,6 @@ func programs(root fs.FS, c *config.Config, self int) []Program {
 
 // keepalivedFile returns the path of keepalived's configuration from its arguments.
 func keepalivedFile(args []string) string {
-	const standard = "/etc/keepalived/keepalived.conf"
 	for i, arg := range args {
 		if file, ok := strings.CutPrefix(arg, "--use-file="); ok {
 			return path.Clean("/" + file)
@@ -112,7 +111,7 @@ func keepalivedFile(args []string) string {
 			return path.Clean("/" + args[i+1])
 		}
 	}
-	return standard
+	return "/etc/keepalived/keepalived.conf"
 }
 
 // pids returns the IDs of all visible processes, sorted.

@@ -110,17 +110,13 @@ func inspectServer(ctx context.Context, c *config.Config, k health.Check) Endpoi
 	if conn, err := dialer.DialContext(handshake, "tcp", e.Address); err == nil {
 		conn.Close()
 	}
-	if len(e.Chain) > 0 && missing(c, k, e) {
+	lacks := func(front Front) bool {
+		return slices.ContainsFunc(front.Addresses, func(addr netip.Addr) bool { return e.NameOf(addr) == "" })
+	}
+	if len(e.Chain) > 0 && slices.ContainsFunc(Fronts(c, k), lacks) {
 		e.Resolved = resolve(ctx, e.Chain[0].DNSNames)
 	}
 	return e
-}
-
-// missing reports whether the certificate lacks an address of a VIP or balancer that uses the check.
-func missing(c *config.Config, k health.Check, e Endpoint) bool {
-	return slices.ContainsFunc(Fronts(c, k), func(front Front) bool {
-		return slices.ContainsFunc(front.Addresses, func(addr netip.Addr) bool { return e.NameOf(addr) == "" })
-	})
 }
 
 // resolve looks up the names of a certificate that clients of a VIP may use.

@@ -83,16 +83,11 @@ func (w *Writer) entry(p Path, key string, v reflect.Value) {
 		w.Depth--
 	}
 	if w.Len() == begun {
-		w.truncate(mark)
+		begin := w.String()[:mark]
+		w.Reset()
+		w.WriteString(begin)
 		w.Line(key + ": {}")
 	}
-}
-
-// truncate shortens the output to n bytes.
-func (w *Writer) truncate(n int) {
-	s := w.String()[:n]
-	w.Reset()
-	w.WriteString(s)
 }
 
 // Remark writes comments.

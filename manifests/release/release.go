@@ -36,9 +36,13 @@ func (c releaseCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	with, err := c.companions()
-	if err != nil {
-		return err
+	var with []archive.File
+	for _, path := range c.With {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		with = append(with, archive.File{Name: filepath.Base(path), Mode: 0o644, Data: data})
 	}
 	service, err := os.ReadFile(c.Talos)
 	if err != nil {
@@ -86,20 +90,10 @@ func (c releaseCommand) Run() error {
 			out.writePackage(c.build, c.Packages, format, p)
 		}
 	}
-	return out.close()
-}
-
-// companions returns the files that accompany the program.
-func (c releaseCommand) companions() ([]archive.File, error) {
-	var files []archive.File
-	for _, path := range c.With {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, archive.File{Name: filepath.Base(path), Mode: 0o644, Data: data})
+	if out.err != nil {
+		return out.err
 	}
-	return files, nil
+	return os.WriteFile(filepath.Join(c.Out, "SHA256SUMS"), out.sums, 0o644)
 }
 
 // folder writes files and collects their checksums. After an error it writes nothing more.
@@ -120,24 +114,11 @@ func (f *folder) write(name string, content func(io.Writer) error) {
 	f.sums = fmt.Appendf(f.sums, "%x  %s\n", sum.Sum(nil), name)
 }
 
-// close writes the checksums in the form of sha256sum.
-func (f *folder) close() error {
-	if f.err != nil {
-		return f.err
-	}
-	return os.WriteFile(filepath.Join(f.path, "SHA256SUMS"), f.sums, 0o644)
-}
-
-// machines are the architectures of releases, by Go's names.
-func machines() map[string]elf.Machine {
-	return map[string]elf.Machine{
-		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
-	}
-}
-
 // checkStatic returns an error unless the file at path is a static program for the architecture.
 func checkStatic(path, arch string) error {
-	want, ok := machines()[arch]
+	want, ok := map[string]elf.Machine{
+		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
+	}[arch]
 	if !ok {
 		return fmt.Errorf("%s: there are no releases for the architecture %q", path, arch)
 	}

@@ -96,15 +96,10 @@ func writeBOM(w io.Writer, b build, p program) error {
 		return fmt.Errorf("bill of materials of %s: %w", p.path, err)
 	}
 	bom := cdx.NewBOM()
-	main := cdx.Component{
-		BOMRef:     packageURL(info.Main.Path, b.Version),
-		Type:       cdx.ComponentTypeApplication,
-		Name:       info.Main.Path,
-		Version:    b.Version,
-		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(p.Data))}},
-		Licenses:   &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
-		PackageURL: packageURL(info.Main.Path, b.Version),
-	}
+	main := library(info.Main.Path, b.Version)
+	main.Type = cdx.ComponentTypeApplication
+	main.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(p.Data))}}
+	main.Licenses = &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}
 	bom.Metadata = &cdx.Metadata{
 		Timestamp: b.time().Format(time.RFC3339),
 		Component: &main,

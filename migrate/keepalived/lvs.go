@@ -113,7 +113,12 @@ func (k *converter) get(s *migrate.Statement, host string) *balancer.Probe {
 		}
 		k.LeftOut(k.table, inURL, u.Block)
 		path += strings.TrimPrefix(u.Last("path").Arg(0), "/")
-		h.Status = k.statuses(u.Last("status_code"))
+		code := u.Last("status_code")
+		for _, w := range code.Args() { // ranges have no counterpart
+			if n := k.Number(migrate.Setting{Line: code.Line, Name: "status_code", Value: w}, 100, 599, 0); n > 0 {
+				h.Status = append(h.Status, int(n))
+			}
+		}
 	}
 	h.URL = "http://" + host + path
 	if s.Keyword() == "SSL_GET" {
@@ -121,15 +126,4 @@ func (k *converter) get(s *migrate.Statement, host string) *balancer.Probe {
 		k.Note(s.Line, "SSL_GET", "accepts any certificate, as keepalived does: set caFile and serverName of the check instead")
 	}
 	return &balancer.Probe{HTTP: h}
-}
-
-// statuses parses the numbers of a status_code; ranges have no counterpart.
-func (k *converter) statuses(s *migrate.Statement) []int {
-	var out []int
-	for _, w := range s.Args() {
-		if n := k.Number(migrate.Setting{Line: s.Line, Name: "status_code", Value: w}, 100, 599, 0); n > 0 {
-			out = append(out, int(n))
-		}
-	}
-	return out
 }

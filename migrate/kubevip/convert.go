@@ -177,7 +177,10 @@ func (k *converter) convert() {
 	path := k.AddVIP(v, k.line(source))
 	k.at(path+".interface", "vip_interface")
 	k.check()
-	k.nodeName()
+	if k.given["vip_nodename"].from == "" { // else the node's own name
+		k.NodeName = k.get("vip_nodename")
+		k.at("nodeName", "vip_nodename")
+	}
 	switch v.Announce {
 	case config.AnnounceARP:
 		k.Elect(k.line("vip_arp"), k.options.Members, k.options)
@@ -252,14 +255,6 @@ func (k *converter) check() {
 	path, _ := k.AddCheck(c, k.line(source))
 	if source != url {
 		k.Comment(path+".http.caFile", migrate.KubeadmPaths)
-	}
-}
-
-// nodeName converts the name in the file; the default is the node's own.
-func (k *converter) nodeName() {
-	if k.given["vip_nodename"].from == "" {
-		k.NodeName = k.get("vip_nodename")
-		k.at("nodeName", "vip_nodename")
 	}
 }
 

@@ -59,7 +59,13 @@ func (m *converter) peer(o *object) {
 		p.spec.Port = uint16(n)
 	}
 	p.timers(f)
-	p.connectTime(f)
+	if retry, line := f.duration("connectTime"); line != 0 {
+		nearest := min(max(retry.Truncate(time.Second), 2*time.Second), time.Minute)
+		if nearest != retry {
+			p.Note(line, p.about("connectTime"), "Herald accepts whole seconds from 2s to 60s, not %v: the nearest is written", retry)
+		}
+		p.spec.ConnectRetry = &metav1.Duration{Duration: nearest}
+	}
 	m.password(p, path, f)
 	p.spec.NodeSelectors = f.selectors("nodeSelectors")
 	switch {
@@ -111,19 +117,6 @@ func (p *lbPeer) timers(f *fields) {
 			p.Note(aliveLine, p.about("keepaliveTime"), "Herald sends keepalives at a third of holdTime")
 		}
 	}
-}
-
-// connectTime converts the time between attempts to connect, if it is set.
-func (p *lbPeer) connectTime(f *fields) {
-	retry, line := f.duration("connectTime")
-	if line == 0 {
-		return
-	}
-	nearest := min(max(retry.Truncate(time.Second), 2*time.Second), time.Minute)
-	if nearest != retry {
-		p.Note(line, p.about("connectTime"), "Herald accepts whole seconds from 2s to 60s, not %v: the nearest is written", retry)
-	}
-	p.spec.ConnectRetry = &metav1.Duration{Duration: nearest}
 }
 
 // password names the Secret of the password, which is never printed.

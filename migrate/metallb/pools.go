@@ -148,13 +148,6 @@ func (m *converter) validatePools() {
 	}
 }
 
-// allows reports whether a pool contains addr.
-func (m *converter) allows(addr netip.Addr) bool {
-	return slices.ContainsFunc(m.pools, func(p *lbPool) bool {
-		return slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return r.Contains(addr) })
-	})
-}
-
 // advertisement is a BGPAdvertisement or L2Advertisement: how the addresses of some pools are announced.
 type advertisement struct {
 	*object
@@ -370,7 +363,10 @@ func (m *converter) service(o *object) {
 	for _, ingress := range o.body.At("status", "loadBalancer", "ingress").Items {
 		ip := ingress.At("ip")
 		addr, err := netip.ParseAddr(ip.Scalar)
-		if err == nil && !m.allows(addr) {
+		contains := func(p *lbPool) bool {
+			return slices.ContainsFunc(p.ranges, func(r pool.Range) bool { return r.Contains(addr) })
+		}
+		if err == nil && !slices.ContainsFunc(m.pools, contains) {
 			o.ToDo(ip.Line, o.about("status"), "has %s, which no pool of these files contains: without one Herald does not announce it", addr)
 		}
 	}
