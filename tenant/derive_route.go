@@ -270,13 +270,14 @@ func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, c
 		s.Conditions = conditionsOf(current, d.Backends)
 	}
 	c := metav1.Condition{Status: metav1.ConditionFalse}
-	switch rejected := firstFalse(s.Conditions); {
+	rejected := slices.IndexFunc(s.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse })
+	switch {
 	case refused != nil:
 		c = *outcome(refused, "", nil)
 	case missing != "":
 		c.Reason, c.Message = ReasonNoNodes, missing
-	case rejected != nil:
-		c.Reason, c.Message = rejected.Reason, rejected.Message
+	case rejected >= 0:
+		c.Reason, c.Message = s.Conditions[rejected].Reason, s.Conditions[rejected].Message
 	case d.Object != nil && lb.Spec.Kind != KindIngress && len(s.Conditions) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, "the Gateway of the load-balancing cluster has not accepted it yet"
 	default:
@@ -285,14 +286,6 @@ func RouteStatus(lb *v1alpha1.HTTPLoadBalancer, refused error, d DerivedRoute, c
 	c.Type = ConditionReady
 	s.Conditions = dated(lb.Status.Conditions, append(s.Conditions, c), 0, now)
 	return s
-}
-
-func firstFalse(conditions []metav1.Condition) *metav1.Condition {
-	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse })
-	if i < 0 {
-		return nil
-	}
-	return &conditions[i]
 }
 
 // conditionsOf returns the Gateway's conditions of the current generation of a derived route, with the tenant's names of backends.

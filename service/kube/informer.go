@@ -29,9 +29,6 @@ import (
 	"github.com/herald-vip/herald/service"
 )
 
-// listTimeout limits lists, which may be large.
-const listTimeout = time.Minute
-
 // Object is an object of any kind.
 type Object interface {
 	metav1.Object
@@ -169,7 +166,7 @@ func (i *Informer[T]) handled() bool {
 func (i *Informer[T]) run(ctx context.Context, trouble *trouble) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute) // lists may be large
 			defer cancel()
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // the current state, not a cached one

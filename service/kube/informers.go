@@ -153,13 +153,11 @@ func pluralOf(kind string) string {
 	return strings.TrimSuffix(resource, "s") + "s"
 }
 
-// absentAgain is the interval of checks whether a server has gained a kind.
-const absentAgain = 15 * time.Second
-
-// absent returns a watch without events, for a kind that the server does not have. It ends after [absentAgain].
+// absent returns a watch without events, for a kind that the server does not have. It ends after a while, so that the
+// reflector checks again.
 func absent() watch.Interface {
 	idle := watch.NewFake()
-	time.AfterFunc(absentAgain, idle.Stop)
+	time.AfterFunc(15*time.Second, idle.Stop)
 	return idle
 }
 

@@ -81,20 +81,13 @@ func (p *Peering) Plan(c *config.Config, api Resources) (Set, error) {
 	if err := p.follow(&set); err != nil {
 		return Set{}, err
 	}
-	if c.Realtime && !p.options.Realtime {
-		slowDown(set.BGP.Peers)
-	}
-	return set, nil
-}
-
-// slowDown raises BFD intervals to [config.CalmInterval], as a busy node without real-time scheduling would seem dead.
-func slowDown(peers []v1alpha1.Peer) {
-	for i, p := range peers {
-		if p.BFD != nil {
-			peers[i].BFD = p.BFD.DeepCopy() // the configuration keeps its own
-			peers[i].BFD.Interval.Duration = max(p.BFD.Interval.Duration, config.CalmInterval)
+	for i, peer := range set.BGP.Peers {
+		if c.Realtime && !p.options.Realtime && peer.BFD != nil { // a busy node would seem dead
+			set.BGP.Peers[i].BFD = peer.BFD.DeepCopy() // the configuration keeps its own
+			set.BGP.Peers[i].BFD.Interval.Duration = max(peer.BFD.Interval.Duration, config.CalmInterval)
 		}
 	}
+	return set, nil
 }
 
 // Apply puts a set in force.

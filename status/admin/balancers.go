@@ -149,16 +149,6 @@ func (s Status) pass(names []string) (bool, string) {
 	return true, strings.Join(names, ", ") + " healthy"
 }
 
-// balances names a balancer that takes connections but does not work, and the reason; empty if all work.
-func (s Status) balances() string {
-	for _, b := range s.Balancers {
-		if why := b.Why(); b.InForce() && why != "" {
-			return fmt.Sprintf("balancer %s: %s", b.Name, why)
-		}
-	}
-	return ""
-}
-
 // writeBalancers renders the balancers and their backends.
 func (s Status) writeBalancers(t table) {
 	if len(s.Balancers) == 0 {

@@ -168,8 +168,10 @@ func (s Status) Ready() (bool, string) {
 		}
 		announced, routed = announced || s.Services.Routes > 0, routed || s.Services.Routes > 0
 	}
-	if why := s.balances(); why != "" {
-		return false, why
+	for _, b := range s.Balancers {
+		if why := b.Why(); b.InForce() && why != "" {
+			return false, fmt.Sprintf("balancer %s: %s", b.Name, why)
+		}
 	}
 	switch {
 	case !announced && slices.ContainsFunc(s.Balancers, Balancer.InForce):

@@ -104,16 +104,13 @@ func (v VIP) Told() string {
 	return string(v.State)
 }
 
-// quiet is the shortest time without new connections that Why mentions.
-const quiet = time.Minute
-
 // Quiet returns the time since the last new connection while v is announced; 0 if it is less than a minute or unknown.
 func (v VIP) Quiet(now time.Time) time.Duration {
 	if v.Arrivals == nil || v.State != speaker.Announced {
 		return 0
 	}
 	since := now.Sub(later(v.Since, later(v.Arrivals.Since, v.Arrivals.Last))).Truncate(time.Second)
-	if since < quiet {
+	if since < time.Minute {
 		return 0
 	}
 	return since
