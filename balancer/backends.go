@@ -111,13 +111,6 @@ func since(before, now time.Time, holds bool) time.Time {
 	return before
 }
 
-// orphan marks all backends after a change of the configured source. Backends missing from the new source then drain instead of dying.
-func (bs *backends) orphan() {
-	for _, b := range bs.known {
-		b.orphan = true
-	}
-}
-
 func (o observation) beats(other observation) bool {
 	if o.timedOut != other.timedOut {
 		return other.timedOut
@@ -127,11 +120,10 @@ func (o observation) beats(other observation) bool {
 
 func (b *backend) observe(now time.Time, o observation) {
 	b.Name, b.now = o.name, o
-	unheard := o.timedOut || o.condition == unknown
 	if o.condition != unknown {
 		b.last = o
 	}
-	b.unheard = since(b.unheard, now, unheard)
+	b.unheard = since(b.unheard, now, o.timedOut || o.condition == unknown)
 	b.gone = since(b.gone, now, o.gone)
 }
 

@@ -108,8 +108,12 @@ func (s *Set) due() (Mode, time.Time) {
 		return "", next
 	}
 	now := time.Now()
-	if !s.ready {
-		next = s.checkReady(now)
+	switch deadline := s.started.Add(undisturbed); {
+	case s.ready, s.knowsNone():
+	case s.servesNone() && now.Before(deadline):
+		next = deadline
+	default:
+		s.ready = true
 	}
 	for _, mode := range s.order() {
 		c := s.carriers[mode]
@@ -124,19 +128,6 @@ func (s *Set) due() (Mode, time.Time) {
 		}
 	}
 	return "", next
-}
-
-// checkReady sets s.ready if the kernel may be changed. Otherwise it returns when to check again; zero means after new input.
-func (s *Set) checkReady(now time.Time) (next time.Time) {
-	deadline := s.started.Add(undisturbed)
-	switch {
-	case s.knowsNone():
-	case s.servesNone() && now.Before(deadline):
-		return deadline
-	default:
-		s.ready = true
-	}
-	return time.Time{}
 }
 
 // order returns the order of calls. If the proxy takes over a listener of the kernel it comes first, so that one of them always

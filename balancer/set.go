@@ -160,7 +160,9 @@ func (r *running) configured(c Config) *running {
 	}
 	next.backends.known = r.backends.known
 	if !reflect.DeepEqual(c.Backends.Members, r.config.Backends.Members) {
-		next.backends.orphan()
+		for _, b := range next.backends.known {
+			b.orphan = true // if the new source lacks it, it drains instead of dying
+		}
 	}
 	if prev, dns := r.config.Backends.DNS, c.Backends.DNS; prev != nil && dns != nil && prev.Name == dns.Name && prev.Port == dns.Port {
 		next.listed, next.lookUp = r.listed, r.lookUp

@@ -205,8 +205,8 @@ func (b *Bridge) prolong(now time.Time) (failed error) {
 	openings := maps.Clone(b.openings)
 	b.mu.Unlock()
 	for addr, o := range openings {
-		if !o.due(now) {
-			continue
+		if now.Sub(o.counted) < countEvery && now.Before(o.ends) {
+			continue // counting would delay the opening
 		}
 		received, err := b.kernel.Received(addr)
 		if err != nil {
@@ -297,11 +297,6 @@ type opening struct {
 func (o opening) open(now, until time.Time) (opening, time.Duration) {
 	limit := min(quiet, until.Sub(now))
 	return opening{until: until, ends: now.Add(limit), counted: now, received: o.received}, limit
-}
-
-// due reports whether to count. It is false just after the opening, which counting would delay.
-func (o opening) due(now time.Time) bool {
-	return now.Sub(o.counted) >= countEvery || !now.Before(o.ends)
 }
 
 // renew returns o after a count, and the new limit for the kernel; 0 lets it close.

@@ -236,11 +236,6 @@ func (s set) define(name string, id uint32) *nftables.Set {
 	return out
 }
 
-// watch sends to changed when the table may have changed.
-func (k *kernel) watch(changed chan<- struct{}) (stop func(), err error) {
-	return k.Watch(changed, func(c ruleset.Change) bool { return c.Table == tableName })
-}
-
 // unsupported wraps err in ErrUnsupported if it means that the kernel cannot balance.
 func unsupported(err error) error {
 	const lacks = "NAT in inet, numgen, hash or masquerade (CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, _MASQ, _NUMGEN, _HASH, _CT)"

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -370,8 +369,7 @@ func (o *owner) counted() (map[string]chain, error) {
 func (o *owner) desired(found table) table {
 	t := o.rebuilt(found)
 	if !o.applied {
-		keep := func(name string) bool { return balancing(name) && !strings.HasPrefix(name, localnet) }
-		t.add(found, keep)
+		t.addServices(found)
 	}
 	return t
 }
@@ -413,7 +411,9 @@ func (o *owner) sync(renewed plan) error {
 
 // change turns the table have into want, and renews the elements of the plan. The mutex is held.
 func (o *owner) change(have, want table, renewed plan) (err error) {
-	todo := change(have, want).and(renewed)
+	todo := change(have, want)
+	todo.remove, todo.put = append(todo.remove, renewed.remove...), append(todo.put, renewed.put...)
+	todo.fill = append(todo.fill, renewed.fill...)
 	switch {
 	case todo.empty():
 	case len(want.chains) == 0:

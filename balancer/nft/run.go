@@ -36,7 +36,10 @@ func (p *DataPlane) Run(ctx context.Context) {
 	every := p.outlive / 3
 	refreshed, failed := time.Now(), false
 	p.owner.Run(ctx, p.log, ruleset.Rounds{
-		Every: min(every, settingsEvery), Watch: p.owner.kernel.watch, Delay: p.owner.repairDelay,
+		Every: min(every, settingsEvery), Delay: p.owner.repairDelay,
+		Watch: func(changed chan<- struct{}) (stop func(), err error) {
+			return p.owner.kernel.Watch(changed, func(c ruleset.Change) bool { return c.Table == tableName })
+		},
 		Failed: "balancing in the kernel not refreshed", Recovered: "balancing in the kernel refreshed again",
 		Round: func(changed bool) (err error) {
 			switch {

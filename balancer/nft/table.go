@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -77,13 +76,6 @@ func (p *plan) renew(e edit) {
 	p.remove, p.put = append(p.remove, e), append(p.put, e)
 }
 
-// and adds the edits and rules that another plan renews.
-func (p plan) and(renewed plan) plan {
-	p.remove, p.put = append(p.remove, renewed.remove...), append(p.put, renewed.put...)
-	p.fill = append(p.fill, renewed.fill...)
-	return p
-}
-
 // change plans the change from have to want.
 func change(have, want table) plan {
 	p := plan{awaken: have.dormant}
@@ -152,15 +144,15 @@ func (c chain) packets() uint64 {
 	return sum
 }
 
-// add adds the chains and sets of other with names that like accepts.
-func (t table) add(other table, like func(name string) bool) {
+// addServices adds the chains and sets of other that serve services.
+func (t table) addServices(other table) {
 	for name, c := range other.chains {
-		if like(name) {
+		if balancing(name) {
 			t.chains[name] = c
 		}
 	}
 	for name, s := range other.sets {
-		if like(name) {
+		if balancing(name) {
 			t.sets[name] = s
 		}
 	}
@@ -243,22 +235,6 @@ func serviceRule(f family, s balancer.Service) ruleset.Rule {
 	}
 	return ruleset.NewRule(string(method), bucket, []expr.Any{
 		&expr.Lookup{SourceRegister: reg2, IsDestRegSet: true, SetName: bucketName(f, s.Name)},
-	})
-}
-
-// backendRule translates connections to a backend. Its counter starts at count.
-func backendRule(backend netip.AddrPort, count uint64, halfOpen []expr.Any) ruleset.Rule {
-	return ruleset.NewRule("to "+backend.String(), []expr.Any{&expr.Counter{Packets: count}}, halfOpen, []expr.Any{
-		&expr.Immediate{Register: reg1, Data: backend.Addr().AsSlice()},
-		&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, backend.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(backend.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
-	})
-}
-
-// bridgeRule counts connections to a VIP and jumps to its masters.
-func bridgeRule(vip netip.Addr) ruleset.Rule {
-	return ruleset.NewRule("to "+vip.String(), []expr.Any{
-		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: masterChain + dashed(vip)},
 	})
 }
 

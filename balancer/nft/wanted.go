@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,7 +54,9 @@ func (w wanted) table() table {
 	}
 	for vip, masters := range w.masters {
 		f := familyOf(vip)
-		t.chains[bridgeChain+dashed(vip)] = chain{rules: []ruleset.Rule{bridgeRule(vip)}}
+		t.chains[bridgeChain+dashed(vip)] = chain{rules: []ruleset.Rule{ruleset.NewRule("to "+vip.String(), []expr.Any{
+			&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: masterChain + dashed(vip)},
+		})}}
 		t.chains[masterChain+dashed(vip)] = chain{rules: masterRules(masters, w.halfOpen)}
 		for _, master := range masters {
 			t.sets[bridged+f.version].elements[addrKey(vip, master)] = element{}
@@ -76,7 +79,13 @@ func (w wanted) service(t table, s balancer.Service) {
 	}
 	for _, b := range s.Backends {
 		name := backendName(s.Name, b.Addr)
-		t.chains[name] = chain{rules: []ruleset.Rule{backendRule(b.Addr, w.counts[name], w.halfOpen)}}
+		translate := []expr.Any{
+			&expr.Immediate{Register: reg1, Data: b.Addr.Addr().AsSlice()},
+			&expr.Immediate{Register: reg2, Data: binary.BigEndian.AppendUint16(nil, b.Addr.Port())},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(b.Addr.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
+		}
+		count := []expr.Any{&expr.Counter{Packets: w.counts[name]}}
+		t.chains[name] = chain{rules: []ruleset.Rule{ruleset.NewRule("to "+b.Addr.String(), count, w.halfOpen, translate)}}
 	}
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)
@@ -87,9 +96,9 @@ func (w wanted) service(t table, s balancer.Service) {
 	}
 }
 
-// balancing reports whether a chain or set serves services.
+// balancing reports whether a chain or set serves a service.
 func balancing(name string) bool {
-	parts := []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain, localnet}
+	parts := []string{listen, taken, masquerade, serviceChain, bucketMap, backendChain}
 	return slices.ContainsFunc(parts, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 

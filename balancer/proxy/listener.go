@@ -73,14 +73,12 @@ func open(addr netip.AddrPort, service string) (*listener, error) {
 }
 
 func freebind(network, _ string, c syscall.RawConn) error {
+	level, option := unix.SOL_IP, unix.IP_FREEBIND
+	if network == "tcp6" {
+		level, option = unix.SOL_IPV6, unix.IPV6_FREEBIND
+	}
 	var err error
-	controlled := c.Control(func(fd uintptr) {
-		if network == "tcp6" {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)
-		} else {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
-		}
-	})
+	controlled := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) })
 	return errors.Join(controlled, err)
 }
 
@@ -216,7 +214,10 @@ func (p *DataPlane) carry(l *listener, client *net.TCPConn) {
 		backend := conn.(*net.TCPConn)
 		carried := p.connected(where, c, backend)
 		if carried {
-			join(client, backend)
+			var answers sync.WaitGroup
+			answers.Go(func() { relay(client, backend) })
+			relay(backend, client)
+			answers.Wait()
 		}
 		_ = backend.Close()
 		p.remove(where, c)
@@ -280,14 +281,6 @@ func (p *DataPlane) remove(where place, c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.work[where].open, c)
-}
-
-// join copies bytes in both directions until both sides have closed.
-func join(client, backend *net.TCPConn) {
-	var answers sync.WaitGroup
-	answers.Go(func() { relay(client, backend) })
-	relay(backend, client)
-	answers.Wait()
 }
 
 // relay copies bytes in one direction. It passes on the end of the stream or a reset.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -131,20 +132,13 @@ func (p *DataPlane) Apply(services []balancer.Service) error {
 		next.buckets = balancer.Assign(buckets, serving, p.options.Seed)
 		p.services[s.Name] = next
 	}
-	p.tidy()
-	p.mu.Unlock()
-	return errors.Join(append(refused, p.listen(listening))...)
-}
-
-// tidy forgets backends that are no longer known and have no connections. p.mu is held.
-func (p *DataPlane) tidy() {
-	for where, w := range p.work {
+	maps.DeleteFunc(p.work, func(where place, w *work) bool {
 		s := p.services[where.service]
 		known := s != nil && slices.ContainsFunc(s.Backends, func(b balancer.Backend) bool { return b.Addr == where.backend })
-		if !known && len(w.open) == 0 {
-			delete(p.work, where)
-		}
-	}
+		return !known && len(w.open) == 0
+	})
+	p.mu.Unlock()
+	return errors.Join(append(refused, p.listen(listening))...)
 }
 
 // end resets the connections of a backend. p.mu is held.

@@ -99,10 +99,6 @@ const serving, leaving = "serving", "leaving"
 // onward is the chain that passes packets on. Only its rules change later.
 const onward = "on"
 
-func (f family) chains(w Wanted, tunnel uint32, l limits) []ruleset.Chain {
-	return slices.Concat(f.ends(tunnel, l), []ruleset.Chain{{Name: onward, Rules: f.on(w, tunnel)}}, f.owned(), f.hooked(w.Self, tunnel))
-}
-
 // ends returns the last chains of each path.
 func (f family) ends(tunnel uint32, l limits) []ruleset.Chain {
 	byTunnel := f.by(tunnel, expr.CmpOpEq)

@@ -3,6 +3,7 @@ package secondchance
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -96,7 +97,8 @@ func (k *tables) wanted(f family, w Wanted, tunnel uint32) ruleset.Table {
 	for _, name := range w.Links {
 		elements[links] = append(elements[links], nftables.SetElement{Key: ruleset.LinkName(name)})
 	}
-	t := ruleset.Table{Table: f.in(), Counters: []string{passed, answered, refused}, Chains: f.chains(w, tunnel, k.limits)}
+	chains := slices.Concat(f.ends(tunnel, k.limits), []ruleset.Chain{{Name: onward, Rules: f.on(w, tunnel)}}, f.owned(), f.hooked(w.Self, tunnel))
+	t := ruleset.Table{Table: f.in(), Counters: []string{passed, answered, refused}, Chains: chains}
 	for _, s := range f.sets(k.limits.memory) {
 		t.Sets = append(t.Sets, ruleset.Set{Set: s, Elements: elements[s.Name]})
 	}
