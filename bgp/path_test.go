@@ -72,7 +72,7 @@ func TestWait(t *testing.T) {
 		return step{"session up", func(w *wait) { w.begin(path, began) }, on}
 	}
 	down := &bfd.Status{State: bfd.Down}
-	bfdUp := step{"BFD up", (*wait).end, false}
+	bfdUp := step{"BFD up", func(w *wait) { *w = wait{} }, false}
 	tickAt := func(after time.Duration, on bool) step {
 		return step{"tick", func(w *wait) { w.expire(began.Add(after)) }, on}
 	}

@@ -214,9 +214,6 @@ func (w *wait) begin(path *bfd.Status, now time.Time) {
 	}
 }
 
-// end ends the wait: BFD is up, or no longer configured.
-func (w *wait) end() { *w = wait{} }
-
 // expire ends the wait if it would exceed its limit before the next tick, and reports whether it did.
 func (w *wait) expire(now time.Time) bool {
 	if !w.on() || now.Add(tick).Before(w.until) {
@@ -287,7 +284,7 @@ func (s *Server) pathChanged(st bfd.Status) {
 		s.lose(p, "BFD: "+st.Reason)
 		s.watchPaths()
 	case st.State == bfd.Up:
-		p.wait.end()
+		p.wait = wait{}
 		s.export()
 	}
 }

@@ -100,7 +100,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 		case !proto.Equal(encodePeer(before, p.Peer, p.addr), encodePeer(c, conf, p.addr)): // GoBGP needs a new session
 			s.drop(p)
 		case conf.BFD == nil:
-			p.wait.end()
+			p.wait = wait{}
 		}
 		p.Peer = conf
 	}

@@ -82,7 +82,7 @@ func (l *loop) stir() {
 	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it fails only if the loop is to wake up anyway
 }
 
-// run keeps the sessions until leave and the last goodbye, or abort.
+// run keeps the sessions until the loop is closing and has sent the last goodbye, or abort.
 func (l *loop) run() {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 	outrank()
@@ -185,7 +185,9 @@ func (l *loop) dispatch(on *listener, now time.Time) {
 		sender.odd, sender.receiveErr = datagram{dst: d.dst, ttl: d.ttl}, err
 		return
 	}
-	sender.take(p, now)
+	sender.in++
+	sender.receiveErr = nil
+	sender.receive(p, now)
 	l.report(sender, now)
 }
 
@@ -261,14 +263,6 @@ func (l *loop) apply(wanted map[netip.Addr]Config) error {
 	}
 	l.listen(now)
 	return nil
-}
-
-// leave shuts all sessions down and lets the loop end.
-func (l *loop) leave() {
-	l.closing = true
-	for _, s := range l.sessions {
-		l.dismiss(s)
-	}
 }
 
 // dismiss shuts a session down, and ends its reports.

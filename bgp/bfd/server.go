@@ -88,7 +88,12 @@ func (s *Server) Close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	_ = l.do(l.leave) // an error means that the loop has ended already
+	_ = l.do(func() { // an error means that the loop has ended already
+		l.closing = true
+		for _, session := range l.sessions {
+			l.dismiss(session)
+		}
+	})
 	select {
 	case <-l.done:
 		return nil

@@ -80,12 +80,6 @@ func (s *session) check(d *datagram, p *Packet, port bool) error {
 	return nil
 }
 
-func (s *session) take(p *Packet, now time.Time) {
-	s.in++
-	s.receiveErr = nil
-	s.receive(p, now)
-}
-
 // due returns when the session needs to act next; zero means only on a packet.
 func (s *session) due() time.Time {
 	if s.goodbyes > 0 {
@@ -173,22 +167,15 @@ func (s *session) reason() string {
 		return "the peer receives no packets from this node"
 	case s.known():
 		return fmt.Sprintf("the peer says that the session is %v (%v)", s.remote.State, s.remote.Diagnostic)
+	case s.receiveErr == errTTL:
+		return fmt.Sprintf("packets of %v arrive with a TTL of %d, but at least %d is required: it is further away than configured, or another host sends them",
+			peer, s.odd.ttl, s.config.minTTL())
+	case s.receiveErr == errAddress:
+		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", peer, s.odd.dst, s.local)
 	case s.receiveErr != nil:
-		return s.oddity()
+		return fmt.Sprintf("a packet of %v is discarded: %v", peer, s.receiveErr)
 	case s.in > 0:
 		return fmt.Sprintf("no packet from %v since %s", peer, s.receivedAt.Format("15:04:05.000"))
 	}
 	return fmt.Sprintf("no packet from %v on UDP port %d yet", peer, port)
-}
-
-// oddity explains why the peer's packets are discarded.
-func (s *session) oddity() string {
-	switch s.receiveErr {
-	case errTTL:
-		return fmt.Sprintf("packets of %v arrive with a TTL of %d, but at least %d is required: it is further away than configured, or another host sends them",
-			s.config.Peer, s.odd.ttl, s.config.minTTL())
-	case errAddress:
-		return fmt.Sprintf("%v sends to %v and gets packets from %v: set the local address", s.config.Peer, s.odd.dst, s.local)
-	}
-	return fmt.Sprintf("a packet of %v is discarded: %v", s.config.Peer, s.receiveErr)
 }
