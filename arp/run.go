@@ -73,7 +73,8 @@ func (a *Announcer) stepSome(now time.Time) (next time.Time, all bool) {
 
 // stepEntry does the work that is due for an address, and reports whether it sent anything.
 func (a *Announcer) stepEntry(now time.Time, s *linkState, e *entry) (busy bool) {
-	patrol := e.announced && e.schedule.due(now) && e.schedule.steady()
+	// From the end of the burst on: by then neighbours have followed, and the previous holder has released the address.
+	patrol := e.announced && e.schedule.due(now) && e.schedule.sent >= len(burst)-1
 	if e.due(now) {
 		_ = a.announce(now, s, e) // counted, and repeated soon
 		busy = true
@@ -240,10 +241,6 @@ func startSchedule(now time.Time, refresh time.Duration) schedule {
 }
 
 func (s schedule) due(now time.Time) bool { return !now.Before(s.next) }
-
-// steady reports whether the next announcement is the last of the burst or a later one. By then neighbours have
-// followed, and the previous holder has released the address.
-func (s schedule) steady() bool { return s.sent >= len(burst)-1 }
 
 // done returns the schedule after an announcement. It skips announcements that are overdue.
 func (s schedule) done(now time.Time) schedule {

@@ -67,12 +67,20 @@ func (c *credentials) refresh() error {
 	if !changed && c.tls != nil {
 		return nil
 	}
-	request, err := renderRequest(c.url, c.token.value)
+	req, err := http.NewRequest(http.MethodGet, c.url.String(), nil)
 	if err != nil {
 		return err
 	}
+	req.Header.Set("User-Agent", "herald")
+	if c.token.value != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token.value)
+	}
+	var request bytes.Buffer
+	if err := req.Write(&request); err != nil {
+		return err
+	}
 	pair := c.pair.value
-	c.request = request
+	c.request = request.Bytes()
 	c.tls = &tls.Config{
 		RootCAs:            c.ca.value.pool, // nil means the system's
 		ServerName:         cmp.Or(c.check.ServerName, c.url.Hostname()),
@@ -86,20 +94,6 @@ func (c *credentials) refresh() error {
 		},
 	}
 	return nil
-}
-
-func renderRequest(u *url.URL, token string) ([]byte, error) {
-	req, err := http.NewRequest(http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", "herald")
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	var b bytes.Buffer
-	err = req.Write(&b)
-	return b.Bytes(), err
 }
 
 func parseAuthorities(data [][]byte) (authorities, error) {

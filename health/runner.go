@@ -67,7 +67,7 @@ func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict))
 		check: c, prober: p, log: log, notify: notify,
 		cancel: cancel, done: make(chan struct{}),
 		judge:   judge{rise: c.Rise, fall: c.Fall, state: v.State},
-		pauses:  newPauses(),
+		pauses:  pauses{asleep: asleep, before: asleep()},
 		verdict: v,
 	}
 	go func() {
@@ -190,7 +190,8 @@ func (r *runner) suspended(due time.Time) bool {
 	}
 	r.mu.Lock()
 	v := &r.verdict
-	v.State, v.Reason, v.Paused, v.Slow = r.judge.state, pauseReason(pause), true, false
+	v.Reason = fmt.Sprintf("this process did not run for %v: checking again", pause.Round(100*time.Millisecond))
+	v.State, v.Paused, v.Slow = r.judge.state, true, false
 	v.Since, v.Cause = now, now
 	verdict := *v
 	r.mu.Unlock()
@@ -314,8 +315,6 @@ type pauses struct {
 	before time.Duration        // asleep at the last call of since
 }
 
-func newPauses() pauses { return pauses{asleep: asleep, before: asleep()} }
-
 // since returns how long this process was suspended, given that it was due to run at due; 0 if the delay is below
 // pauseSlack. The monotonic clock of due does not count a machine's sleep, so since adds it. A pause is undetectable if
 // the hypervisor also stops the clocks of its guest.
@@ -336,8 +335,4 @@ func asleep() time.Duration {
 		return 0 // every Linux has these clocks
 	}
 	return time.Duration(boot.Nano() - running.Nano())
-}
-
-func pauseReason(d time.Duration) string {
-	return fmt.Sprintf("this process did not run for %v: checking again", d.Round(100*time.Millisecond))
 }

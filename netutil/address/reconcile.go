@@ -242,7 +242,7 @@ func (a *Binder) retryDue() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*want
-	a.retry.clear()
+	a.retry.at = time.Time{}
 	now := time.Now()
 	for w := range a.waiting {
 		if wait := w.retryAt.Sub(now); wait > 0 {

@@ -155,7 +155,7 @@ func (w *want) interval() time.Duration { return w.lifetime / 3 }
 func (a *Binder) refreshDue(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.refresh.clear()
+	a.refresh.at = time.Time{}
 	var due []*want
 	overdue := false
 	for w := range a.bindings() {
@@ -220,7 +220,7 @@ func (a *Binder) refreshChunk(some []*want) {
 // alarm is a timer for the earliest of several times.
 type alarm struct {
 	*time.Timer
-	at time.Time // zero for never
+	at time.Time // zero for never, and after it has fired
 }
 
 func newAlarm() alarm {
@@ -236,9 +236,6 @@ func (a *alarm) setWithin(d time.Duration) {
 		a.Reset(d)
 	}
 }
-
-// clear forgets the time after the alarm has fired.
-func (a *alarm) clear() { a.at = time.Time{} }
 
 // kernel is implemented by [host]. Calls do not overlap.
 type kernel interface {
