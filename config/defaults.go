@@ -51,24 +51,20 @@ func (c *Config) derive(o options) {
 		}
 	}
 	for i := range c.Balancers {
-		deriveBalancer(&c.Balancers[i])
+		b := &c.Balancers[i]
+		if b.Check == nil && b.Backends.Members == nil {
+			b.Check = new(balancer.Probe)
+			yaml.SetDefaults(b.Check)
+		}
+		if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
+			b.Check.TCP = &health.TCP{Address: balancer.BackendHost}
+		}
 	}
 	if c.BGP == nil {
 		return
 	}
 	for i := range c.BGP.Peers {
 		derivePeer(&c.BGP.Peers[i])
-	}
-}
-
-// deriveBalancer sets the default check of static and DNS backends.
-func deriveBalancer(b *balancer.Config) {
-	if b.Check == nil && b.Backends.Members == nil {
-		b.Check = new(balancer.Probe)
-		yaml.SetDefaults(b.Check)
-	}
-	if b.Check != nil && b.Check.HTTP == nil && b.Check.TCP == nil {
-		b.Check.TCP = &health.TCP{Address: balancer.BackendHost}
 	}
 }
 

@@ -66,7 +66,7 @@ func parse(r *yaml.Report, name string, data []byte, o options) *Config {
 	c := new(Config)
 	whole := yaml.Decode(r, data, c)
 	if o.read != nil {
-		whole = c.addDropIns(r, dropInsOf(name), o.read) && whole
+		whole = c.addDropIns(r, name+".d/", o.read) && whole
 	}
 	if whole {
 		c.derive(o)
@@ -174,9 +174,6 @@ type dropIn struct {
 	VIPs   []VIP          `yaml:"vips"`
 	Checks []health.Check `yaml:"checks"`
 }
-
-// dropInsOf returns the folder of the drop-ins to the configuration file at path, in the form for [ReadFile].
-func dropInsOf(path string) string { return path + ".d/" }
 
 // addDropIns adds the content of the drop-ins in folder. It returns false if validating the result would mislead.
 func (c *Config) addDropIns(r *yaml.Report, folder string, read func(string) ([]byte, error)) bool {
@@ -328,11 +325,11 @@ func (c *Config) parts() (parts []part) {
 
 // servicesChanged returns the name of the first field of the services section that differs; empty if all are equal.
 func servicesChanged(old, new *Services) string {
-	if old == nil || new == nil {
-		if old != new {
-			return "services"
-		}
+	switch {
+	case old == new:
 		return ""
+	case old == nil || new == nil:
+		return "services"
 	}
 	before, after := reflect.ValueOf(*old), reflect.ValueOf(*new)
 	for f := range before.Type().Fields() {

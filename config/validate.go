@@ -162,7 +162,12 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 	case vip.Announce == AnnounceARP && v.config.Election == nil && v.WasRead("election"):
 		v.Errorf(p.Field("announce"), "arp needs an election section: add one")
 	}
-	v.vipLink(p.Field("interface"), vip)
+	switch link := p.Field("interface"); {
+	case vip.Announce == AnnounceARP && vip.Interface == "lo":
+		v.Errorf(link, "no other host is on lo: name the link of the VIP's network, or remove it")
+	case vip.Interface != "" || vip.Announce == AnnounceBGP:
+		v.Link(link, vip.Interface)
+	}
 	checks, peers := p.Field("checks"), p.Field("peers")
 	if len(vip.Checks) == 0 {
 		v.Errorf(checks, "list at least one check: a VIP is announced only while its checks pass")
@@ -197,12 +202,15 @@ func (v validator) vip(p yaml.Path, vip *VIP, owner map[netip.Addr]yaml.Path) {
 
 // prefixes validates the aggregates of a VIP.
 func (v validator) prefixes(p yaml.Path, vip *VIP) {
+	way := func(v VIP) VIP { // how it announces a prefix
+		return VIP{Announce: v.Announce, Kernel: v.Kernel, Peers: v.Peers, PrefixWhile: v.PrefixWhile, Attributes: v.Attributes}
+	}
 	for i, prefix := range vip.Prefixes {
 		p := p.Item(i)
 		contains := func(addr netip.Addr) bool { return prefix.Contains(addr) }
 		overlaps := func(other netip.Prefix) bool { return other.Overlaps(prefix) }
 		other := slices.IndexFunc(v.config.VIPs, func(other VIP) bool {
-			return slices.Contains(other.Prefixes, prefix) && !alike(other, *vip)
+			return slices.Contains(other.Prefixes, prefix) && !reflect.DeepEqual(way(other), way(*vip))
 		})
 		switch {
 		case !prefix.IsValid(): // could not be decoded
@@ -217,24 +225,6 @@ func (v validator) prefixes(p yaml.Path, vip *VIP) {
 		case other >= 0:
 			v.Errorf(p, "%s announces it differently: give both the same announce, kernel, peers, prefixWhile and attributes", v.config.VIPs[other].Name)
 		}
-	}
-}
-
-// alike reports whether two VIPs announce a prefix in the same way.
-func alike(a, b VIP) bool {
-	way := func(v VIP) VIP {
-		return VIP{Announce: v.Announce, Kernel: v.Kernel, Peers: v.Peers, PrefixWhile: v.PrefixWhile, Attributes: v.Attributes}
-	}
-	return reflect.DeepEqual(way(a), way(b))
-}
-
-// vipLink validates the link of a VIP, which may be absent only on a flat layer 2.
-func (v validator) vipLink(p yaml.Path, vip *VIP) {
-	switch {
-	case vip.Announce == AnnounceARP && vip.Interface == "lo":
-		v.Errorf(p, "no other host is on lo: name the link of the VIP's network, or remove it")
-	case vip.Interface != "" || vip.Announce == AnnounceBGP:
-		v.Link(p, vip.Interface)
 	}
 }
 

@@ -80,7 +80,8 @@ func (v validator) members(p yaml.Path, e *electorate.Settings) {
 	if len(e.Members) == 0 {
 		return
 	}
-	if !v.votes(e) && !v.mayServe() && !v.onlyBalances() && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")) {
+	worker := v.mayBalance() && !v.config.Flat() // without a lease it needs no vote
+	if !v.votes(e) && !v.mayServe() && !worker && !e.Bind.IsValid() && v.WasRead(p.Parent().Field("bind")) {
 		v.Errorf(p, "lacks this node, %s: add it with its address, or set bind if it should not vote", v.config.NodeName)
 	}
 	const most = 9 // with more, a majority may not answer within a lease

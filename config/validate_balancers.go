@@ -19,12 +19,6 @@ import (
 // mayBalance reports whether there are balancers, or some with mistakes.
 func (v validator) mayBalance() bool { return len(v.config.Balancers) > 0 || !v.WasRead("balancers") }
 
-// onlyBalances reports whether this is the file of a worker: it has balancers and no VIP
-// with a lease, so it needs no vote.
-func (v validator) onlyBalances() bool {
-	return v.mayBalance() && !v.config.Flat()
-}
-
 func (v validator) balancers() {
 	all := v.config.Balancers
 	v.names("balancer", "balancers", len(all), func(i int) string { return all[i].Name })

@@ -93,7 +93,10 @@ func (v validator) peer(p yaml.Path, peer *v1alpha1.Peer) {
 	if peer.BFD != nil {
 		v.bfd(p.Field("bfd"), peer)
 	}
-	v.families(p.Field("families"), peer.Families)
+	if peer.Families != nil && len(peer.Families) == 0 {
+		v.Errorf(p.Field("families"), "list ipv4, ipv6 or both")
+	}
+	uniqueItems(v, p.Field("families"), peer.Families)
 	v.nextHop(p.Field("nextHop4"), peer.NextHop4, v1alpha1.IPv4, peer)
 	v.nextHop(p.Field("nextHop6"), peer.NextHop6, v1alpha1.IPv6, peer)
 	v.attributes(p, &peer.Attributes, !v.isExternal(peer))
@@ -139,7 +142,7 @@ func (v validator) distance(p yaml.Path, peer *v1alpha1.Peer) {
 		}
 		return
 	}
-	if peer.Multihop != 0 && v.isInternal(peer) {
+	if peer.Multihop != 0 && peer.ASN != 0 && uint32(peer.ASN) == v.config.BGP.ASN {
 		v.Errorf(multihop, "an iBGP session is not limited to one hop: remove it")
 	}
 	if peer.Multihop != 0 && peer.TTLSecurity != 0 {
@@ -163,20 +166,9 @@ func (v validator) bfd(p yaml.Path, peer *v1alpha1.Peer) {
 	}
 }
 
-// isInternal reports whether the session with peer is iBGP; false if an ASN is missing.
-func (v validator) isInternal(peer *v1alpha1.Peer) bool {
-	return uint32(peer.ASN) == v.config.BGP.ASN && peer.ASN != 0
-}
-
+// isExternal reports whether the session with peer is eBGP; false if an ASN is missing.
 func (v validator) isExternal(peer *v1alpha1.Peer) bool {
 	return uint32(peer.ASN) != v.config.BGP.ASN && peer.ASN != 0 && v.config.BGP.ASN != 0
-}
-
-func (v validator) families(p yaml.Path, families []v1alpha1.Family) {
-	if families != nil && len(families) == 0 {
-		v.Errorf(p, "list ipv4, ipv6 or both")
-	}
-	uniqueItems(v, p, families)
 }
 
 func (v validator) nextHop(p yaml.Path, addr netip.Addr, family v1alpha1.Family, peer *v1alpha1.Peer) {

@@ -51,6 +51,9 @@ const (
 	drainSlack = 10 * time.Second
 	// spareProcessors is how many goroutines more than CPUs may be busy in real time before a woken one has to wait.
 	spareProcessors = 4
+	// heapGrowth makes the garbage collector run when the heap has grown by half of the live objects, not by all. That
+	// trades processor time, which Herald barely uses, for memory.
+	heapGrowth = 50
 	// proxyLinger is how long connections through this process may continue at its end. Connections through the kernel
 	// do not need it.
 	proxyLinger = 2 * time.Second
@@ -125,7 +128,9 @@ func Run(ctx context.Context, log *slog.Logger, version, file string, opts ...co
 	defer signal.Stop(in.reload)
 
 	d.prioritise(c.Realtime)
-	frugal()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapGrowth)
+	}
 
 	// The lock comes first: without it, addresses that look left over may belong to another running herald.
 	unlock, err := lock(log)
@@ -191,7 +196,16 @@ func (d *Daemon) newSpeaker(c *config.Config) error {
 		return err
 	}
 	d.fence = unfenced
-	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard, Moved: d.replace, MemberStates: d.takeMemberStates}
+	o := flat.Options{Log: d.log, Watcher: d.links, Node: c.NodeName, Refresh: c.ARP.Refresh, Fence: guard}
+	o.Moved = func() { // a VIP has moved to another link
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.applyVIPs()
+	}
+	o.MemberStates = func(states []election.MemberState) {
+		d.balancers.SetMemberStates(states)
+		d.speaker.MembersChanged()
+	}
 	if d.services != nil {
 		o.Services = d.services.flat
 	}
@@ -211,12 +225,6 @@ func (d *Daemon) observe(v health.Verdict) {
 	d.advertiser.Publish()
 }
 
-// takeMemberStates acts on the advertisements of members.
-func (d *Daemon) takeMemberStates(states []election.MemberState) {
-	d.balancers.SetMemberStates(states)
-	d.speaker.MembersChanged()
-}
-
 // prioritise gives the process precedence over others, as far as the host permits.
 func (d *Daemon) prioritise(realtime bool) {
 	if err := priority.Protect(); err != nil {
@@ -232,15 +240,6 @@ func (d *Daemon) prioritise(realtime bool) {
 	if err := priority.Realtime(); err != nil {
 		d.realtime = fmt.Sprintf("%v; BFD intervals are %v at least", err, config.CalmInterval)
 		d.log.Warn("herald does not run in real time: a busy node may delay checks and BFD", "err", err)
-	}
-}
-
-// frugal trades processor time, which Herald barely uses, for memory: the garbage collector runs when the heap has grown
-// by half, not by all, of the live objects. GOGC, if set, takes precedence.
-func frugal() {
-	const percent = 50
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percent)
 	}
 }
 

@@ -69,7 +69,7 @@ func (d *Daemon) elect(c *config.Config) error {
 	}
 	e := &election.Config{
 		Settings: *c.Election, Self: c.NodeName, Observer: !c.Flat(),
-		Remember: memory(c), State: filepath.Join(stateDir(), "electorate"),
+		Remember: strings.TrimSuffix(c.Admin.Socket, ".sock") + ".members", State: filepath.Join(stateDir(), "electorate"),
 	}
 	if err := d.flat.Election().Apply(e); err != nil {
 		return err
@@ -79,11 +79,6 @@ func (d *Daemon) elect(c *config.Config) error {
 		d.log.Warn("THE KEY OF THE ELECTION IS EXPOSED: " + problem)
 	}
 	return nil
-}
-
-// memory returns the path of the file, beside the socket, that stores the members' addresses on a node without a vote.
-func memory(c *config.Config) string {
-	return strings.TrimSuffix(c.Admin.Socket, ".sock") + ".members"
 }
 
 // electionStatus returns the status of the election, with the leases of VIPs of c but not of Services; nil without an
@@ -107,20 +102,14 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 		out.Members = append(out.Members, m)
 	}
 	known := slices.DeleteFunc(st.Lease.Leases, func(l lease.LeaseStatus) bool {
-		_, configured := vipOf(c, l.Lease)
-		return !configured && isAddress(l.Lease)
+		_, err := netip.ParseAddr(l.Lease)
+		return err == nil && !slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Name == l.Lease })
 	})
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
 	for _, o := range d.flat.Election().MemberStates() {
 		out.Offers = append(out.Offers, admin.Offer{MemberState: o})
 	}
 	return out
-}
-
-// isAddress reports whether name is that of a lease for a Service's address.
-func isAddress(name string) bool {
-	_, err := netip.ParseAddr(name)
-	return err == nil
 }
 
 // holders returns the holder of each lease that this node knows, by the lease's name.

@@ -111,13 +111,6 @@ func (d *Daemon) applyVIPs() {
 	d.speaker.Apply(vips, peers, append(d.monitor.Verdicts(), verdicts...))
 }
 
-// replace applies the VIPs again after one of them has moved to another link.
-func (d *Daemon) replace() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.applyVIPs()
-}
-
 func vipAddresses(c *config.Config) []netip.Addr {
 	var out []netip.Addr
 	for _, v := range c.VIPs {

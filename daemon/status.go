@@ -68,15 +68,6 @@ func (d *Daemon) Services() []admin.Service {
 	return d.services.list(services, holders(d.flat.Election().Status().Lease.Leases), d.bgp.Sessions())
 }
 
-// vipOf returns the VIP of the file with a name; false if there is none.
-func vipOf(c *config.Config, name string) (config.VIP, bool) {
-	i := slices.IndexFunc(c.VIPs, func(v config.VIP) bool { return v.Name == name })
-	if i < 0 {
-		return config.VIP{}, false
-	}
-	return c.VIPs[i], true
-}
-
 // divide separates the addresses of Services from the others.
 func divide(all []speaker.Status) (own, services []speaker.Status) {
 	for _, a := range all {
@@ -130,8 +121,8 @@ func (d *Daemon) Status() admin.Status {
 	s.Balancers, s.Passing = d.balancers.Status(c), d.balancers.Passing()
 	for i := range s.VIPs {
 		v := &s.VIPs[i]
-		if configured, ok := vipOf(c, v.Name); ok {
-			v.Checks = configured.Checks
+		if i := slices.IndexFunc(c.VIPs, func(c config.VIP) bool { return c.Name == v.Name }); i >= 0 {
+			v.Checks = c.VIPs[i].Checks
 		}
 		if n, known := d.newConns.Count(v.Address); known {
 			v.Arrivals = &n

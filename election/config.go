@@ -180,8 +180,12 @@ func (c *Config) checkObserver() error {
 	switch {
 	case c.votes():
 		return nil
+	case c.Open() && (!self.Addr().IsValid() || self.Addr().IsUnspecified() || self.Port() == 0):
+		return fmt.Errorf("bind is %v: members of an open electorate need to know the address and port of this node", self)
+	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
+		return fmt.Errorf("join has %v and this node %v: an election is either IPv4 or IPv6", c.Join, self.Addr())
 	case c.Open():
-		return c.checkOpen()
+		return nil
 	case !self.Addr().IsValid():
 		return fmt.Errorf("this node, %q, is not among the members (%s) and has no vote: set bind to its address, or make it a member",
 			c.Self, strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
@@ -189,16 +193,6 @@ func (c *Config) checkObserver() error {
 		return fmt.Errorf("bind, %v, needs a port: the members have several", self.Addr())
 	case c.Quorum == electorate.None:
 		return fmt.Errorf("this node, %q, is not among the members and gets no lease with quorum none: make it a member, or set quorum to majority", c.Self)
-	}
-	return nil
-}
-
-func (c *Config) checkOpen() error {
-	switch self := c.home(); {
-	case !self.Addr().IsValid() || self.Addr().IsUnspecified() || self.Port() == 0:
-		return fmt.Errorf("bind is %v: members of an open electorate need to know the address and port of this node", self)
-	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
-		return fmt.Errorf("join has %v and this node %v: an election is either IPv4 or IPv6", c.Join, self.Addr())
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ type node struct {
 	arrived   chan struct{} // holds a token if a member has joined or left
 
 	cancel    context.CancelFunc
-	notifying sync.WaitGroup // runEvents
+	notifying sync.WaitGroup // delivery of events to the handler; the last ones when it ends
 	work      sync.WaitGroup // runMachine, runMembership and the exchange of advertisements
 
 	mu       sync.Mutex                // guards the fields below, and sending
@@ -164,15 +164,6 @@ func (n *node) receive(b []byte) {
 		return
 	}
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
-}
-
-// runEvents delivers events to the handler; the last ones when ctx ends.
-func (n *node) runEvents(ctx context.Context) {
-	wake.Loop(ctx, n.events.some, func() (never time.Time) {
-		n.events.deliver(n.handler, n.resume)
-		return never
-	})
-	n.events.deliver(n.handler, n.resume)
 }
 
 // resume sends messages that waited for the handler to process a loss.

@@ -14,6 +14,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // leaveTimeout is the time limit for the message about leaving.
@@ -38,7 +39,13 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node
 	n.work.Go(func() { n.runMachine(ctx) })
 	n.work.Go(func() { n.runMembership(ctx) })
 	n.work.Go(func() { n.exchange.Run(ctx) })
-	n.notifying.Go(func() { n.runEvents(ctx) })
+	n.notifying.Go(func() {
+		wake.Loop(ctx, n.events.some, func() (never time.Time) {
+			n.events.deliver(n.handler, n.resume)
+			return never
+		})
+		n.events.deliver(n.handler, n.resume)
+	})
 	return n, nil
 }
 

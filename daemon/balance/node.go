@@ -40,13 +40,23 @@ func New(log *slog.Logger, kernel, proxy balancer.DataPlane, forwarder bridge.Ke
 // Open forwards new connections to addrs to members that serve them, at the latest until a time. The second chance passes
 // their packets on unchanged where it can; the bridge forwards the others.
 func (n *Node) Open(until time.Time, addrs ...netip.Addr) {
-	n.passing.leave(until, addrs)
+	n.passing.change(func(in *inputs) {
+		for _, addr := range addrs {
+			if in.has(addr) {
+				in.leaving[addr] = departure{time.Now(), until}
+			}
+		}
+	})
 	n.bridge.Open(until, addrs...)
 }
 
 // Close stops forwarding. Call it before addrs are served here again.
 func (n *Node) Close(addrs ...netip.Addr) {
-	n.passing.serve(addrs)
+	n.passing.change(func(in *inputs) {
+		for _, addr := range addrs {
+			delete(in.leaving, addr)
+		}
+	})
 	n.bridge.Close(addrs...)
 }
 

@@ -102,26 +102,6 @@ func (in inputs) servers(addr netip.Addr) (names []string) {
 	return names
 }
 
-// leave passes new connections to addrs on, too.
-func (p *passing) leave(until time.Time, addrs []netip.Addr) {
-	p.change(func(in *inputs) {
-		for _, addr := range addrs {
-			if in.has(addr) {
-				in.leaving[addr] = departure{time.Now(), until}
-			}
-		}
-	})
-}
-
-// serve keeps new connections to addrs here again.
-func (p *passing) serve(addrs []netip.Addr) {
-	p.change(func(in *inputs) {
-		for _, addr := range addrs {
-			delete(in.leaving, addr)
-		}
-	})
-}
-
 // status returns the members that new connections to a VIP are passed on to while routers may send them, and since when.
 func (p *passing) status(addr netip.Addr) (members []string, began time.Time) {
 	st := p.chance.Status()

@@ -109,7 +109,10 @@ func (e *Exchange) Advertise(own Advertisement) {
 // SetLease sets the length of leases.
 func (e *Exchange) SetLease(lease time.Duration) {
 	e.mu.Lock()
-	e.table.setLease(time.Now(), lease)
+	if lease < e.table.lease {
+		e.table.next = time.Now()
+	}
+	e.table.lease = lease
 	e.mu.Unlock()
 	wake.Up(e.wake)
 }

@@ -100,13 +100,6 @@ func (t *table) setOwn(now time.Time, own Advertisement) bool {
 	return true
 }
 
-func (t *table) setLease(now time.Time, lease time.Duration) {
-	if lease < t.lease {
-		t.next = now
-	}
-	t.lease = lease
-}
-
 // interval returns the time between repetitions.
 func (t *table) interval() time.Duration {
 	return max(t.lease/perHold, time.Duration(t.recipients)*time.Second/repeatRate)
