@@ -341,32 +341,19 @@ func (s *Speaker) backOff(u *unit, err error) {
 	s.wakeAt(now)
 }
 
-// backOffLater calls backOff after the unit has been blocked for [lateFor].
-func (s *Speaker) backOffLater(u *unit, err error) {
-	if u.blockedFor(time.Now(), lateFor) {
-		s.backOff(u, err)
-	}
-}
-
 // inability returns the error that would keep this node from answering for any address. It repeats the
 // check at most once per [retryAfter] while the error lasts.
 func (s *Speaker) inability(now time.Time) error {
 	if s.unable == nil || now.Sub(s.tried) >= retryAfter {
-		s.unable, s.tried = s.try(), now
-	}
-	return s.unable
-}
-
-func (s *Speaker) try() error {
-	if s.unfiltered != nil {
-		return s.unfiltered
-	}
-	if s.flat.Fence != nil {
-		if err := s.flat.Fence.Try(); err != nil {
-			return err
+		s.unable, s.tried = s.unfiltered, now
+		if s.unable == nil && s.flat.Fence != nil {
+			s.unable = s.flat.Fence.Try()
+		}
+		if s.unable == nil {
+			s.unable = s.flat.Announcer.Try()
 		}
 	}
-	return s.flat.Announcer.Try()
+	return s.unable
 }
 
 // announceToNeighbours announces a newly bound address and limits repetitions to the lease, since the
@@ -383,7 +370,9 @@ func (s *Speaker) announceToNeighbours(u *unit) {
 			// Without this the announcer would retry later, even after the lease has ended.
 			s.flat.Announcer.Withdraw(u.Interface, u.Addr)
 			s.recordObstacle(u, err)
-			s.backOffLater(u, err)
+			if u.blockedFor(time.Now(), lateFor) {
+				s.backOff(u, err)
+			}
 			return
 		}
 		u.fence.told, u.fence.limit = true, u.lease

@@ -100,7 +100,7 @@ func (s *Speaker) reconcile() {
 		s.log.Log(context.Background(), m.level, m.unit.vip.kind()+" "+m.what, "vip", m.unit.vip.Name, "address", m.unit.Addr, "reason", m.reason, "state", string(m.unit.at.stage))
 	}
 	s.forgetGone()
-	if s.allWithdrawn() {
+	if !slices.ContainsFunc(s.order, func(u *unit) bool { return u.at.stage != Withdrawn || u.err != nil }) {
 		s.drain.Complete()
 	}
 	wake.Up(s.wake)
@@ -322,10 +322,6 @@ func (s *Speaker) forgetGone() {
 			s.flat.Leases.Forget(name)
 		}
 	}
-}
-
-func (s *Speaker) allWithdrawn() bool {
-	return !slices.ContainsFunc(s.order, func(u *unit) bool { return u.at.stage != Withdrawn || u.err != nil })
 }
 
 func addressesOf(units []*unit) []netip.Addr {

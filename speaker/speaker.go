@@ -251,7 +251,8 @@ func (s *Speaker) Apply(vips []VIP, peers []string, checks []health.Verdict) {
 			u.vip, u.gone, u.lastResort = vip, false, u.lastResort && vip.Keep
 		}
 	}
-	for _, u := range slices.SortedFunc(maps.Values(known), compareUnits) {
+	byAddr := func(a, b *unit) int { return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface)) }
+	for _, u := range slices.SortedFunc(maps.Values(known), byAddr) {
 		if u.gone {
 			order = append(order, u)
 		}
@@ -272,10 +273,6 @@ func (s *Speaker) takeVerdicts(checks []health.Verdict) {
 		verdicts[v.Name] = v
 	}
 	s.verdicts = verdicts
-}
-
-func compareUnits(a, b *unit) int {
-	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
 }
 
 // Observe records a check's verdict and acts on it before it returns.

@@ -48,13 +48,9 @@ func newPluginParser() *kong.Kong {
 	)
 }
 
-func (a *clusterAccess) connect() (*kube.Cluster, error) {
-	return connectAsUser(a.Kubeconfig, "kubectl")
-}
-
 // view returns a snapshot of the cluster, or of its nodes alone if lease is empty.
 func (a *clusterAccess) view(ctx context.Context, lease string, write func(cluster.View, io.Writer) error) error {
-	c, err := a.connect()
+	c, err := connect(kube.ConnectAsUser, a.Kubeconfig, "kubectl")
 	if err != nil {
 		return err
 	}
@@ -118,7 +114,7 @@ func (p pluginUndrain) Run(ctx context.Context, a *clusterAccess) error {
 
 // label changes a node's label and prints the effect.
 func (a *clusterAccess) label(ctx context.Context, change func(*kube.Cluster, context.Context, string) error, node, says string) error {
-	c, err := a.connect()
+	c, err := connect(kube.ConnectAsUser, a.Kubeconfig, "kubectl")
 	if err == nil {
 		err = change(c, ctx, node)
 	}

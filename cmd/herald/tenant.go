@@ -30,17 +30,9 @@ type clusterFlags struct {
 	logFlags
 }
 
-// connect prepares a connection. A faulty kubeconfig is a usage error.
-func connect(kubeconfig, as string) (*kube.Cluster, error) {
-	return connected(kube.Connect(kubeconfig, "herald-"+as))
-}
-
-// connectAsUser prepares a connection with the user's kubeconfig for kubectl.
-func connectAsUser(kubeconfig, as string) (*kube.Cluster, error) {
-	return connected(kube.ConnectAsUser(kubeconfig, "herald-"+as))
-}
-
-func connected(c *kube.Cluster, err error) (*kube.Cluster, error) {
+// connect prepares a connection by one of the functions of package kube. A faulty kubeconfig is a usage error.
+func connect(by func(kubeconfig, agent string) (*kube.Cluster, error), kubeconfig, as string) (*kube.Cluster, error) {
+	c, err := by(kubeconfig, "herald-"+as)
 	if err != nil {
 		return nil, &daemon.ConfigError{Err: err}
 	}
@@ -64,7 +56,7 @@ type managerCommand struct {
 func (c managerCommand) Run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	cluster, err := connect(c.Kubeconfig, "manager")
+	cluster, err := connect(kube.Connect, c.Kubeconfig, "manager")
 	if err != nil {
 		return err
 	}
@@ -92,11 +84,11 @@ func (c agentCommand) Run(ctx context.Context) error {
 	if !tenant.ValidName(c.Cluster) {
 		return &daemon.ConfigError{Err: fmt.Errorf("the cluster is %q: want the name of its Tenant", c.Cluster)}
 	}
-	own, err := connect(c.Kubeconfig, "agent")
+	own, err := connect(kube.Connect, c.Kubeconfig, "agent")
 	if err != nil {
 		return err
 	}
-	remote, err := connect(c.LoadBalancer, "agent")
+	remote, err := connect(kube.Connect, c.LoadBalancer, "agent")
 	if err != nil {
 		return err
 	}
@@ -122,7 +114,7 @@ func (c tenantKubeconfigCommand) Run(ctx context.Context) error {
 	if !tenant.ValidName(c.Name) {
 		return &daemon.ConfigError{Err: fmt.Errorf("the tenant is %q: want the name of a Tenant", c.Name)}
 	}
-	cluster, err := connectAsUser(c.Kubeconfig, "tenant")
+	cluster, err := connect(kube.ConnectAsUser, c.Kubeconfig, "tenant")
 	if err != nil {
 		return err
 	}

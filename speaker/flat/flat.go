@@ -114,9 +114,11 @@ type Flat struct {
 	look chan struct{} // wakes watchMembers
 	tell chan struct{} // wakes tellSpeaker
 
-	leaving     atomic.Bool // this node is leaving, which changes the member states that it receives
-	candidacies candidacies // only watchMembers uses it
-	filtered    filtered    // only watchMembers uses it
+	leaving atomic.Bool // this node is leaving, which changes the member states that it receives
+
+	candidacies candidacies         // only watchMembers uses this and the next two
+	filtered    map[netip.Addr]bool // Services' addresses last passed to the fence
+	unfiltered  error               // result of that call
 
 	mu           sync.Mutex // guards the fields below
 	config       Config
@@ -388,24 +390,18 @@ func (f *Flat) campaignForServices(membersKnown bool) {
 	}
 }
 
-// filtered holds the Services' addresses last passed to the fence.
-type filtered struct {
-	addrs map[netip.Addr]bool
-	err   error // result of that call
-}
-
 // filterServices passes all Services' addresses to the fence, even without a candidacy here: kube-proxy
 // may have bound one to another link, and the kernel must not answer for it.
 func (f *Flat) filterServices() {
 	addrs := f.candidacies.addresses()
-	if f.Fence == nil || f.filtered.err == nil && maps.Equal(addrs, f.filtered.addrs) {
+	if f.Fence == nil || f.unfiltered == nil && maps.Equal(addrs, f.filtered) {
 		return
 	}
 	err := f.Fence.FilterServices(slices.Collect(maps.Keys(addrs))...)
-	if err != nil && (f.filtered.err == nil || f.filtered.err.Error() != err.Error()) {
+	if err != nil && (f.unfiltered == nil || f.unfiltered.Error() != err.Error()) {
 		f.Log.Error("cannot add the addresses of Services to the fence", "err", err)
 	}
-	f.filtered = filtered{addrs, err}
+	f.filtered, f.unfiltered = addrs, err
 }
 
 // askAsNode sets the source of ARP requests on the links of VIPs to the node's own address. It logs
