@@ -107,9 +107,10 @@ func (s *stage) restarts(ctx context.Context, n int) {
 	}
 }
 
-// steadyRequests counts the requests while nothing changes.
+// steadyRequests counts the requests while nothing changes. The conditions of Services follow their routes by some
+// seconds.
 func (s *stage) steadyRequests(ctx context.Context, n int) {
-	step.Pause(ctx, s.quiet)
+	step.Pause(ctx, max(s.quiet, 10*time.Second))
 	spent := s.spent(func() { step.Pause(ctx, s.steady) })
 	for _, kind := range []struct {
 		name  string
