@@ -92,7 +92,7 @@ func lockMemory() error {
 	return unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)
 }
 
-// present reports whether the process present one of the first 32 capabilities.
+// present reports whether the process has one of the first 32 capabilities.
 func present(capability int) bool {
 	var sets [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
