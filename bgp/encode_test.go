@@ -36,6 +36,20 @@ func TestEncodePeerSetsEveryTimer(t *testing.T) {
 	}
 }
 
+// A session ends only for a setting that it uses: an established one uses no ConnectRetry.
+func TestSameSession(t *testing.T) {
+	encode := func(p v1alpha1.Peer) *api.Peer { return encodePeer(Config{ASN: 64512}, p, addr("10.0.1.254")) }
+	slow, secret := v1alpha1.Peer{ConnectRetry: &metav1.Duration{Duration: time.Minute}}, v1alpha1.Peer{Password: "secret"}
+	for _, established := range []bool{true, false} {
+		if got := sameSession(encode(v1alpha1.Peer{}), encode(slow), established); got != established {
+			t.Errorf("established %v: the session stays with another connectRetry: %v, want %v", established, got, established)
+		}
+		if sameSession(encode(v1alpha1.Peer{}), encode(secret), established) {
+			t.Errorf("established %v: the session stays with another password", established)
+		}
+	}
+}
+
 func TestEncodePeerTTL(t *testing.T) {
 	tests := []struct {
 		name           string

@@ -97,7 +97,7 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 			if conf.Interface != "" {
 				s.discover(p)
 			}
-		case !proto.Equal(encodePeer(before, p.Peer, p.addr), encodePeer(c, conf, p.addr)): // GoBGP needs a new session
+		case !sameSession(encodePeer(before, p.Peer, p.addr), encodePeer(c, conf, p.addr), p.state == Established):
 			s.drop(p)
 		case conf.BFD == nil:
 			p.wait = wait{}
@@ -110,6 +110,15 @@ func (s *Server) Apply(ctx context.Context, c Config) error {
 	}
 	s.watchPaths()
 	return nil
+}
+
+// sameSession reports whether a peer's session can stay, given its old and new settings for GoBGP. An established one has no
+// use for ConnectRetry: its successor gets the new value.
+func sameSession(old, new *api.Peer, established bool) bool {
+	if established {
+		old.Timers.Config.ConnectRetry = new.Timers.Config.ConnectRetry
+	}
+	return proto.Equal(old, new)
 }
 
 // start starts GoBGP with its policies: import no routes, export by [encodePolicies].

@@ -154,6 +154,8 @@ func examineChecks(c *config.Config, f *facts.Facts, out *findings) {
 			out.warning(v.Name, v.Reason, withheld, "nothing, if the file is created with the server, as by kubeadm: Herald waits for both; otherwise correct the path")
 		case v.OwnFault:
 			out.blocker(v.Name, v.Reason, "The fault is on this node, not in the server: the check cannot pass.", "correct the file that it names")
+		case slices.ContainsFunc(c.Checks, func(k health.Check) bool { return k.Name == v.Name && k.Link != nil }):
+			out.warning(v.Name, v.Reason, withheld, "set the link up, or correct its name; Herald waits for it")
 		default:
 			out.warning(v.Name, v.Reason, withheld, "start or repair the server; Herald waits for it")
 		}

@@ -183,6 +183,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A failing check of a link names the link in its cure: there is no server to repair.
+func TestLinkWithoutCarrier(t *testing.T) {
+	c, f := node(t, routedFile)
+	c.Checks[0] = health.Check{Name: "apiserver", Link: &health.Link{Name: "eth1"}}
+	f.Checks[0] = health.Verdict{Name: "apiserver", State: health.Unhealthy, Reason: "eth1: no carrier"}
+	if wrong := faulty(examine(c, f)); len(wrong) != 1 || !strings.Contains(wrong[0].Cure, "set the link up") {
+		t.Errorf("got %+v, want one finding with a cure for the link", wrong)
+	}
+}
+
 // passingFile is the file of a master that passes packets of other members' connections on.
 func passingFile() string {
 	return routedFile + `

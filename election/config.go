@@ -182,7 +182,7 @@ func (c *Config) checkObserver() error {
 		return nil
 	case c.Open() && (!self.Addr().IsValid() || self.Addr().IsUnspecified() || self.Port() == 0):
 		return fmt.Errorf("bind is %v: members of an open electorate need to know the address and port of this node", self)
-	case slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
+	case c.Open() && slices.ContainsFunc(c.Join, func(at netip.AddrPort) bool { return at.Addr().Is4() != self.Addr().Is4() }):
 		return fmt.Errorf("join has %v and this node %v: an election is either IPv4 or IPv6", c.Join, self.Addr())
 	case c.Open():
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/herald-vip/herald/internal/yaml"
 )
 
-// Link is a network interface that must be operational: it exists, is set up and has a carrier (`ifOperStatus` of RFC 2863). One failing probe fails the check: `fall` does not count.
+// Link is a network interface that must be operational: it exists, is set up and has a carrier (`ifOperStatus` of RFC 2863). One failing probe fails the check: `fall` does not count, except with `not: true`.
 type Link struct {
 	// Name is the link's, such as `eth1` or `bond0`. Required.
 	Name string `yaml:"name"`

@@ -81,7 +81,7 @@ func (o *owner) adopt() error {
 		o.want.halfOpen = ruleset.Timeout(opening)
 	}
 	o.have = &found
-	return o.sync(plan{})
+	return o.sync()
 }
 
 // close closes the netlink socket.
@@ -108,7 +108,7 @@ func (o *owner) apply(services []balancer.Service) (dead, timedOut map[string][]
 		}
 	}
 	maps.DeleteFunc(o.want.counts, func(name string, _ uint64) bool { return !known[name] })
-	if err := o.sync(plan{}); err != nil {
+	if err := o.sync(); err != nil {
 		o.want, o.applied = before, applied
 		return nil, nil, err
 	}
@@ -189,7 +189,7 @@ func (o *owner) repair() error {
 		}
 		o.have = &found
 	}
-	if err := o.sync(plan{}); err != nil {
+	if err := o.sync(); err != nil {
 		return err
 	}
 	o.mended++
@@ -206,7 +206,7 @@ func (o *owner) renew() error {
 		f := familyOf(place.Addr())
 		todo.renew(edit{listen + f.version, placeKey(place), element{chain: serviceName(f, service), lasts: o.want.outlive}})
 	}
-	return o.sync(todo)
+	return o.write(todo, base())
 }
 
 // remember notes in the table the links that are about to get route_localnet.
@@ -218,7 +218,7 @@ func (o *owner) remember(links []string) error {
 	for _, link := range links {
 		o.want.localnet[link] = true
 	}
-	err := o.sync(plan{})
+	err := o.sync()
 	if err != nil {
 		o.want.localnet = before
 	}
@@ -270,7 +270,7 @@ func (o *owner) forget(links []string) error {
 	for _, link := range links {
 		delete(o.want.localnet, link)
 	}
-	return o.sync(plan{})
+	return o.sync()
 }
 
 // prepare sets the masters of the bridge by VIP, and closes it for other VIPs.
@@ -279,7 +279,7 @@ func (o *owner) prepare(masters map[netip.Addr][]netip.Addr) error {
 	defer o.Unlock()
 	maps.DeleteFunc(o.until, func(vip netip.Addr, _ time.Time) bool { return len(masters[vip]) == 0 })
 	o.want.masters = masters
-	return o.sync(plan{})
+	return o.sync()
 }
 
 // openBridge carries out the requests.
@@ -304,9 +304,13 @@ func (o *owner) openBridge() error {
 		}
 		o.until[vip] = until
 		todo.renew(edit{bridge + f.version, addrKey(vip), element{chain: bridgeChain + dashed(vip), lasts: lasts}})
-		o.want.taken[netip.AddrPortFrom(vip, 0)] = ""
+		place := netip.AddrPortFrom(vip, 0)
+		if _, ok := o.want.taken[place]; !ok {
+			o.want.taken[place] = ""
+			todo.put = append(todo.put, edit{taken + f.version, placeKey(place), element{}})
+		}
 	}
-	return o.sync(todo)
+	return o.write(todo, wanted{masters: o.want.masters, halfOpen: o.want.halfOpen}.table())
 }
 
 // closeBridge closes the bridge for VIPs.
@@ -316,7 +320,7 @@ func (o *owner) closeBridge(vips []netip.Addr) error {
 	for _, vip := range vips {
 		delete(o.until, vip)
 	}
-	return o.sync(plan{})
+	return o.sync()
 }
 
 // received returns the bridge's counter of a VIP.
@@ -385,10 +389,10 @@ func (o *owner) rebuilt(found table) table {
 	return w.table()
 }
 
-// sync makes the table match the desired one. If it was as expected, sync renews the elements of the plan. The mutex is held.
-func (o *owner) sync(renewed plan) error {
+// sync makes the table match the desired one. The mutex is held.
+func (o *owner) sync() error {
 	if o.have != nil {
-		if err := o.change(*o.have, o.desired(*o.have), renewed); err == nil || errors.Is(err, ruleset.ErrStuck) {
+		if err := o.change(*o.have, o.desired(*o.have)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 			return err
 		}
 	}
@@ -397,7 +401,7 @@ func (o *owner) sync(renewed plan) error {
 	if err != nil {
 		return err
 	}
-	if err := o.change(found, o.desired(found), plan{}); err == nil || errors.Is(err, ruleset.ErrStuck) {
+	if err := o.change(found, o.desired(found)); err == nil || errors.Is(err, ruleset.ErrStuck) {
 		return err
 	}
 	// It cannot be changed in place, for instance because another version made it.
@@ -409,11 +413,9 @@ func (o *owner) sync(renewed plan) error {
 	return nil
 }
 
-// change turns the table have into want, and renews the elements of the plan. The mutex is held.
-func (o *owner) change(have, want table, renewed plan) (err error) {
+// change turns the table have into want. The mutex is held.
+func (o *owner) change(have, want table) (err error) {
 	todo := change(have, want)
-	todo.remove, todo.put = append(todo.remove, renewed.remove...), append(todo.put, renewed.put...)
-	todo.fill = append(todo.fill, renewed.fill...)
 	switch {
 	case todo.empty():
 	case len(want.chains) == 0:
@@ -429,4 +431,28 @@ func (o *owner) change(have, want table, renewed plan) (err error) {
 		o.wrote = time.Now()
 	}
 	return nil
+}
+
+// write carries out a plan for elements and counters of the desired table. It does not derive that table, because a
+// withdrawal waits for the bridge. The table part describes the sets and chains of the plan. The mutex is held.
+func (o *owner) write(todo plan, part table) error {
+	switch {
+	case todo.empty():
+		return nil
+	case o.have == nil:
+		return o.sync()
+	}
+	err := o.Call(func() error { return o.kernel.carryOut(todo, part, false) })
+	if err == nil {
+		o.wrote = time.Now()
+		for _, e := range todo.put {
+			o.have.sets[e.set].elements[e.key] = e.element
+		}
+		return nil
+	}
+	o.have = nil
+	if errors.Is(err, ruleset.ErrStuck) {
+		return err
+	}
+	return o.sync()
 }

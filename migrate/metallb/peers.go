@@ -60,7 +60,7 @@ func (m *converter) peer(o *object) {
 	}
 	p.timers(f)
 	if retry, line := f.duration("connectTime"); line != 0 {
-		nearest := min(max(retry.Truncate(time.Second), 2*time.Second), time.Minute)
+		nearest := min(max(retry.Round(time.Second), 2*time.Second), time.Minute)
 		if nearest != retry {
 			p.Note(line, p.about("connectTime"), "Herald accepts whole seconds from 2s to 60s, not %v: the nearest is written", retry)
 		}

@@ -94,6 +94,10 @@ func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 			changed = true
 			if r.Delay != nil {
 				wake.Pause(ctx, r.Delay())
+				select {
+				case <-reported: // the round reads this change too
+				default:
+				}
 			}
 		}
 	}
