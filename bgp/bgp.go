@@ -6,9 +6,10 @@
 // peer that stops reading (RFC 9687). It examines a session that does not come up until it knows the reason, watches
 // paths by BFD, and bounds the resources that a peer can use.
 //
-// Each file refers only to earlier files. First come types and pure functions (bgp, marks, encode, limits, event,
-// reasons, dial, examine, peer), then state.go with the state of the [Server] and its calls to GoBGP per peer. Each cause
-// of a change has a file (connect, path, unnumbered, routes, session), and server.go starts and stops all.
+// bgp.go has the types, and encode.go their translation for GoBGP. examine.go and reasons.go find why a session is down.
+// peer.go has the state of one peer and bounds its resources. state.go has the state of the [Server] and its calls to
+// GoBGP per peer. Each cause of a change has a file (connect, unnumbered, routes, session), and server.go starts and
+// stops all. routes.go also has the marks of routes and their wait for BFD.
 package bgp
 
 import (
@@ -32,7 +33,7 @@ type Config struct {
 	ListenPort uint16
 	// ListenAddresses limit the listener; empty means all addresses.
 	ListenAddresses []netip.Addr
-	// ConnectRetry is the longest wait between two attempts, in whole seconds.
+	// ConnectRetry is the longest wait between two attempts, in whole seconds, for peers without their own.
 	ConnectRetry time.Duration
 	// Peers are the routers to have sessions with, their derived fields set: Families and BFD.Multihop.
 	Peers []v1alpha1.Peer

@@ -158,10 +158,10 @@ func (p *peer) examineSoon() {
 	p.examineAt, p.examined = p.since.Add(examineAfter), 0
 }
 
-// This file bounds the resources that a peer can use. GoBGP has no bounds: it stores every route, although
-// the import policy rejects them all. It sends the whole table again for each ROUTE-REFRESH, and queues
-// messages for a peer that does not read. It has a prefix limit, but counts all prefixes again
-// at every UPDATE, which takes half a minute of CPU time.
+// Herald bounds the resources that a peer can use. GoBGP has no bounds: it stores every route, although the import
+// policy rejects them all. It sends the whole table again for each ROUTE-REFRESH, and queues messages for a peer that
+// does not read. It has a prefix limit, but counts all prefixes again at every UPDATE, which takes half a minute of CPU
+// time.
 
 const (
 	// defaultMaxRoutes is far above the number of routes that a router sends to a node on purpose. So many take about 10 MB.

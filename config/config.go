@@ -192,7 +192,7 @@ type BGP struct {
 	RouterID netip.Addr `yaml:"routerID"`
 	// Listen accepts sessions that peers open. Default: none, Herald opens all sessions.
 	Listen *Listen `yaml:"listen"`
-	// ConnectRetry is the longest wait between two attempts to connect to a peer, in whole seconds, 2s to 60s. Default: 2s.
+	// ConnectRetry is the longest wait between two attempts to connect to a peer without a `connectRetry` of its own, in whole seconds, 2s to 60s. Default: 2s.
 	ConnectRetry time.Duration `yaml:"connectRetry" default:"2s" want:"2s to 60s"`
 	// Peers are the routers that this speaker has sessions with. At least one is required unless a `services` section adds peers by BGPPeer resources. Default: none.
 	Peers []v1alpha1.Peer `yaml:"peers"`

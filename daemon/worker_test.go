@@ -64,7 +64,7 @@ func (w *worker) write(changes ...string) {
 	w.node.write(strings.NewReplacer(append(changes, "MODE", w.mode)...).Replace(workerConfig))
 }
 
-// awaitBalancing waits until the worker is ready with reason why, or is not.
+// await waits until the worker is ready with reason why, or is not.
 func (w *worker) await(ready bool, why string) {
 	w.t.Helper()
 	w.awaitStatus(fmt.Sprintf("ready is %t: %s", ready, why), func(s admin.Status) bool {

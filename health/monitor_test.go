@@ -16,7 +16,7 @@ import (
 
 func named(name string) func(*health.Check) { return func(c *health.Check) { c.Name = name } }
 
-// names lists the checks of the verdicts, in order, with their states.
+// states lists the checks of the verdicts, in order, with their states.
 func (b *rig) states() string {
 	var words []string
 	for _, v := range b.monitor.Verdicts() {

@@ -1,6 +1,6 @@
 // Package route keeps routes in kernel tables, from which other routing daemons on the node redistribute them, and makes the host
 // answer for addresses. All routes use a device that lives as long as this process. When the process ends, the kernel removes the
-// device and its routes. The kernel kills a process that is stopped, see deadline.go.
+// device and its routes. The kernel kills a process that is stopped: [Keeper] renews a deadline for that.
 package route
 
 import (

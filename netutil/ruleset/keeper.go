@@ -31,7 +31,8 @@ const (
 //
 // The owner holds the mutex while it changes its tables or their desired content, calls to the kernel included. So the tables
 // change in one order. While an owner holds the mutex it takes no lock of its user and does not call its user back. An owner
-// locks any mutex for longer changes first. [Keeper.Run] calls the owner without the mutex.
+// locks any mutex for longer changes first. [Keeper.Run] calls the owner without the mutex. It is not needed if only Run changes
+// the tables.
 type Keeper struct {
 	sync.Mutex
 	calls Calls
@@ -59,7 +60,8 @@ type Rounds struct {
 	Failed, Recovered string
 }
 
-// Run calls the owner's Round at once, at reported changes, and in intervals, until ctx is done.
+// Run calls the owner's Round at once, at reported changes, when Wake asks, and in intervals, until ctx is done. If it
+// cannot subscribe, it tells each round in the intervals of a change.
 func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 	reported := make(chan struct{}, 1)
 	unwatched := false

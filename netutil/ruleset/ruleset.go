@@ -1,5 +1,6 @@
-// Package ruleset reads and writes nftables tables. It provides a socket, calls that return even
-// if the kernel does not answer, reports of changes, and expressions that match packets.
+// Package ruleset reads, writes and keeps nftables tables. A [Table] is the desired content of a table, and a [Keeper]
+// has it repaired. The package also has a socket, calls that return even if the kernel does not answer, reports of changes,
+// and expressions that match packets.
 package ruleset
 
 import (

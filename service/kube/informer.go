@@ -329,7 +329,7 @@ func (s *sink[T]) Replace(list []any, _ string) error {
 // Resync does nothing: there are no periodic repetitions.
 func (s *sink[T]) Resync() error { return nil }
 
-// The functions of this file drop fields that Herald does not use. They may be called twice for an object.
+// The functions below drop fields that Herald does not use. They may be called twice for an object.
 
 // trimMeta keeps the names, versions, timestamps and labels of an object, and the annotations that Herald reads.
 func trimMeta(m *metav1.ObjectMeta) {

@@ -7,7 +7,7 @@
 //     down;
 //   - node_test.go models the kernel's fence, which closes by itself, at most a jiffy late.
 //
-// The models keep the order of steps that lease/doc.go requires of a caller, and may be paused or killed between any
+// The models keep the order of steps that package lease requires of a caller, and may be paused or killed between any
 // two. Tests in their own packages check the real components, and speaker/sim checks them together, with an election
 // that is never late.
 package sim

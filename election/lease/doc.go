@@ -1,0 +1,64 @@
+// Package lease elects the holders of leases among a few members by PaxosLease (Trencséni, Gazsó and Reinhardt,
+// "PaxosLease: Diskless Paxos for Leases", 2012). At most one member holds a lease at a time. This needs local timers
+// only, no synchronised clocks; the disk stores only the electorate. The package is pure: it has no clock, goroutine,
+// network, log or randomness. The caller passes time and messages in and takes messages and events out.
+//
+// Members of the electorate vote. Observers are members without a vote that only campaign for leases: in the paper's
+// terms, proposers that are not acceptors.
+//
+// # Why there is one holder
+//
+// These rules hold with quorum [Majority], however clocks are slewed. Linux slews a clock by at most a tenth
+// (adjtimex(2)).
+//
+//  1. An acceptor grants a lease to one process at a time, for one Duration from the arrival of the proposal. Only
+//     expiry or that process ends a grant.
+//  2. A holder counts a grant from before it sent the proposal, and for a fifth less than the Duration. An answer
+//     names its ballot and round and counts for no other, so delayed or repeated answers extend nothing.
+//  3. Two majorities of an electorate share an acceptor; so do majorities of two electorates that differ by one
+//     member. Votes count only between processes with the same committed electorate, and a grant outlasts the
+//     electorate that it was made under. With 1 and 2, one process holds the lease, whether it votes or not: only
+//     votes of the electorate count.
+//  4. A restarted process abstains for 2 % more than the longest Duration that its predecessor may have voted for.
+//     The disk stores that Duration. Afterwards, all forgotten grants have expired.
+//  5. A process that releases a lease has stopped using it, and never again counts an answer for that ballot or a
+//     lesser one. From then on, acceptors refuse these ballots.
+//  6. A late caller breaks nothing: a lease that is over at the time of a call is lost before the call does anything
+//     else.
+//  7. The committed electorate has a number, and every member stores it on disk. A majority of the voters of
+//     electorate n chooses electorate n+1, once (Paxos). The two differ by at most one member, so 3 holds for them. A
+//     member that learns of a greater number adopts that electorate for good.
+//  8. A voter of electorate n accepts nothing for n+1 before all its grants under electorates before n have ended.
+//     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
+//     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
+//
+// The configuration files state the desired electorate. Rules 7 and 8 do not depend on them: the files may differ, be
+// old and change at any time. Files can do harm in one way. Members without a committed electorate
+// begin a cluster of their own if they are a majority of their list and receive no electorate within a Duration.
+//
+// In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
+// so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any
+// desired electorate.
+//
+// Unlike in the paper, a greater ballot does not displace a grant, so 1 and 3 need no promises. Ballots remain for two
+// purposes: of candidates that start at the same time one wins, and released proposals stay released.
+//
+// # Duties of the caller
+//
+//   - Take a message first, then read the clock: a grant must not seem older than the proposal. A time from before a
+//     message was sent breaks 1.
+//   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
+//     runs. Act on [Lost] before sending anything.
+//   - Stop using a lease before [Machine.StepDown].
+//   - Store the state of [Machine.Unsaved] on disk before sending or acting on the result of [Machine.Take], and start
+//     the next process with it. A member that lost its disk may have forgotten a vote: give it another address or
+//     name. Nothing else is stored: a slow disk delays a start and a change of members, but no renewal.
+//   - Authenticate messages: anyone who can write them is trusted.
+//
+// # How soon there is a holder
+//
+// Members that can reach each other exchange keepalives every third of a Duration. A majority of them with a candidate
+// has a holder within three Durations after any fault: one until old grants and abstentions are over, the others for
+// lost messages. A released lease takes two round trips. An observer that is not a candidate sends a fifteenth as
+// often.
+package lease
