@@ -155,6 +155,35 @@ func TestGatesWhatItDoesNotOpen(t *testing.T) {
 	expectFiltered("after a failed opening")
 }
 
+// After a flush Close and Accept filter an address that was open, even if the next call to the kernel fails.
+func TestFiltersWhatEndsAfterAFlush(t *testing.T) {
+	addr, other := vip[0].Addr(), vip[1].Addr()
+	for name, end := range map[string]func(f *Fence, m *model) error{
+		"close": func(f *Fence, m *model) error { return f.Close(addr) },
+		"accept": func(f *Fence, m *model) error {
+			late := m.time.Add(-time.Second)
+			if err := f.Accept(late, other); !errors.Is(err, ErrLate) { // makes the tables anew, without the filter of addr
+				return err
+			}
+			m.faults = []fault{{}, {Lost: "request"}}
+			if err := f.Accept(late, addr); !errors.Is(err, ErrLate) {
+				return err
+			}
+			return nil
+		},
+	} {
+		f, m := filtering(t, addr, other)
+		if err := f.Open(m.time.Add(600*time.Millisecond), addr); err != nil {
+			t.Fatal(err)
+		}
+		m.sets = nil
+		err := end(f, m)
+		if _, ok := m.sets[vips][addr]; err != nil || !ok || !m.opened(answer, addr).IsZero() {
+			t.Errorf("%s: error %v, filtered %t, open until %v; want filtered and closed", name, err, ok, m.opened(answer, addr))
+		}
+	}
+}
+
 // Keep calls closed before it checks a reported change. An opening that finds the tables gone puts them back itself, and
 // closes its address only for a moment. The check comes at once: otherwise a lingering node would answer beside the next holder.
 func TestKeepOpensBeforeItChecks(t *testing.T) {
