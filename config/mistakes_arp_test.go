@@ -74,9 +74,15 @@ func manyChecks(count int) (file string) {
 }
 
 func TestFlatMistakes(t *testing.T) {
+	var tooLong []string
+	for i := range 9 {
+		tooLong = append(tooLong, fmt.Sprintf(`m%d%s: "10.0.1.%d:7946"`, i+1, strings.Repeat("x", 69), i+1))
+	}
+	long := "members: {" + strings.Replace(strings.Join(tooLong, ", "), tooLong[0], `m1: "10.0.1.1:7946"`, 1) + "}"
 	checkMistakesIn(t, flat, []mistake{
 		{named, "join: []", "13:3: election.members: list all nodes that vote, or use join or bootstrap"},
 		{named, `join: ["224.0.0.1:7946", "10.0.1.100:7946"]`, "13:10: election.join[0]: want the address of a host, got 224.0.0.1\n13:28: election.join[1]: 10.0.1.100 is a VIP of this speaker, want a node's own address"},
+		{named, long, "13:12: election.members: the members' names, addresses and identities take 786 bytes together, at most 781 fit: shorten the names"},
 		{named, "bootstrap: true", "13:3: election.bind: missing: give the address and port at which others find this node"},
 		{named, "bind: 10.0.1.1:7946\n  bootstrap: true\n  quorum: none", "15:11: election.quorum: join and bootstrap need a majority: remove this, or list the members"},
 		{named, "bind: 10.0.1.1:7946\n  forget: 30s\n  bootstrap: true", "14:11: election.forget: want 1m to 720h, got 30s"},

@@ -15,6 +15,11 @@ const calmLease = 500 * time.Millisecond
 
 func (v validator) election(p yaml.Path, e *electorate.Settings) {
 	v.members(p.Field("members"), e)
+	widest := e.Widest(v.config.NodeName, e.Bind)
+	widest.Duration = electorate.MaxDuration // the lease is checked elsewhere
+	if err := widest.Validate(); err != nil && len(widest.Members) > 0 {
+		v.Errorf(p.Field("members"), "%v", err)
+	}
 	bind := p.Field("bind")
 	if e.Bind.IsValid() && (e.Bind.Addr().IsMulticast() || e.Bind.Addr().IsUnspecified()) {
 		v.Errorf(bind, "want an address of this host, got %s", e.Bind.Addr())

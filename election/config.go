@@ -172,7 +172,7 @@ func (c *Config) check() error {
 	if len(c.Keys) == 0 && !c.Insecure { // the file of the keys is not part of the settings
 		return errors.New("there is no key: set keyFile to a file that `herald keygen` wrote, the same on all members")
 	}
-	return c.electorate(nil).Validate()
+	return c.Widest(c.Self, c.home()).Validate()
 }
 
 func (c *Config) checkObserver() error {

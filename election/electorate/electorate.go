@@ -22,7 +22,7 @@ const (
 	MaxDuration = time.Minute
 	// maxNames is the maximum size of all members on the wire in bytes, with their lengths: an electorate must fit one
 	// message.
-	maxNames = 700
+	maxNames = 781
 	// MaxName is the maximum size of a member in bytes, with its address and identity.
 	MaxName = 253
 )
@@ -181,7 +181,7 @@ func (e Electorate) Validate() error {
 	for i, name := range e.Members {
 		switch {
 		case name == "" || len(name) > MaxName:
-			return fmt.Errorf("member %q: want 1 to %d bytes with its address", name, MaxName)
+			return fmt.Errorf("member %q: want 1 to %d bytes with its address and identity", name, MaxName)
 		case i > 0 && name == e.Members[i-1]:
 			return fmt.Errorf("member %q occurs twice", name)
 		case i > 0 && name < e.Members[i-1]:
@@ -191,7 +191,7 @@ func (e Electorate) Validate() error {
 	}
 	switch {
 	case total > maxNames:
-		return fmt.Errorf("the members' names and addresses take %d bytes together, at most %d fit: shorten the names", total, maxNames)
+		return fmt.Errorf("the members' names, addresses and identities take %d bytes together, at most %d fit: shorten the names", total, maxNames)
 	case e.Duration < minDuration || e.Duration > MaxDuration:
 		return fmt.Errorf("lease duration %v: want %v to %v", e.Duration, minDuration, MaxDuration)
 	case e.Quorum != Majority && e.Quorum != None:
@@ -255,20 +255,19 @@ func (e Electorate) String() string {
 
 // Step returns the electorate on the way to target that differs by at most one member. Members that have gone leave
 // first, as their votes may be missing for a majority. Otherwise one joins before another leaves, so that the present
-// members always form a majority.
+// members always form a majority. If that does not fit a message, one leaves first. So between valid electorates, each
+// step is valid and brings the target closer by one member.
 func (e Electorate) Step(target Electorate, gone []string) Electorate {
 	leave, join := e.without(target), target.without(e)
 	leaves := slices.IndexFunc(leave, func(name string) bool { return slices.Contains(gone, name) })
-	grow := len(e.Members) <= len(target.Members)
-	target.Members = slices.Clone(e.Members)
-	switch {
-	case leaves < 0 && len(join) > 0 && (grow || len(leave) == 0):
-		target.Members = append(target.Members, join[0])
-		slices.Sort(target.Members)
-	case len(leave) > 0:
-		target.Members = slices.DeleteFunc(target.Members, func(name string) bool { return name == leave[max(leaves, 0)] })
+	grow := leaves < 0 && len(join) > 0 && len(e.Members) <= len(target.Members)
+	grown, shrunk := target, target
+	grown.Members = slices.Sorted(slices.Values(slices.Concat(e.Members, join[:min(1, len(join))])))
+	shrunk.Members = slices.DeleteFunc(slices.Clone(e.Members), func(name string) bool { return len(leave) > 0 && name == leave[max(leaves, 0)] })
+	if len(leave) == 0 || len(shrunk.Members) == 0 || grow && grown.Validate() == nil {
+		return grown
 	}
-	return target
+	return shrunk
 }
 
 func (e Electorate) without(o Electorate) []string {
@@ -305,6 +304,20 @@ type Settings struct {
 	Quorum Quorum `yaml:"quorum"`
 }
 
+// Widest returns the listed members, or this one if the electorate is open, each with an identity: they may have one. No
+// electorate of the same names and addresses is larger.
+func (s *Settings) Widest(self string, home netip.AddrPort) Electorate {
+	e := Electorate{Duration: s.Lease, Quorum: s.Quorum}
+	for name, at := range s.Members {
+		e.Members = append(e.Members, Member(name, at, "00000000"))
+	}
+	if len(s.Members) == 0 && s.Open() {
+		e.Members = append(e.Members, Member(self, home, "00000000"))
+	}
+	slices.Sort(e.Members)
+	return e
+}
+
 // Open reports whether members come and go by themselves, in place of a list.
 func (s *Settings) Open() bool { return len(s.Join) > 0 || s.Bootstrap }
 
@@ -334,9 +347,11 @@ func (e Electorate) Choose(leave, join []string) Electorate {
 		return len(members) <= most && e.Validate() == nil
 	}
 	stay := slices.DeleteFunc(slices.Clone(e.Members), func(name string) bool { return slices.Contains(leave, name) })
-	voters := slices.Concat(stay, join)
-	for len(voters) > len(stay) && !fits(voters) {
-		voters = voters[:len(voters)-1]
+	voters := stay
+	for _, name := range join {
+		if more := append(slices.Clip(voters), name); fits(more) {
+			voters = more
+		}
 	}
 	switch {
 	case len(voters)%2 == 1:

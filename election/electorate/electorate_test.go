@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func electorateOf(names string) Electorate {
@@ -39,6 +41,7 @@ func TestStep(t *testing.T) {
 		{"1 2 3", "2 4 5", "3", "1 2|1 2 4|1 2 4 5|2 4 5"},
 		{"1 2 3 4 5", "2 3", "4 5", "1 2 3 5|1 2 3|2 3"},
 		{"1", "2", "", "1 2|2"},
+		{"1", "2", "1", "1 2|2"},
 		{"1 2 3", "4 5 6", "", "1 2 3 4|2 3 4|2 3 4 5|3 4 5|3 4 5 6|4 5 6"},
 	} {
 		var way []string
@@ -58,6 +61,50 @@ func TestStep(t *testing.T) {
 	if e := electorateOf("1 2").Step(Electorate{Members: []string{"1", "2", "3"}, Duration: 2 * time.Second, Quorum: None}, nil); e.Duration != 2*time.Second || e.Quorum != None {
 		t.Errorf("the rest does not come with the first step: %v", e)
 	}
+}
+
+// valid draws an electorate that may be as large as a message allows.
+func valid(t *rapid.T) Electorate {
+	e := Electorate{Duration: rapid.SampledFrom([]time.Duration{minDuration, time.Second, MaxDuration}).Draw(t, "lease"),
+		Quorum: rapid.SampledFrom([]Quorum{Majority, None}).Draw(t, "quorum")}
+	for range rapid.IntRange(1, 12).Draw(t, "members") {
+		name := rapid.StringMatching("[a-e]").Draw(t, "name") + strings.Repeat("x", rapid.SampledFrom([]int{0, 50, 130, 230}).Draw(t, "length"))
+		member := Member(name, netip.MustParseAddrPort("10.0.0.1:7946"), rapid.SampledFrom([]string{"", "5f3a0c11", "00000001"}).Draw(t, "identity"))
+		with := e
+		with.Members = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(e.Members), member))))
+		if with.Validate() == nil {
+			e = with
+		}
+	}
+	if len(e.Members) == 0 {
+		e.Members = []string{"a"}
+	}
+	return e
+}
+
+// TestStepsFit checks that each step between any two valid electorates is valid and brings the target closer, whoever is
+// gone, and that what an open electorate chooses is valid.
+func TestStepsFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e, target := valid(t), valid(t)
+		some := func(of []string, label string) []string {
+			return slices.DeleteFunc(slices.Clone(of), func(string) bool { return rapid.Bool().Draw(t, label) })
+		}
+		if chosen := e.Choose(some(e.Members, "leaves"), some(target.without(e), "joins")); chosen.Validate() != nil {
+			t.Fatalf("from %v: chose %v: %v", e, chosen, chosen.Validate())
+		}
+		for e.Digest() != target.Digest() {
+			left := len(e.without(target)) + len(target.without(e))
+			next := e.Step(target, some(e.Members, "gone"))
+			if !(Committed{Electorate: e}).Leads(next) {
+				t.Fatalf("from %v to %v: %v: %v", e, target, next, next.Validate())
+			}
+			if len(next.without(target))+len(target.without(next)) != max(left-1, 0) {
+				t.Fatalf("from %v, %v is not closer to %v", e, next, target)
+			}
+			e = next
+		}
+	})
 }
 
 func TestReplaces(t *testing.T) {
@@ -143,6 +190,7 @@ func TestChoose(t *testing.T) {
 		{"seven at most", "a b c d e", "", "f g h i", "a b c d e f g"},
 		{"more that vote already stay", "a b c d e f g h i", "", "j k", "a b c d e f g h i"},
 		{"as many as fit one message", "a" + long + " b" + long, "", "c d" + long, "a" + long + " b" + long + " c"},
+		{"one that does not fit keeps no other out", "a" + long + " b" + long + " e" + long, "", "d" + long + " c f", "a" + long + " b" + long + " c e" + long + " f"},
 	} {
 		e := electorateOf(x.members)
 		if got := e.Choose(strings.Fields(x.leave), strings.Fields(x.join)); !slices.Equal(got.Members, strings.Fields(x.want)) || got.Duration != e.Duration {

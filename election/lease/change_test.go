@@ -18,6 +18,23 @@ func voters(names string) electorate.Electorate {
 	return electorate.Electorate{Members: strings.Fields(names), Duration: duration}
 }
 
+// TestLongNamesAreReplaced replaces one member of a list that leaves no room for a sixth: each step and each disk fit.
+func TestLongNamesAreReplaced(t *testing.T) {
+	long := func(name string) string { return name + strings.Repeat("x", 152) + "@" }
+	c := newCluster(t, long("m1"), long("m2"), long("m3"), long("m4"), long("m5"))
+	c.campaign(vip)
+	c.awaitHolder(5 * time.Second)
+	next := electorate.Electorate{Members: append(slices.Clone(c.names[:4]), long("m6")), Duration: duration}
+	c.reconfigure(next, c.names...)
+	c.start(next.Members[4], next)
+	c.awaitActive(10*time.Second, next, next.Members...)
+	for n, disk := range c.disks {
+		if err := disk.Validate(); err != nil {
+			t.Errorf("%.2s would refuse its disk at the next start: %v", n, err)
+		}
+	}
+}
+
 // reconfigure changes the configuration of running members.
 func (c *cluster) reconfigure(e electorate.Electorate, names ...string) {
 	c.t.Helper()

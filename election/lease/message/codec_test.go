@@ -2,6 +2,7 @@ package message
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,33 @@ func TestCodecRefuses(t *testing.T) {
 }
 
 // TestRemainingIsRoundedUp checks that a candidate that returns after the remaining time is not refused again.
+// TestLargestElectorateFits checks that a message of any member has room for any valid electorate.
+func TestLargestElectorateFits(t *testing.T) {
+	e := electorate.Electorate{Duration: electorate.MaxDuration}
+	for size, i := 0, byte('a'); ; i++ {
+		e.Members = append(e.Members, string(i)+strings.Repeat("x", electorate.MaxName-1))
+		if e.Validate() != nil {
+			e.Members[size] = string(i)
+			for long := e; ; e = long {
+				long.Members = append(slices.Clone(e.Members[:size]), e.Members[size]+"x")
+				if long.Validate() != nil {
+					break
+				}
+			}
+			break
+		}
+		size++
+	}
+	for name, m := range map[string]Message{
+		"description": {Electorate: &e}, "change": {Change: &Change{Phase: Promised, Ballot: Ballot{1 << 62, 1}, Accepted: Ballot{1 << 62, 1}, Value: &e}},
+	} {
+		m.From, m.Number, m.Sequence = strings.Repeat("x", electorate.MaxName), 1<<62, 1<<62
+		if b, err := m.AppendBinary(nil); err != nil || len(b) < 1100 {
+			t.Errorf("%s: %d bytes: %v", name, len(b), err)
+		}
+	}
+}
+
 func TestRemainingIsRoundedUp(t *testing.T) {
 	b, err := Message{Items: []Item{{Kind: Refuse, Remaining: 1001}}}.AppendBinary(nil)
 	if err != nil {
