@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -11,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/herald-vip/herald/balancer"
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
@@ -130,6 +132,17 @@ func (k *kernel) carryOut(p plan, want table, anew bool) error {
 			return err
 		}
 		_ = k.addOpening() // without it the rules that need it fail below
+	}
+	var err error
+	p.addSets = slices.DeleteFunc(p.addSets, func(name string) bool {
+		numbers := strings.HasPrefix(name, bucketMap)
+		if numbers && err == nil {
+			err = k.AddNumbers(ours(), name, balancer.Buckets)
+		}
+		return numbers
+	})
+	if err != nil {
+		return err
 	}
 	return k.flush(p, want, anew)
 }

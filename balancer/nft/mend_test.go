@@ -194,3 +194,21 @@ func TestGoneTable(t *testing.T) {
 	s.must(b.Close(vip4.Addr()))
 	s.node.served(local, 3)
 }
+
+// Other programs may save the table and load it again.
+func TestReload(t *testing.T) {
+	s := newSite(t)
+	p := s.node.idlePlane(Options{})
+	hashed := s.service(vip6)
+	hashed.Name, hashed.Method = "hashed", balancer.SourceHash
+	s.must(p.Apply([]balancer.Service{s.service(local), hashed}))
+	b := bridgeTo(t, p, s.masters...)
+	b.Open(time.Minute, vip4.Addr())
+	s.must(b.plane.owner.openBridge())
+	s.node.Reload()
+	found, err := p.owner.read()
+	if todo := change(found, p.owner.desired(found)); err != nil || !todo.empty() {
+		t.Errorf("error %v, and %+v is left to do", err, todo)
+	}
+	s.node.served(local, 3)
+}

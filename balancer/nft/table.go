@@ -181,7 +181,8 @@ func baseChains() map[string]chain {
 	var leaving, outside []ruleset.Rule
 	// The kernel tracks connections only while a rule needs it, and forgets translations in between. When the table is made
 	// anew, this rule comes before all others that need it.
-	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}})}
+	const original = 0 // IP_CT_DIR_ORIGINAL
+	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg1}}, ruleset.Equal(original))}
 	for _, f := range families {
 		port := []expr.Any{&expr.Payload{DestRegister: words + f.length/4, Base: ruleset.Transport, Offset: 2, Len: 2}}
 		arriving = append(arriving, ruleset.NewRule("new connections to listeners, IPv"+f.version,

@@ -85,7 +85,7 @@ func (w wanted) service(t table, s balancer.Service) {
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyOf(b.Addr.Addr()).protocol), RegAddrMin: reg1, RegProtoMin: reg2},
 		}
 		count := []expr.Any{&expr.Counter{Packets: w.counts[name]}}
-		t.chains[name] = chain{rules: []ruleset.Rule{ruleset.NewRule("to "+b.Addr.String(), count, w.halfOpen, translate)}}
+		t.chains[name] = chain{rules: []ruleset.Rule{ruleset.NewRule("to "+b.Addr.String(), ruleset.TCP(), count, w.halfOpen, translate)}}
 	}
 	for _, place := range s.Listen {
 		f, key := familyOf(place.Addr()), placeKey(place)

@@ -320,6 +320,19 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
+// Other programs may save the tables and load them again.
+func TestReload(t *testing.T) {
+	l := newLab(t, 2)
+	l.run()
+	l.routes(1)
+	conns := l.connect(l.client, 20)
+	l.node(1).Reload()
+	l.routes(2)
+	if _, lost := use(conns); len(lost) > 0 {
+		t.Errorf("lost %v", owners(lost))
+	}
+}
+
 // A renewal restores links and settings that other programs removed.
 func TestMended(t *testing.T) {
 	l := newLab(t, 2)

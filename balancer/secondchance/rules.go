@@ -114,10 +114,10 @@ func (f family) ends(tunnel uint32, l limits) []ruleset.Chain {
 		)},
 		{Name: "stray", Rules: rules(
 			ruleset.Join(byTunnel, jump(onward)),
-			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(moved), update(moved, movedLasts), jump(onward)),
+			ruleset.Join(f.connection(), ruleset.In(moved), update(moved, movedLasts), jump(onward)),
 			ruleset.Join(f.from(), update(sources, openingLasts, l.source.over()), count(refused), jump("mine")),
 			ruleset.Join([]expr.Any{l.all.over()}, count(refused), jump("mine")),
-			ruleset.Join(ruleset.TCP(), f.connection(), set(moved, unix.NFT_DYNSET_OP_ADD, movedLasts), jump(onward)),
+			ruleset.Join(f.connection(), set(moved, unix.NFT_DYNSET_OP_ADD, movedLasts), jump(onward)),
 			jump(onward), // an ICMP error, or a connection that does not fit in moved
 		)},
 	}
@@ -128,12 +128,13 @@ func (f family) owned() []ruleset.Chain {
 	socket := func(key expr.SocketKey, cond []expr.Any, chain string) []expr.Any {
 		return ruleset.Join([]expr.Any{&expr.Socket{Key: key, Register: reg1}}, cond, jump(chain))
 	}
+	either := []expr.Any{&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: []byte{1}}} // the program nft does not list a rule that compares nothing
 	unlessOwned := func(listener, none string) []ruleset.Rule {
 		return rules(
 			socket(expr.SocketKeyWildcard, ruleset.Equal(0), "mine"),
 			translated(),
 			socket(expr.SocketKeyWildcard, ruleset.Equal(1), listener),
-			socket(expr.SocketKeyTransparent, nil, "opened"), // half-open, or in TIME_WAIT
+			socket(expr.SocketKeyTransparent, either, "opened"), // half-open, or in TIME_WAIT
 			jump(none),
 		)
 	}
@@ -147,13 +148,13 @@ func (f family) owned() []ruleset.Chain {
 	}
 	return []ruleset.Chain{
 		{Name: "listener", Rules: rules(
-			ruleset.Join(ruleset.TCP(), f.connection(), ruleset.In(opening), jump("opened")),
+			ruleset.Join(f.connection(), ruleset.In(opening), jump("opened")),
 			ruleset.Join(f.to(), ruleset.In(full), jump("mine")),
 			jump("stray"),
 		)},
 		// Each SYN is remembered for one answer: the next connection from the same port may belong to another member.
 		{Name: "opened", Rules: rules(
-			ruleset.Join(ruleset.TCP(), f.connection(), remove(opening)),
+			ruleset.Join(f.connection(), remove(opening)),
 			jump("mine"),
 		)},
 		{Name: "segment", Rules: unlessOwned("listener", "stray")},
@@ -257,13 +258,15 @@ func (family) unbound() []expr.Any {
 		ruleset.NotEqual(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)...))
 }
 
-// connection loads a segment's addresses and ports.
+// connection loads a segment's addresses and ports, one by one: the program nft cannot load other fields that it lists.
 func (f family) connection() []expr.Any {
 	const words = unix.NFT_REG32_00 // the same place as reg1
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg1, Base: ruleset.Network, Offset: f.source, Len: 2 * f.size},
-		&expr.Payload{DestRegister: words + 2*f.size/4, Base: ruleset.Transport, Offset: 0, Len: 4},
-	}
+	return append(ruleset.TCP(),
+		&expr.Payload{DestRegister: words, Base: ruleset.Network, Offset: f.source, Len: f.size},
+		&expr.Payload{DestRegister: words + f.size/4, Base: ruleset.Network, Offset: f.dest, Len: f.size},
+		&expr.Payload{DestRegister: words + 2*f.size/4, Base: ruleset.Transport, Offset: 0, Len: 2},
+		&expr.Payload{DestRegister: words + 2*f.size/4 + 1, Base: ruleset.Transport, Offset: 2, Len: 2},
+	)
 }
 
 // by compares the index of the packet's ingress link.

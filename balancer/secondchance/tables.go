@@ -106,7 +106,7 @@ func (k *tables) wanted(f family, w Wanted, tunnel uint32) ruleset.Table {
 }
 
 func (f family) sets(memory uint32) []*nftables.Set {
-	connection, _ := nftables.ConcatSetType(f.address, f.address, nftables.TypeMark) // fails only for more than five
+	connection, _ := nftables.ConcatSetType(f.address, f.address, nftables.TypeInetService, nftables.TypeInetService) // fails only for more than five
 	remembers := func(name string, key nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{
 			Table: f.in(), Name: name, KeyType: key, Concatenation: key.Name == connection.Name, Dynamic: true, HasTimeout: true, Size: memory,

@@ -195,7 +195,8 @@ func nameOf(s set, addr netip.Addr) string {
 
 // chains returns the chains of a table. They filter ARP where the host itself receives and sends it. They filter
 // packets to this host before any other processing; packets to other hosts may be forwarded to the holder of the
-// address. They filter solicitations in the input hook, so that a bridge still forwards them.
+// address. Linux sends an advertisement from the advertised address. Rules match that source, as the program nft of Debian 12
+// lists the target in a form that it cannot load.
 func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
 	asked := ruleset.Join(ruleset.Load(ruleset.Network, 6, 2), ruleset.Equal(0, 1), ruleset.Load(ruleset.Network, 14, 4), ruleset.NotIn("vips4")) // a request, not an announcement
 	ipv4 := ruleset.Join(ruleset.Meta(expr.MetaKeyNFPROTO), ruleset.Equal(unix.NFPROTO_IPV4))
@@ -205,14 +206,13 @@ func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
 	icmpv6 := func(typ byte) []expr.Any {
 		return ruleset.Join(ruleset.Meta(expr.MetaKeyL4PROTO), ruleset.Equal(unix.IPPROTO_ICMPV6), ruleset.Load(ruleset.Transport, 0, 1), ruleset.Equal(typ))
 	}
-	target := ruleset.Load(ruleset.Transport, 8, 16)
 	mine := func(field []expr.Any, version string) []expr.Any { // for this host, and not for a Service
 		if o.Services {
 			return ruleset.Join(field, ruleset.NotIn(string(services)+version), local)
 		}
 		return local
 	}
-	to4, to6 := ruleset.Load(ruleset.Network, 16, 4), ruleset.Load(ruleset.Network, 24, 16)
+	to4, to6, from6 := ruleset.Load(ruleset.Network, 16, 4), ruleset.Load(ruleset.Network, 24, 16), ruleset.Load(ruleset.Network, 8, 16)
 
 	if family == nftables.TableFamilyARP {
 		return []ruleset.Chain{{
@@ -231,22 +231,20 @@ func (o Options) chains(family nftables.TableFamily) []ruleset.Chain {
 				dropClosed("the destination", ipv6, to6, "6", accept, mine(to6, "6"))...,
 			),
 		}, {
-			Name: "input", Hook: nftables.ChainHookInput, Priority: *nftables.ChainPriorityRaw,
-			Rules: dropClosed("solicited", icmpv6(solicitation), target, "6", answer, nil),
-		}, {
 			Name: "output", Hook: nftables.ChainHookOutput, Priority: *nftables.ChainPriorityRaw,
 			Rules: append(
-				dropClosed("advertised", icmpv6(advertisement), target, "6", answer, nil),
-				dropClosed("the sender", ruleset.Join(ipv6, icmpv6(solicitation)), ruleset.Load(ruleset.Network, 8, 16), "6", answer, nil)...,
+				dropClosed("advertised", ruleset.Join(ipv6, icmpv6(advertisement)), from6, "6", answer, nil),
+				dropClosed("soliciting", ruleset.Join(ipv6, icmpv6(solicitation)), from6, "6", answer, nil)...,
 			),
 		},
 	}
+	const port4, port6 = 3, 4 // port unreachable: RFC 792, RFC 4443 section 3.1
 	if o.Services && !o.HostPorts {
 		out = append(out, ruleset.Chain{
 			Name: "services", Hook: nftables.ChainHookInput, Priority: unclaimedPriority,
 			Rules: append(
-				refuseUnclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP),
-				refuseUnclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6)...,
+				refuseUnclaimed(ruleset.Join(ipv4, to4, ruleset.In(string(services)+"4")), "4", unix.IPPROTO_ICMP, port4),
+				refuseUnclaimed(ruleset.Join(ipv6, to6, ruleset.In(string(services)+"6")), "6", unix.IPPROTO_ICMPV6, port6)...,
 			),
 		})
 	}
@@ -259,7 +257,7 @@ const unclaimedPriority = 110
 
 // refuseUnclaimed returns rules that reject matching packets, except ICMP and answers to packets
 // that this host sent from a Service's address.
-func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []ruleset.Rule {
+func refuseUnclaimed(matching []expr.Any, version string, icmp, port byte) []ruleset.Rule {
 	const name = "to " + string(services)
 	other := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{icmp}}}
 	const ctReply = 1 // IP_CT_DIR_REPLY
@@ -272,7 +270,7 @@ func refuseUnclaimed(matching []expr.Any, version string, icmp byte) []ruleset.R
 			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 		}),
 		ruleset.NewRule(name+version+": what no Service claims", matching, other, []expr.Any{
-			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
+			&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: port},
 		}),
 	}
 }

@@ -176,3 +176,16 @@ func TestRun(t *testing.T) {
 		t.Errorf("tables left behind:\n%s", out)
 	}
 }
+
+// Other programs may save the table and load it again.
+func TestReload(t *testing.T) {
+	s := newSite(t)
+	c := New(slog.New(slog.DiscardHandler), int(s.node.NS))
+	defer c.socket.Close()
+	addrs := []netip.Addr{vip4, vip6}
+	s.node.Must(c.socket.Make(wanted(addrs)))
+	s.node.Reload()
+	if _, ok, err := c.socket.Intact(wanted(addrs)); !ok || err != nil {
+		t.Errorf("intact %t, error %v", ok, err)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -220,6 +221,36 @@ func (s *Socket) AddTimeout(t *nftables.Table, name string, opening time.Duratio
 		}
 		const ask = netlink.Request | netlink.Acknowledge | netlink.Create
 		return s.sendBatch(message(unix.NFT_MSG_NEWTABLE, ask, t.Family, encoded), message(unix.NFT_MSG_NEWOBJ, ask, t.Family, object))
+	})
+}
+
+// AddNumbers adds a map of numbers below n, as numgen and jhash return them, to chains. The table must exist. The program nft
+// loads rules with such a map only if its user data say that the keys are such numbers.
+func (s *Socket) AddNumbers(t *nftables.Table, name string, n uint32) error {
+	const integer, verdict, numgen = 4, 0xffffff00, 23 // of nft: TYPE_INTEGER, NFT_DATA_VERDICT, EXPR_NUMGEN
+	const typ, data, modulus, offset = 0, 1, 1, 2      // NFTNL_UDATA_SET_TYPEOF_*, NFTNL_UDATA_SET_KEY_NUMGEN_*
+	generator := userdata.AppendUint32(userdata.AppendUint32(nil, typ, unix.NFT_NG_INCREMENTAL), modulus, n)
+	keys := userdata.Append(userdata.AppendUint32(nil, typ, numgen), data, userdata.AppendUint32(generator, offset, 0))
+	const hostOrder = 1
+	user := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, hostOrder)
+	attrs := netlink.NewAttributeEncoder()
+	attrs.ByteOrder = binary.BigEndian
+	attrs.String(unix.NFTA_SET_TABLE, t.Name)
+	attrs.String(unix.NFTA_SET_NAME, name)
+	attrs.Uint32(unix.NFTA_SET_FLAGS, unix.NFT_SET_MAP)
+	attrs.Uint32(unix.NFTA_SET_KEY_TYPE, integer)
+	attrs.Uint32(unix.NFTA_SET_KEY_LEN, 4)
+	attrs.Uint32(unix.NFTA_SET_DATA_TYPE, verdict)
+	attrs.Uint32(unix.NFTA_SET_ID, 1)
+	user = userdata.Append(user, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, keys)
+	user = userdata.Append(user, userdata.NFTNL_UDATA_SET_DATA_TYPEOF, userdata.Append(userdata.AppendUint32(nil, typ, 1), data, nil))
+	attrs.Bytes(unix.NFTA_SET_USERDATA, user)
+	encoded, err := attrs.Encode()
+	if err != nil {
+		return err
+	}
+	return s.Do(func(*nftables.Conn) error {
+		return s.sendBatch(message(unix.NFT_MSG_NEWSET, netlink.Request|netlink.Acknowledge|netlink.Create, t.Family, encoded))
 	})
 }
 

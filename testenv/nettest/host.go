@@ -96,6 +96,17 @@ func (h *Host) Run(stdin, name string, args ...string) string {
 // NFT runs commands of nft.
 func (h *Host) NFT(commands string) string { h.T.Helper(); return h.Run(commands, "nft", "-f", "-") }
 
+// Reload saves all tables with nft and loads them again, in one transaction. It fails if nft lists them differently then.
+func (h *Host) Reload() {
+	h.T.Helper()
+	rules := func() string { return h.Run("", "nft", "--stateless", "list", "ruleset") }
+	before := rules()
+	h.NFT("flush ruleset\n" + h.Run("", "nft", "list", "ruleset"))
+	if after := rules(); after != before {
+		h.T.Errorf("nft saved these tables:\n%s\nand loaded these:\n%s", before, after)
+	}
+}
+
 // Sysctl sets a value below /proc/sys/net.
 func (h *Host) Sysctl(path, value string) {
 	h.T.Helper()
