@@ -43,13 +43,19 @@
 // Unlike in the paper, a greater ballot does not displace a grant, so 1 and 3 need no promises. Ballots remain for two
 // purposes: of candidates that start at the same time one wins, and released proposals stay released.
 //
+// # Leases held together
+//
+// A lease may follow another ([Candidacy.After]). Its candidate bids for it only while it holds the first, and loses or
+// releases it with the first, in the same call and to the same successor. It takes no turn: each follower makes a
+// takeover longer by one ballot. Members that take their leases in one order never wait for each other in a circle.
+//
 // # Duties of the caller
 //
 //   - Take a message first, then read the clock: a grant must not seem older than the proposal. A time from before a
 //     message was sent breaks 1.
 //   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
 //     runs. Act on [Lost] before sending anything.
-//   - Stop using a lease before [Machine.StepDown].
+//   - Stop using a lease, and those that follow it, before [Machine.StepDown].
 //   - Store the state of [Machine.Unsaved] on disk before sending or acting on the result of [Machine.Take], and start
 //     the next process with it. A member that lost its disk may have forgotten a vote: give it another address or
 //     name. Nothing else is stored: a slow disk delays a start and a change of members, but no renewal.

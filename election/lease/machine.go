@@ -63,15 +63,15 @@ func (m *Machine) Campaign(now time.Time, c Candidacy) {
 		return
 	}
 	if !l.campaigning {
-		l.campaigning, l.since, l.lost = true, m.now, ""
+		l.campaigning, l.since, l.lost, l.appointed = true, m.now, "", ""
 	}
 	l.Candidacy = c
 	m.announce(l)
 	m.wake(m.now)
 }
 
-// StepDown ends this member's candidacy. If the member holds the lease, StepDown releases it at once to the best other
-// candidate: stop using the lease first. The lease stays in [Status] until [Machine.Forget], even if this member was
+// StepDown ends this member's candidacy. If the member holds the lease, StepDown releases it and its followers
+// ([Candidacy.After]) at once to the best other candidate: stop using them first. The lease stays in [Status] until [Machine.Forget], even if this member was
 // never a candidate.
 func (m *Machine) StepDown(now time.Time, name string) {
 	m.advance(now)
@@ -79,10 +79,19 @@ func (m *Machine) StepDown(now time.Time, name string) {
 	if l == nil || !l.campaigning {
 		return
 	}
-	successor := m.best(l, func(*peerCandidacy) bool { return true }).member
-	l.campaigning, l.steppedDown, l.appointed = false, m.now, successor
-	m.drop(l, successor)
+	if l.appointed == "" { // otherwise it was released with the lease that it follows
+		l.appointed = m.best(l, func(*peerCandidacy) bool { return true }).member
+	}
+	l.campaigning, l.steppedDown = false, m.now
+	m.release(l, l.appointed)
 	m.announce(l)
+}
+
+// release drops a lease and its followers, for the same successor.
+func (m *Machine) release(l *lease, successor string) {
+	l.appointed = successor
+	m.drop(l, successor)
+	m.followers(l, func(o *lease) { m.release(o, successor) })
 }
 
 // Forget steps down and removes the lease from [Status].

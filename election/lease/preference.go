@@ -79,7 +79,7 @@ func (m *Machine) rivals(l *lease, f func(*peer, *peerCandidacy)) {
 // for one Duration without interruption.
 func (m *Machine) considerTransfer(l *lease) {
 	d := m.duration()
-	if !l.holds() || m.now.Sub(l.gained) < d {
+	if !l.holds() || l.After != "" || m.now.Sub(l.gained) < d {
 		return
 	}
 	best := m.best(l, func(s *peerCandidacy) bool { return s.preempt && s.priority > l.Priority && m.now.Sub(s.since) >= d })
@@ -93,16 +93,25 @@ func (m *Machine) considerTransfer(l *lease) {
 }
 
 // endSecondHolder ends the lease of the less preferred of two holders, as soon as they receive each other's messages.
-// Only quorum None permits two holders.
+// Only quorum None permits two holders. Where both hold the lease that this one follows, that lease decides.
 func (m *Machine) endSecondHolder(l *lease, p *peer, s *peerCandidacy) {
 	if m.active().Quorum != electorate.None || !l.holds() || s.epoch == 0 {
+		return
+	}
+	if first := p.byLease[ID(l.After)]; l.After != "" && first != nil && first.epoch != 0 {
 		return
 	}
 	mine := preference{priority: l.Priority, hash: wire.Hash(m.self.member, l.id), member: m.self.member}
 	theirs := preference{priority: s.priority, hash: wire.Hash(p.name, l.id), member: p.name}
 	if theirs.before(mine) {
-		m.drop(l, p.name)
-		l.lost = electorate.Name(p.name) + " holds it too and is preferred; without a quorum a partition has two holders"
-		m.events = append(m.events, Lost{Lease: l.Lease, Reason: l.lost})
+		m.yield(l, p.name)
 	}
+}
+
+// yield ends a lease and its followers for a preferred holder.
+func (m *Machine) yield(l *lease, preferred string) {
+	m.drop(l, preferred)
+	l.lost = electorate.Name(preferred) + " holds it too and is preferred; without a quorum a partition has two holders"
+	m.events = append(m.events, Lost{Lease: l.Lease, Reason: l.lost})
+	m.followers(l, func(o *lease) { m.yield(o, preferred) })
 }

@@ -220,8 +220,9 @@ func (m *Machine) grant(l *lease) {
 	first := !l.holds()
 	l.until, l.giveUp = later(l.until, until), later(l.giveUp, giveUp)
 	if first {
-		l.epoch, l.gained, l.transferTo = l.ballot.counter, m.now, ""
+		l.epoch, l.gained, l.transferTo, l.appointed = l.ballot.counter, m.now, "", ""
 		m.announce(l)
+		m.wake(m.now) // for its followers
 	}
 	m.wake(l.begun.Add(d / 4))
 	m.wake(giveUp)
@@ -257,11 +258,19 @@ func (m *Machine) drop(l *lease, successor string) {
 	l.phase, l.until, l.epoch = idle, time.Time{}, 0
 }
 
-// lose ends a lease without informing the others: its user may continue until the caller has processed the event.
+// lose ends a lease and its followers without informing the others: its user may continue until the caller has
+// processed the events.
 func (m *Machine) lose(l *lease, reason string) {
 	l.after = later(l.after, l.until)
 	l.phase, l.until, l.epoch, l.lost = idle, time.Time{}, 0, reason
 	m.events = append(m.events, Lost{Lease: l.Lease, Reason: reason})
+	m.followers(l, func(o *lease) {
+		if o.holds() {
+			m.lose(o, reason)
+		} else {
+			m.drop(o, "")
+		}
+	})
 }
 
 func (m *Machine) overdue(l *lease) string {

@@ -13,6 +13,9 @@ type Candidacy struct {
 	Lease    string // name
 	Priority int    // the greatest wins
 	Preempt  bool   // replace a holder of lesser priority after campaigning for one Duration
+	// After, if not empty, names a lease that this one follows: the member bids for it only while it holds the other, and
+	// loses or releases both together. So candidates that order leases alike never wait for each other in a circle.
+	After string
 }
 
 // Machine is one member's part in the elections of all leases. Times are readings of the caller's monotonic clock.
@@ -79,6 +82,24 @@ func (m *Machine) name(name string) *lease {
 		return nil
 	}
 	return l
+}
+
+// mayHold reports whether this member holds the lease that l follows, if any.
+func (m *Machine) mayHold(l *lease) bool {
+	if l.After == "" {
+		return true
+	}
+	first := m.leases[ID(l.After)]
+	return first != nil && first.candidate != nil && first.Lease == l.After && first.holds()
+}
+
+// followers calls f for each lease that follows l and has a ballot or is held.
+func (m *Machine) followers(l *lease, f func(*lease)) {
+	for _, o := range m.own {
+		if o.After == l.Lease && o.After != "" && (o.phase != idle || o.holds()) {
+			f(o)
+		}
+	}
 }
 
 // lease returns the lease with that ID, creating it if fewer than limit exist; else nil.

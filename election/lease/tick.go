@@ -74,7 +74,7 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 	}
 	switch {
 	case l.phase == idle:
-		if l.campaigning && m.canWin {
+		if l.campaigning && m.canWin && m.mayHold(l) {
 			m.awaitTurn(l)
 		}
 	case l.phase == granted:
@@ -101,15 +101,22 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 }
 
 // awaitTurn starts a ballot once the lease is free and preferred candidates have had their turn. A new candidate first
-// waits for the candidacies of others that may have started at the same time.
+// waits for the candidacies of others that may have started at the same time. A candidate for a follower had its turn
+// with the lease that it follows.
 func (m *Machine) awaitTurn(l *lease) {
-	free := later(later(l.expires, l.after), later(l.since, m.canSince).Add(m.duration()/20))
+	free := later(l.expires, l.after)
+	if l.After == "" {
+		free = later(free, later(l.since, m.canSince).Add(m.duration()/20))
+	}
 	if m.now.Before(free) {
 		m.wake(free)
 		return
 	}
 	if !free.Equal(l.free) {
-		l.free, l.turn = free, free.Add(time.Duration(m.rank(l))*m.duration()/10)
+		l.free, l.turn = free, free
+		if l.After == "" {
+			l.turn = free.Add(time.Duration(m.rank(l)) * m.duration() / 10)
+		}
 	}
 	if m.now.Before(l.turn) {
 		m.wake(l.turn)
