@@ -195,7 +195,7 @@ func TestGoneTable(t *testing.T) {
 	s.node.served(local, 3)
 }
 
-// Other programs may save the table and load it again.
+// Other programs may save the table and load it again. nft writes some rules in another form.
 func TestReload(t *testing.T) {
 	s := newSite(t)
 	p := s.node.idlePlane(Options{})
@@ -206,6 +206,8 @@ func TestReload(t *testing.T) {
 	b.Open(time.Minute, vip4.Addr())
 	s.must(b.plane.owner.openBridge())
 	s.node.Reload()
+	s.node.served(local, 3)
+	s.must(p.owner.repair())
 	found, err := p.owner.read()
 	if todo := change(found, p.owner.desired(found)); err != nil || !todo.empty() {
 		t.Errorf("error %v, and %+v is left to do", err, todo)

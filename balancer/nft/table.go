@@ -166,11 +166,10 @@ var (
 	first              = *nftables.ChainPriorityRaw
 )
 
-// Registers. A key of several fields fills consecutive registers of four bytes.
+// Registers. A key of several fields fills consecutive words.
 const (
-	reg1  = unix.NFT_REG_1
-	reg2  = unix.NFT_REG_2
-	words = unix.NFT_REG32_00 // overlaps reg1
+	reg1 = unix.NFT_REG_1
+	reg2 = unix.NFT_REG_2
 )
 
 // baseChains returns the base chains.
@@ -184,7 +183,7 @@ func baseChains() map[string]chain {
 	const original = 0 // IP_CT_DIR_ORIGINAL
 	arriving := []ruleset.Rule{ruleset.NewRule("connections are tracked", []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg1}}, ruleset.Equal(original))}
 	for _, f := range families {
-		port := []expr.Any{&expr.Payload{DestRegister: words + f.length/4, Base: ruleset.Transport, Offset: 2, Len: 2}}
+		port := []expr.Any{&expr.Payload{DestRegister: ruleset.Word(f.length / 4), Base: ruleset.Transport, Offset: 2, Len: 2}}
 		arriving = append(arriving, ruleset.NewRule("new connections to listeners, IPv"+f.version,
 			f.matches(), ruleset.TCP(), ruleset.SYN(), ruleset.Load(ruleset.Network, f.dest, f.length), port, lookUp(listen+f.version),
 		))
@@ -199,9 +198,9 @@ func baseChains() map[string]chain {
 			connection(f.ctDest, reg1, false),
 		)
 		leaving = append(leaving, ruleset.NewRule("source of connections to listeners, IPv"+f.version,
-			translated, connection(expr.CtKeyPROTODST, words+f.length/4, false), ruleset.In(masquerade+f.version), []expr.Any{&expr.Masq{}},
+			translated, connection(expr.CtKeyPROTODST, ruleset.Word(f.length/4), false), ruleset.In(masquerade+f.version), []expr.Any{&expr.Masq{}},
 		), ruleset.NewRule("source of connections to bridged VIPs, IPv"+f.version,
-			translated, connection(f.ctSource, words+f.length/4, true), ruleset.In(bridged+f.version), []expr.Any{&expr.Masq{}},
+			translated, connection(f.ctSource, ruleset.Word(f.length/4), true), ruleset.In(bridged+f.version), []expr.Any{&expr.Masq{}},
 		))
 	}
 	// Packets from outside must not have such addresses (RFC 1122, section 3.2.1.3). Without route_localnet Linux drops them

@@ -320,6 +320,32 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
+// A renewal keeps the tables, which remember connections, unless other programs changed a rule.
+func TestRepaired(t *testing.T) {
+	l := newLab(t, 2)
+	l.run()
+	m := l.node(1)
+	list := func() string { return m.Run("", "nft", "-s", "list", "table", "ip", tableName) }
+	handles := func() string { return m.Run("", "nft", "-sa", "list", "chain", "ip", tableName, "gone") }
+	rules, made := list(), handles()
+	m.set(m.wanted)
+	if got := handles(); got != made {
+		t.Errorf("renewed without a change:\n%s\nwant\n%s", got, made)
+	}
+	for _, command := range []string{
+		"flush chain ip " + tableName + " gone",
+		"insert rule ip " + tableName + " mine drop",
+		"flush chain ip " + tableName + " mine; add rule ip " + tableName + " mine iif lo meta mark set 0; add rule ip " + tableName + " mine accept",
+		"flush set ip " + tableName + " members",
+	} {
+		m.NFT(command)
+		m.set(m.wanted)
+		if got := list(); got != rules {
+			t.Errorf("renewed after %q:\n%s\nwant\n%s", command, got, rules)
+		}
+	}
+}
+
 // Other programs may save the tables and load them again.
 func TestReload(t *testing.T) {
 	l := newLab(t, 2)

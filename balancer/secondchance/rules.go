@@ -260,12 +260,11 @@ func (family) unbound() []expr.Any {
 
 // connection loads a segment's addresses and ports, one by one: the program nft cannot load other fields that it lists.
 func (f family) connection() []expr.Any {
-	const words = unix.NFT_REG32_00 // the same place as reg1
 	return append(ruleset.TCP(),
-		&expr.Payload{DestRegister: words, Base: ruleset.Network, Offset: f.source, Len: f.size},
-		&expr.Payload{DestRegister: words + f.size/4, Base: ruleset.Network, Offset: f.dest, Len: f.size},
-		&expr.Payload{DestRegister: words + 2*f.size/4, Base: ruleset.Transport, Offset: 0, Len: 2},
-		&expr.Payload{DestRegister: words + 2*f.size/4 + 1, Base: ruleset.Transport, Offset: 2, Len: 2},
+		&expr.Payload{DestRegister: reg1, Base: ruleset.Network, Offset: f.source, Len: f.size},
+		&expr.Payload{DestRegister: ruleset.Word(f.size / 4), Base: ruleset.Network, Offset: f.dest, Len: f.size},
+		&expr.Payload{DestRegister: ruleset.Word(2 * f.size / 4), Base: ruleset.Transport, Offset: 0, Len: 2},
+		&expr.Payload{DestRegister: ruleset.Word(2*f.size/4 + 1), Base: ruleset.Transport, Offset: 2, Len: 2},
 	)
 }
 

@@ -1,7 +1,6 @@
 package secondchance
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/netutil/conntrack"
 	"github.com/herald-vip/herald/netutil/ruleset"
@@ -25,34 +23,27 @@ type tables struct {
 	ruleset.Socket
 	limits limits
 	lasts  time.Duration
-	built  built
-}
-
-// built holds the parameters of the existing tables; zero without tables.
-type built struct {
-	self   Member
-	tunnel uint32
 }
 
 func (f family) in() *nftables.Table { return &nftables.Table{Name: tableName, Family: f.table} }
 
-// write changes the tables in place, as they remember connections. It makes them anew if they are missing or made for another
-// member or link.
+// write changes the tables in place, as they remember connections. It makes them anew if they are not as wanted then: missing,
+// changed by other programs, or made for another member or link.
 func (k *tables) write(w Wanted, tunnel uint32) error {
 	var want []ruleset.Table
 	for _, f := range families() {
 		want = append(want, k.wanted(f, w, tunnel))
 	}
-	err := error(unix.ENOENT)
-	if k.built == (built{w.Self, tunnel}) {
-		err = k.Batch(func(c *nftables.Conn) error { return renew(c, want) })
+	err := k.Batch(func(c *nftables.Conn) error { return renew(c, want) })
+	intact := err == nil
+	for _, t := range want {
+		_, ok, err := k.Intact(t)
+		intact = intact && ok && err == nil
 	}
-	if errors.Is(err, unix.ENOENT) {
-		if err = k.Make(want...); err == nil {
-			k.built = built{w.Self, tunnel}
-		}
+	if intact {
+		return nil
 	}
-	return err
+	return k.Make(want...)
 }
 
 // renew replaces the rules of the chain "on", and all elements except connections.
@@ -158,6 +149,5 @@ func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
 // remove removes the tables if they exist.
 func (k *tables) remove() error {
 	defer k.Close()
-	k.built = built{}
 	return k.RemoveTables(families()[0].in(), families()[1].in())
 }

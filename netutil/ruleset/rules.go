@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -19,20 +21,75 @@ import (
 // Rule is a rule of a chain.
 type Rule struct {
 	Chain   string     // set when read
-	Comment string     // identifies the rule within its chain
+	Comment string     // describes the rule
 	Exprs   []expr.Any // nil when read
-	Size    int        // number of expressions
 	Packets uint64     // value of its first counter, when read
+
+	found []attributes // of its expressions, when read
 }
 
 // NewRule returns a rule with a comment that describes it.
 func NewRule(comment string, exprs ...[]expr.Any) Rule {
-	all := Join(exprs...)
-	return Rule{Comment: comment, Size: len(all), Exprs: all}
+	return Rule{Comment: comment, Exprs: Join(exprs...)}
 }
 
-// Same compares comments and sizes of two rules of a chain. The kernel may return other expressions than it was sent.
-func (r Rule) Same(other Rule) bool { return r.Comment == other.Comment && r.Size == other.Size }
+// Same compares the comments and expressions of two rules of a chain, except values of counters.
+func (r Rule) Same(other Rule) bool {
+	return r.Comment == other.Comment && slices.EqualFunc(r.attributes(), other.attributes(), attributes.same)
+}
+
+func (r Rule) attributes() []attributes {
+	all := slices.Clone(r.found)
+	for _, e := range r.Exprs {
+		b, _ := encodeExpr(e) // an error leaves an expression that equals none
+		all = append(all, decodeExpr(b))
+	}
+	return all
+}
+
+// attributes are the netlink attributes of an expression, by their path of types.
+type attributes map[string]string
+
+// Paths of attributes.
+const (
+	exprName = "/1"   // NFTA_EXPR_NAME
+	packets  = "/2/2" // NFTA_EXPR_DATA, NFTA_COUNTER_PACKETS
+)
+
+func decodeExpr(b []byte) attributes {
+	a := make(attributes)
+	a.add("", b)
+	return a
+}
+
+// add adds nested attributes, or a value. A value that looks like attributes becomes the same in each rule.
+func (a attributes) add(path string, b []byte) {
+	nested, err := netlink.UnmarshalAttributes(b)
+	if err != nil || len(nested) == 0 {
+		a[path] = string(b)
+		return
+	}
+	for _, attr := range nested {
+		a.add(fmt.Sprintf("%s/%d", path, attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)), attr.Data)
+	}
+}
+
+// value returns a value without zeros at its end. A missing attribute equals a zero one.
+func (a attributes) value(path string) string { return strings.TrimRight(a[path], "\x00") }
+
+// same ignores what the kernel adds: counts, and the other end of a range for NAT.
+func (a attributes) same(b attributes) bool {
+	name := a.value(exprName)
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for path := range all {
+		x, y := a.value(path), b.value(path)
+		if added := name == "counter" || name == "nat" && (x == "" || y == ""); x != y && (!added || path == exprName) {
+			return false
+		}
+	}
+	return name != ""
+}
 
 // AddRules queues rules at the end of a chain.
 func AddRules(c *nftables.Conn, in *nftables.Chain, rules []Rule) {
@@ -134,13 +191,7 @@ func encodeRule(in *nftables.Table, chain string, r Rule) ([]byte, error) {
 	attrs.String(unix.NFTA_RULE_CHAIN, chain)
 	attrs.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
 		for _, e := range r.Exprs {
-			var data []byte
-			var err error
-			if ct, ok := e.(*Ct); ok {
-				data, err = ct.encode()
-			} else {
-				data, err = expr.Marshal(byte(in.Family), e)
-			}
+			data, err := encodeExpr(e)
 			if err != nil {
 				return err
 			}
@@ -150,6 +201,13 @@ func encodeRule(in *nftables.Table, chain string, r Rule) ([]byte, error) {
 	})
 	attrs.Bytes(unix.NFTA_RULE_USERDATA, userdata.AppendString(nil, userdata.TypeComment, r.Comment))
 	return attrs.Encode()
+}
+
+func encodeExpr(e expr.Any) ([]byte, error) {
+	if ct, ok := e.(*Ct); ok {
+		return ct.encode()
+	}
+	return expr.Marshal(unix.NFPROTO_UNSPEC, e) // only expressions of xtables depend on the family
 }
 
 // encode returns the expression's message, including its name.
@@ -189,39 +247,17 @@ func decodeRule(b []byte) (r Rule, err error) {
 		case unix.NFTA_RULE_EXPRESSIONS:
 			attrs.Nested(func(list *netlink.AttributeDecoder) error {
 				for list.Next() {
-					r.Size++
-					list.Nested(r.decode)
+					e := decodeExpr(list.Bytes())
+					if n := e[packets]; e.value(exprName) == "counter" && len(n) == 8 && r.Packets == 0 {
+						r.Packets = binary.BigEndian.Uint64([]byte(n))
+					}
+					r.found = append(r.found, e)
 				}
 				return nil
 			})
 		}
 	}
 	return r, attrs.Err()
-}
-
-// decode reads the packets of the expression if it is the rule's first counter.
-func (r *Rule) decode(attrs *netlink.AttributeDecoder) error {
-	counter := false
-	for attrs.Next() {
-		switch attrs.Type() {
-		case unix.NFTA_EXPR_NAME:
-			counter = attrs.String() == "counter"
-		case unix.NFTA_EXPR_DATA:
-			if !counter || r.Packets != 0 {
-				continue
-			}
-			attrs.Nested(func(data *netlink.AttributeDecoder) error {
-				data.ByteOrder = binary.BigEndian
-				for data.Next() {
-					if data.Type() == unix.NFTA_COUNTER_PACKETS {
-						r.Packets = data.Uint64()
-					}
-				}
-				return nil
-			})
-		}
-	}
-	return nil
 }
 
 // ReadComment returns the comment in a rule's user data, empty without one. Other programs may have written the data.
@@ -254,6 +290,14 @@ func Load(base expr.PayloadBase, offset, length uint32) []expr.Any {
 
 // Meta loads metadata of the packet.
 func Meta(key expr.MetaKey) []expr.Any { return []expr.Any{&expr.Meta{Key: key, Register: 1}} }
+
+// Word returns the register at the n-th word of four bytes, under the name that the kernel gives it.
+func Word(n uint32) uint32 {
+	if n%4 == 0 {
+		return unix.NFT_REG_1 + n/4
+	}
+	return unix.NFT_REG32_00 + n
+}
 
 // Equal continues if the loaded value equals data.
 func Equal(data ...byte) []expr.Any {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,18 +31,41 @@ func TestFaultIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// decodeRule returns what encodeRule wrote: chain, comment, size and first counter.
+// decodeRule returns what encodeRule wrote: chain, comment, expressions and first counter.
 func TestRule(t *testing.T) {
-	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", Rule{Comment: "what it does", Exprs: Join(
+	rule := Rule{Comment: "what it does", Exprs: Join(
 		Meta(expr.MetaKeyL4PROTO), Equal(6), []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}, Reply: true}},
 		[]expr.Any{&expr.Counter{Packets: 7}}, []expr.Any{&expr.Counter{Packets: 8}},
-	)})
+	)}
+	b, err := encodeRule(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet}, "c", rule)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := decodeRule(append(make([]byte, 4), b...))
-	if want := (Rule{Chain: "c", Comment: "what it does", Size: 5, Packets: 7}); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
+	if err != nil || got.Chain != "c" || !got.Same(rule) || len(got.found) != 5 || got.Packets != 7 {
+		t.Errorf("%+v, %v; want %+v", got, err, rule)
+	}
+}
+
+// Two rules with one comment differ if any part of an expression does, set or not.
+func TestSame(t *testing.T) {
+	all := []Rule{
+		NewRule("x"), NewRule("y"), NewRule("x", In("s")), NewRule("x", NotIn("s")), NewRule("x", In("other")), NewRule("x", Equal(0)), NewRule("x", Equal(1)),
+		NewRule("x", NotEqual(1)), NewRule("x", Load(Network, 16, 4)), NewRule("x", Load(Network, 12, 4)), NewRule("x", Load(Network, 12, 4), Equal(1)),
+		NewRule("x", []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}), NewRule("x", []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}),
+		NewRule("x", []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}}}), NewRule("x", []expr.Any{&Ct{Ct: expr.Ct{Key: expr.CtKeyPROTODST, Register: 1}, Reply: true}}),
+	}
+	for i, a := range all {
+		b, err := encodeRule(&nftables.Table{Name: "t"}, "c", a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := decodeRule(append(make([]byte, 4), b...))
+		for j, other := range all {
+			if err != nil || read.Same(other) != (i == j) || other.Same(read) != (i == j) {
+				t.Errorf("rules %d and %d: same %t, error %v", i, j, read.Same(other), err)
+			}
+		}
 	}
 }
 
@@ -57,8 +79,8 @@ func FuzzDecodeRule(f *testing.F) {
 		f.Add(append(make([]byte, 4), b...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := decodeRule(b); err == nil && r.Size > len(b) {
-			t.Errorf("%d expressions in %d bytes", r.Size, len(b))
+		if r, err := decodeRule(b); err == nil && len(r.found) > len(b) {
+			t.Errorf("%d expressions in %d bytes", len(r.found), len(b))
 		}
 	})
 }

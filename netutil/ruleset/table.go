@@ -72,13 +72,18 @@ func (t Table) queue(c *nftables.Conn) error {
 	return nil
 }
 
-// Intact reports whether a table is in force and its chains have exactly the wanted rules, as [Rule.Same] compares them. Sets
-// that only the owner changes must have exactly the wanted elements. Intact returns the rules of an intact table.
+// Intact reports whether a table is in force and its chains have the wanted hooks and exactly the wanted rules, as [Rule.Same]
+// compares them. Sets that only the owner changes must have exactly the wanted elements. Intact returns the rules of an intact
+// table.
 func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 	err = s.Do(func(c *nftables.Conn) error {
 		_, inForce, err := FindTable(c, want.Table)
 		if err != nil || !inForce {
 			return err
+		}
+		chains, err := c.ListChainsOfTableFamily(want.Family)
+		if err != nil {
+			return fmt.Errorf("list chains: %w", err)
 		}
 		all, err := s.Rules(want.Table)
 		if err != nil {
@@ -86,7 +91,8 @@ func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 		}
 		for _, ch := range want.Chains {
 			found := slices.DeleteFunc(slices.Clone(all), func(r Rule) bool { return r.Chain != ch.Name })
-			if !slices.EqualFunc(found, ch.Rules, Rule.Same) {
+			hooked := slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == want.Name && ch.matches(c) })
+			if !hooked || !slices.EqualFunc(found, ch.Rules, Rule.Same) {
 				return nil
 			}
 			rules = append(rules, found...)
@@ -100,6 +106,15 @@ func (s *Socket) Intact(want Table) (rules []Rule, ok bool, err error) {
 		return nil
 	})
 	return rules, ok, err
+}
+
+// matches reports whether a chain of the kernel has this name and hook.
+func (ch Chain) matches(c *nftables.Chain) bool {
+	if ch.Hook == nil || c.Hooknum == nil || c.Priority == nil || c.Policy == nil {
+		return c.Name == ch.Name && ch.Hook == nil && c.Hooknum == nil
+	}
+	return c.Name == ch.Name && c.Type == nftables.ChainTypeFilter && *c.Hooknum == *ch.Hook && *c.Priority == ch.Priority &&
+		*c.Policy == nftables.ChainPolicyAccept
 }
 
 // same reports whether the kernel's set has the wanted elements; always if packets or timeouts change them too.

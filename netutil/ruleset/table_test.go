@@ -13,7 +13,7 @@ import (
 	"github.com/herald-vip/herald/testenv/nettest"
 )
 
-// sample returns a table with a set of addresses, a map to a chain, a set with timeouts, a counter and two chains.
+// sample returns a table with a set of addresses, a map to a chain, a set with timeouts, a counter and three chains.
 func sample() Table {
 	in := &nftables.Table{Name: "sample", Family: nftables.TableFamilyINet}
 	vip, key := []byte{10, 9, 0, 100}, nftables.TypeIPAddr
@@ -30,6 +30,7 @@ func sample() Table {
 			{Name: "input", Hook: nftables.ChainHookInput, Priority: *nftables.ChainPriorityFilter, Rules: []Rule{
 				NewRule("to a VIP", Load(Network, 16, 4), In("vips"), []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "later"}}),
 			}},
+			{Name: "output", Hook: nftables.ChainHookOutput, Priority: *nftables.ChainPriorityFilter, Rules: []Rule{NewRule("out", []expr.Any{&expr.Counter{}})}},
 			{Name: "later", Rules: []Rule{NewRule("counts", []expr.Any{&expr.Counter{}})}},
 		},
 	}
@@ -43,7 +44,7 @@ func TestTable(t *testing.T) {
 	expect := func(when string, want bool) {
 		t.Helper()
 		rules, ok, err := s.Intact(sample())
-		if err != nil || ok != want || ok && len(rules) != 2 {
+		if err != nil || ok != want || ok && len(rules) != 3 {
 			t.Errorf("%s: intact: %t, error %v, rules %+v; want %t", when, ok, err, rules, want)
 		}
 		if exists, err := s.Exist(sample().Table); err != nil || want && !exists {
@@ -53,7 +54,21 @@ func TestTable(t *testing.T) {
 	expect("without the table", false)
 	h.Must(s.Make(sample()))
 	expect("made", true)
+	const output = "chain inet sample output"
+	anew := func(at string) string {
+		return "flush " + output + "; delete " + output + "; add " + output + at + "; add rule inet sample output counter comment \"out\""
+	}
 	for command, intact := range map[string]bool{
+		anew(" { type filter hook output priority filter; }"):              true,
+		anew(" { type filter hook output priority filter; policy drop; }"): false,
+		anew(" { type filter hook output priority 1; }"):                   false,
+		anew(" { type filter hook input priority filter; }"):               false,
+		anew(" { type route hook output priority filter; }"):               false,
+		anew(""): false,
+		"flush " + output + "; add rule inet sample output accept comment \"out\"":                      false,
+		"flush " + output + "; add rule inet sample output counter comment \"other\"":                   false,
+		"flush " + output + "; add rule inet sample output counter packets 7 bytes 700 comment \"out\"": true,
+		"flush " + output + "; add rule inet sample output counter drop comment \"out\"":                false,
 		"flush ruleset": false,
 		"add table inet sample { flags dormant; }": false,
 		"flush chain inet sample input":            false,
