@@ -78,6 +78,8 @@ func (n *node) updateMembers() {
 		m.AddObservers(now, n.members.Observers()...)
 		n.renameMembers(m, now)
 		n.admit(now)
+		m.Heed(now, n.members.Standings())
+		n.describe(func(d *members.Description) { d.Standing = m.Standing() })
 	})
 	n.events.setAlive(n.alive())
 }

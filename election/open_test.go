@@ -129,7 +129,7 @@ func TestRemoval(t *testing.T) {
 	})
 }
 
-// TestBootstrappedApart checks that two independently bootstrapped clusters report each other.
+// TestBootstrappedApart checks that of two clusters that were begun apart one is left once they reach each other.
 func TestBootstrappedApart(t *testing.T) {
 	openly(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster) {
 		m := c.members
@@ -140,13 +140,12 @@ func TestBootstrappedApart(t *testing.T) {
 			wait.Until(t, voter.name+" holds the VIP of its cluster", func() bool { return voter.holds("vip") })
 		}
 		f.Part(m[0].home, m[1].home, false)
-		for i, voter := range m {
-			wait.Until(t, voter.name+" reports that the other belongs to another cluster", func() bool {
-				return slices.ContainsFunc(voter.Status().Members, func(s Member) bool {
-					return s.Name == m[1-i].name && strings.HasPrefix(s.Problem, "it belongs to another cluster, begun independently, with ")
-				})
-			})
-		}
+		wait.Until(t, "one cluster is left", func() bool {
+			return slices.Equal(m[0].Status().Lease.Active.Members, m[1].Status().Lease.Active.Members)
+		})
+		c.holder("vip")
+		time.Sleep(time.Minute)
+		c.holder("vip")
 	})
 }
 
@@ -292,5 +291,72 @@ func TestOpenConfigMistakes(t *testing.T) {
 		if err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", join, err, want)
 		}
+	}
+}
+
+// TestBootstrapAfterJoiningByTCP reinstalls the member that bootstraps while UDP does not get through between it and the
+// others: it joins them by TCP, begins no second cluster, and says why.
+func TestBootstrapAfterJoiningByTCP(t *testing.T) {
+	openly(t, 3, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+		defer c.watch("vip")()
+		m := c.members
+		enter(m...)
+		c.voters("m1", "m2", "m3")
+		m[0].crash()
+		c.holder("vip", m[1:]...)
+		f.Filter(m[0].home, m[1].home, true)
+		f.Filter(m[0].home, m[2].home, true)
+		m[0].apply(func(c *Config) { _ = os.Remove(c.State) })
+		m[0].Campaign(lease.Candidacy{Lease: "vip"})
+		for range 120 {
+			time.Sleep(time.Second)
+			if s := m[0].Status().Lease; s.Active != nil {
+				t.Fatalf("m1 has begun %v", s.Active)
+			}
+		}
+		if s := m[0].Status().Lease; !strings.Contains(s.Problem, " answers by TCP and belongs to a cluster, so this node begins none: let UDP through") {
+			t.Errorf("m1 reports %q", s.Problem)
+		}
+		f.Filter(m[0].home, m[1].home, false)
+		f.Filter(m[0].home, m[2].home, false)
+		c.voters("m1", "m2", "m3")
+	})
+}
+
+// TestNamesakeBootstraps starts a node with the name and the file of the member that bootstrapped, at another address.
+func TestNamesakeBootstraps(t *testing.T) {
+	openly(t, 2, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+		defer c.watch("vip")()
+		m := c.members
+		enter(m...)
+		c.holder("vip")
+		time.Sleep(5 * time.Second)
+		config := m[0].config.clone()
+		config.Bind, config.State = netip.MustParseAddrPort("10.0.0.9:7946"), filepath.Join(t.TempDir(), "x")
+		twin := c.add(config)
+		enter(twin)
+		time.Sleep(2 * time.Minute)
+		if s := twin.Status().Lease; s.Active != nil || !strings.Contains(s.Problem, "no other node has the name of this one") {
+			t.Errorf("the namesake has %v and reports %q", s.Active, s.Problem)
+		}
+	})
+}
+
+// TestTwoBootstrap starts members that all bootstrap and reach each other, one of them by TCP only: one cluster begins.
+func TestTwoBootstrap(t *testing.T) {
+	for _, filtered := range []bool{false, true} {
+		openly(t, 3, func(t *testing.T, f *fabric.Fabric, c *cluster) {
+			defer c.watch("vip")()
+			m := c.members
+			for _, one := range m {
+				one.config.Bootstrap = true
+				f.Filter(m[1].home, one.home, filtered)
+			}
+			enter(m...)
+			time.Sleep(time.Minute)
+			f.Filter(m[1].home, m[0].home, false)
+			f.Filter(m[1].home, m[2].home, false)
+			c.voters("m1", "m2", "m3")
+		})
 	}
 }

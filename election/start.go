@@ -72,7 +72,7 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	}
 	arrived := make(chan struct{}, 1)
 	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
-	n.members.Describe(func(d *members.Description) { d.Identity = c.identity })
+	n.members.Describe(func(d *members.Description) { d.Identity, d.Standing = c.identity, n.machine.Standing() })
 	n.exchange = advertisement.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.MemberStatesChanged)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
 		n.log.Warn("cannot read the remembered members: only configured ones are asked to join", "err", err)

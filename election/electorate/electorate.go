@@ -90,8 +90,7 @@ type Electorate struct {
 // Committed is an electorate that its members have chosen. Numbers increase by one and are unique within a cluster; the
 // greatest one is in force.
 type Committed struct {
-	// Cluster is the digest of the first electorate, so that it differs between independent clusters. With quorum None
-	// it is 0.
+	// Cluster differs between clusters that began independently, even with the same electorate. With quorum None it is 0.
 	Cluster uint64
 	Number  uint64 // 1 is the first
 	Electorate
@@ -121,14 +120,20 @@ func (r *Committed) UnmarshalJSON(b []byte) error {
 	return r.Electorate.UnmarshalJSON(b)
 }
 
-// First returns the electorate that begins a cluster. Members with the same configuration derive the same one, so no
-// vote is needed.
-func First(e Electorate) Committed {
+// First returns the electorate that begins a cluster. Members with the same configuration and seed derive the same one,
+// so no vote is needed.
+func First(e Electorate, seed uint64) Committed {
 	r := Committed{Number: 1, Electorate: e}
 	if e.Quorum == Majority {
-		r.Cluster = e.Digest()
+		r.Cluster = max(wire.Mix(e.Digest()+wire.Mix(seed)), 1)
 	}
 	return r
+}
+
+// Standing is what a member says of itself by TCP, for members that its messages do not reach.
+type Standing struct {
+	Clustered  bool // it has a committed electorate, and hears its voters if they are all on one node
+	Bootstraps bool // it has none, and begins a cluster unless it finds one
 }
 
 // Leads reports whether e may follow r: their majorities intersect.

@@ -110,9 +110,9 @@ func TestStepsFit(t *testing.T) {
 func TestReplaces(t *testing.T) {
 	none := electorateOf("1 2")
 	none.Quorum = None
-	first, alone := First(electorateOf("1 2 3")), First(none)
+	first, alone := First(electorateOf("1 2 3"), 1), First(none, 1)
 	second := first.Next(electorateOf("1 2"))
-	apart := First(electorateOf("4 5"))
+	apart := First(electorateOf("4 5"), 1)
 	other := none
 	other.Duration = 2 * time.Second
 	left, right := alone.Next(none), alone.Next(other)

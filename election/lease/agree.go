@@ -25,7 +25,7 @@ type attempt struct {
 // change proposes the desired electorate of this member as the next one, once that is possible.
 func (m *Machine) change() {
 	ready := m.desiredIsReady()
-	if !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
+	if m.greater != nil || !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
 		m.attempt, m.attemptAt = nil, time.Time{}
 		return
 	}
@@ -140,7 +140,7 @@ func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 // far as this member voted for them. So all of them have ended when a majority has accepted.
 func (m *Machine) considerChange(c message.Change) *message.Change {
 	switch {
-	case m.now.Before(m.settled), c.Ballot.Counter > m.state.Promised.Counter+maxJump:
+	case m.now.Before(m.settled), m.greater != nil, c.Ballot.Counter > m.state.Promised.Counter+maxJump:
 		return nil
 	case c.Ballot.Less(m.state.Promised):
 		return &message.Change{Phase: message.Refused, Ballot: m.state.Promised}

@@ -39,7 +39,7 @@ func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) 
 
 // atRecord returns the state of a member with committed electorate number of the cluster that voters began.
 func atRecord(number uint64, e electorate.Electorate) lease.State {
-	r := electorate.First(e)
+	r := electorate.First(e, 1)
 	r.Number = number
 	return lease.State{Committed: r, Longest: e.Duration}
 }
@@ -302,14 +302,14 @@ func TestWithoutElectorate(t *testing.T) {
 	three := voters("m1 m2 m3")
 	other := voters("m1 m3")
 	a := newAlone(t, lease.State{}, other, false)
-	a.record = electorate.First(three)
+	a.record = electorate.First(three, 1)
 	a.hear("m1", func(m *message.Message) { m.Electorate = &three })
 	if a.number() != 0 {
 		t.Error("it adopted an unconfigured vote")
 	}
 
 	a = newAlone(t, lease.State{}, three, false)
-	a.record = electorate.First(three)
+	a.record = electorate.First(three, 1)
 	a.hear("m1", func(m *message.Message) { m.Number, m.Active = 5, 1 })
 	a.wait(duration)
 	if a.number() != 0 {
@@ -319,7 +319,7 @@ func TestWithoutElectorate(t *testing.T) {
 	long := three
 	long.Duration = 5 * duration
 	a = newAlone(t, lease.State{}, three, false)
-	a.record = electorate.First(long)
+	a.record = electorate.First(long, 1)
 	a.hear("m1", func(m *message.Message) { m.Electorate = &long })
 	if _, items := a.hear("m1", func(m *message.Message) {
 		m.Items = []message.Item{{Kind: message.Prepare, Lease: 1, Counter: 1}}

@@ -31,6 +31,8 @@ type cluster struct {
 	cut         map[[2]string]bool // source, destination
 	observers   int                // maximum known by each member
 	open        *lease.Open        // of members started from now on
+	apart       func()             // handles two holders; nil: the test fails
+	byTCP       bool               // members tell each other of clusters by TCP
 	prepare     func(*lease.Machine)
 	sent        int // number of messages
 	bytes       int
@@ -165,6 +167,13 @@ func (c *cluster) step() {
 		if next := n.Next(); !next.IsZero() && !c.now.Before(next) {
 			n.Tick(c.now)
 		}
+		if c.byTCP {
+			standings := map[string]electorate.Standing{}
+			for _, other := range c.others(name) {
+				standings[electorate.Name(other)] = c.nodes[other].Standing()
+			}
+			n.Heed(c.now, standings)
+		}
 		c.take(n)
 	}
 	c.check()
@@ -232,7 +241,9 @@ func (c *cluster) check() {
 	if c.electorate.Quorum == electorate.None {
 		return
 	}
-	if h := c.holders(vip); len(h) > 1 {
+	if h := c.holders(vip); len(h) > 1 && c.apart != nil {
+		c.apart()
+	} else if len(h) > 1 {
 		c.fail("two holders: %v\n%s", h, c.describe())
 	}
 }

@@ -113,38 +113,46 @@ func (m *Machine) begin() {
 		m.wake(listenUntil)
 		return
 	}
-	waiting, other := 1, ""
+	if m.open != nil && m.desired.Quorum == electorate.Majority {
+		if m.problem = m.forestalled(); m.problem != "" {
+			return
+		}
+	}
+	var waiting []*peer
+	other := ""
 	for _, p := range m.peers {
 		switch {
 		case !m.desired.Has(p.name) || !p.fresh(m.now, m.duration()) || p.number > 0:
 		case p.desired == m.desired.digest:
-			waiting++
+			waiting = append(waiting, p)
 		case other == "":
 			other = electorate.Name(p.name) + " is configured with " + p.theirs()
 		}
 	}
 	switch {
-	case m.desired.Quorum == electorate.None, waiting >= m.desired.Majority():
-		m.adopt(electorate.First(m.desired.Electorate))
+	case m.desired.Quorum == electorate.None, 1+len(waiting) >= m.desired.Majority():
+		m.adopt(electorate.First(m.desired.Electorate, m.seed(waiting)))
 	case other != "":
 		m.problem = other + ", this member with " + m.desired.String() + ": give all members the same"
 	default:
-		m.problem = fmt.Sprintf("waiting for a majority of the members: %d of %d have the same configuration", waiting, len(m.desired.Members))
+		m.problem = fmt.Sprintf("waiting for a majority of the members: %d of %d have the same configuration", 1+len(waiting), len(m.desired.Members))
 	}
 }
 
 // learn adopts a peer's committed electorate if it replaces the one here. A peer reports only chosen ones.
 func (m *Machine) learn(p *peer, r electorate.Committed) {
 	mine := m.state.Committed
-	other := mine.Number > 0 && r.Cluster != mine.Cluster && r.Has(p.name)
 	switch {
 	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil:
-	case other && m.isSoleVoter() && r.Number > 1, other && m.isOrphaned():
-		for _, l := range m.own { // the cluster of these leases no longer exists
+	case m.leaves(p, r):
+		for _, l := range m.own { // the voters of these leases may no longer exist
 			if l.holds() {
-				m.lose(l, "this node leaves the cluster that it has begun for "+r.String())
+				m.lose(l, "this node leaves its cluster for "+r.String())
 			}
 		}
+		m.refuseVotes(r.Duration)
+		m.adopt(r)
+	case r.Has(p.name) && m.isTwin(r) && r.Cluster < mine.Cluster:
 		m.adopt(r)
 	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && !r.Has(m.self.member) && r.OnNode(electorate.Name(m.self.member)):
 	case mine.Number == 0 && r.Has(m.self.member) && !m.desired.Has(m.self.member):

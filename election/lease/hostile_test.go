@@ -14,7 +14,7 @@ func (c *cluster) forge(src, dst string, sequence uint64, items ...message.Item)
 	f, t := c.nodes[src].Status(c.now), c.nodes[dst].Status(c.now)
 	return message.Message{
 		From: src, Incarnation: f.Incarnation, Receiver: message.Identity(dst, t.Incarnation), Sequence: sequence,
-		Cluster: f.Active.Digest(), Number: f.Number, Active: f.Active.Digest(), Desired: f.Active.Digest(), Items: items,
+		Cluster: c.disks[src].Committed.Cluster, Number: f.Number, Active: f.Active.Digest(), Desired: f.Active.Digest(), Items: items,
 	}
 }
 

@@ -305,3 +305,30 @@ func TestVotesOfAndForVotersOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleWorker moves the voters from m1, m2, m3 to m7, m8, m9, all of which then lose their disks. The site begins anew
+// with its first list. A worker that was switched off meanwhile brings the old electorate: nobody follows it.
+func TestStaleWorker(t *testing.T) {
+	c := newMixed(t, "w1")
+	first, last := c.electorate, voters("m7 m8 m9")
+	for _, name := range last.Members {
+		c.start(name, last)
+	}
+	c.reconfigure(last, c.names...)
+	c.awaitActive(30*time.Second, last, c.names...)
+	for _, name := range slices.Clone(c.names) {
+		if c.kill(name); name != "w1" {
+			delete(c.disks, name)
+		}
+	}
+	for _, name := range first.Members {
+		c.start(name, first)
+	}
+	c.campaign(vip)
+	c.awaitHolder(5 * time.Second)
+	c.run(5 * time.Second)
+	c.start("w1", first)
+	c.run(10 * time.Second)
+	c.awaitActive(0, first, "m1", "m2", "m3", "w1")
+	c.awaitHolder(0)
+}

@@ -80,18 +80,6 @@ func (m *Machine) mayLeave(name string, join []string) bool {
 	return replaced || silent >= m.open.Forget || silent >= replaceAfter && len(join) > 0
 }
 
-// isSoleVoter reports whether this member has begun a cluster that no other member has joined. It is then known to be
-// the only voter and may leave the cluster for another.
-func (m *Machine) isSoleVoter() bool {
-	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter()
-}
-
-// isOrphaned reports whether no voter of this member's committed electorate is reachable; a voter reaches itself. An
-// orphaned member follows the voters of another cluster.
-func (m *Machine) isOrphaned() bool {
-	return m.open != nil && m.inForce() && len(m.reachableVoters()) == 0
-}
-
 // Remove takes the vote of a timed-out voter, given its node's name, without waiting for Forget. An error says why this
 // member cannot propose that. The committed electorate shows whether the others agree.
 func (m *Machine) Remove(now time.Time, node string) error {

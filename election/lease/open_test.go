@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -315,7 +316,7 @@ func TestSecondClusterEnds(t *testing.T) {
 		c.cut[[2]string{"m1@#9", other}], c.cut[[2]string{other, "m1@#9"}] = true, true
 	}
 	two := 0
-	c.fail = func(format string, args ...any) { two++ }
+	c.apart = func() { two++ }
 	c.join("m1@#9")
 	c.run(30 * time.Second)
 	if two == 0 {
@@ -323,7 +324,76 @@ func TestSecondClusterEnds(t *testing.T) {
 	}
 	clear(c.cut)
 	c.run(2 * duration)
-	c.fail = t.Fatalf
+	c.apart = nil
 	c.awaitVoters(10*time.Second, "m1@#9", "m2@#2", "m3@#3")
 	c.awaitHolder(0)
+}
+
+// late delays every packet by 8 s, as a port that forwards too late does.
+func late(_, _ string) []int { return []int{int(8 * time.Second / step)} }
+
+// TestTwoBootstraps starts members that bootstrap a moment apart. If they reach each other by TCP, one cluster begins.
+// If packets come too late, all begin one, and only the cluster that outranks the others is left once they have come.
+func TestTwoBootstraps(t *testing.T) {
+	for _, apart := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 10 * time.Millisecond, time.Second, 10 * time.Second} {
+		for _, names := range [][]string{{"m1@#1", "m2@#2"}, {"m2@#2", "m1@#1"}, {"m1@#1", "m2@#2", "m3@#3"}, {"m3@#3", "m1@#1", "m2@#2"}} {
+			for _, delayed := range []bool{false, true} {
+				t.Run(fmt.Sprint(apart, names, delayed), func(t *testing.T) {
+					c := newCluster(t)
+					c.observers, c.byTCP = 8, !delayed
+					var last time.Time
+					if delayed {
+						c.lag, c.apart = late, func() { last = c.now }
+					}
+					c.open = &lease.Open{Bootstrap: true, Forget: forget}
+					for i, name := range names {
+						if c.join(name); i < len(names)-1 {
+							c.run(apart)
+						}
+					}
+					// The last one begins after 3 s, and the keepalive that says so arrives within 8 s and a third of a lease.
+					c.run(11*time.Second + duration/3 + duration/20)
+					if delayed && (last.IsZero() || c.now.Sub(last) < 2*time.Millisecond) {
+						t.Errorf("two holders until %v before now", c.now.Sub(last))
+					}
+					c.apart, c.lag = nil, nil
+					c.open = &lease.Open{Forget: forget}
+					if len(names) == 2 {
+						c.join("m3@#3")
+					}
+					c.run(10 * time.Second)
+					c.awaitVoters(0, "m1@#1", "m2@#2", "m3@#3")
+					c.awaitHolder(0)
+				})
+			}
+		}
+	}
+}
+
+// TestSurvivorOfADeadCluster begins a site anew on m1, as the documentation says. m3 returns with an electorate that has
+// no majority any more: m1 keeps its cluster, and m3 says what to do.
+func TestSurvivorOfADeadCluster(t *testing.T) {
+	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
+	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")
+	for _, name := range []string{"m1@#1", "m2@#2", "m3@#3"} {
+		c.kill(name)
+	}
+	c.open = &lease.Open{Bootstrap: true, Forget: forget}
+	c.join("m1@#9")
+	c.awaitHolder(10 * time.Second)
+	c.open = &lease.Open{Forget: forget}
+	c.join("m3@#3")
+	c.run(2 * time.Minute)
+	if h := c.holder(vip); h != "m1@#9" {
+		t.Errorf("%q holds the VIP", h)
+	}
+	want := "m1 belongs to another cluster, [m1@#9; 600ms, majority], to which this node's gives way, [m1@#1 m2@#2 m3@#3; 600ms, majority]: "
+	if s := c.nodes["m3@#3"].Status(c.now); !strings.HasPrefix(s.Problem, want) {
+		t.Errorf("m3 reports %q", s.Problem)
+	}
+	delete(c.disks, "m3@#3")
+	c.kill("m3@#3")
+	c.join("m3@#8")
+	c.join("m2@#8")
+	c.awaitVoters(10*time.Second, "m1@#9", "m2@#8", "m3@#8")
 }

@@ -27,6 +27,7 @@ type peer struct {
 	cluster, number uint64 // of its committed electorate
 	active, desired uint64 // digests
 	abstaining      bool
+	heard           bool                   // it hears a majority of its committed electorate
 	described       *electorate.Electorate // its committed electorate, else its desired one, by its last description; nil: none
 	peerCandidacies
 
@@ -51,9 +52,9 @@ func (p *peer) begin(incarnation uint64) {
 
 // note records the sender's state from a message and reports whether it has changed.
 func (p *peer) note(msg *message.Message) bool {
-	current := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining}
-	news := current != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining}
-	p.cluster, p.number, p.active, p.desired, p.abstaining = msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining
+	current := [...]any{msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining, msg.Heard}
+	news := current != [...]any{p.cluster, p.number, p.active, p.desired, p.abstaining, p.heard}
+	p.cluster, p.number, p.active, p.desired, p.abstaining, p.heard = msg.Cluster, msg.Number, msg.Active, msg.Desired, msg.Abstaining, msg.Heard
 	if e := msg.Electorate; e != nil {
 		digest := msg.Desired
 		if msg.Number > 0 {

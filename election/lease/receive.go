@@ -56,6 +56,9 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 			if msg.Electorate != nil && p.described == msg.Electorate {
 				m.learn(p, electorate.Committed{Cluster: p.cluster, Number: p.number, Electorate: *p.described})
 			}
+			if m.greater == nil && m.yieldsTo(p) {
+				m.watchQuorum()
+			}
 			m.agree()
 			m.wake(m.now)
 		}
@@ -142,7 +145,7 @@ func (m *Machine) sameCommitted(msg *message.Message) bool {
 
 // mayServe reports whether this member votes for the sender of a message: both must have the same committed electorate.
 func (m *Machine) mayServe(p *peer, msg *message.Message) bool {
-	return m.voter() && m.sameCommitted(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
+	return m.voter() && m.greater == nil && m.sameCommitted(msg) && (m.active().Quorum == electorate.Majority || m.active().Has(p.name))
 }
 
 func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {

@@ -140,7 +140,7 @@ func (m *Machine) emit(out []message.Outgoing, p *peer, receiver uint64, describ
 		msg := message.Message{
 			From: m.self.member, Incarnation: m.self.incarnation, Receiver: cmp.Or(receiver, message.Identity(p.name, 0)), Sequence: p.sequence,
 			Cluster: m.state.Committed.Cluster, Number: m.state.Committed.Number, Active: m.digest, Desired: m.desired.digest,
-			Abstaining: m.abstaining(), Electorate: describe,
+			Abstaining: m.abstaining(), Heard: m.hears, Electorate: describe,
 		}
 		if receiver != 0 {
 			msg.Change, p.change = p.change, nil

@@ -26,10 +26,11 @@ type Machine struct {
 	next    time.Time // nothing is due before; zero: never
 	started time.Time
 
-	configured desired // by the caller
-	open       *Open   // nil: the caller names the voters
-	desired    desired // for a listed electorate, the same as configured
-	state      State   // includes the committed electorate
+	standings  map[string]electorate.Standing // of other nodes, by name
+	configured desired                        // by the caller
+	open       *Open                          // nil: the caller names the voters
+	desired    desired                        // for a listed electorate, the same as configured
+	state      State                          // includes the committed electorate
 	digest     uint64
 	unsaved    bool // state has changed
 	// abstain is when this member begins to vote. settled is when all its votes under earlier electorates have expired.
@@ -45,7 +46,9 @@ type Machine struct {
 	lingering    bool             // some peers do not know of their removal yet
 	maxObservers int
 	forgotten    uint64    // greatest sequence number of a message to a forgotten observer
-	canWin       bool      // enough members are reachable
+	hears        bool      // enough members are reachable
+	greater      *peer     // of the cluster that this member's gives way to; nil: none
+	canWin       bool      // hears, and none is greater
 	canSince     time.Time // start of canWin
 	keepaliveAt  time.Time // of the next full keepalive
 	keepalives   uint64
@@ -216,7 +219,12 @@ func (m *Machine) electable() bool {
 }
 
 func (m *Machine) watchQuorum() {
-	could := m.electable()
+	m.hears, m.greater = m.electable(), nil
+	if at := slices.IndexFunc(m.peers, m.yieldsTo); at >= 0 {
+		m.greater = m.peers[at]
+		m.standStill()
+	}
+	could := m.hears && m.greater == nil
 	if could && !m.canWin {
 		m.canSince = m.now
 		if m.candidate() {

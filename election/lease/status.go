@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -79,7 +80,7 @@ func (m *Machine) Status(now time.Time) Status {
 	m.advance(now)
 	s := Status{
 		Self: electorate.Name(m.self.member), Incarnation: m.self.incarnation, Number: m.state.Committed.Number,
-		Problem: m.problem, Lag: m.lag(), Ignored: m.ignored,
+		Problem: cmp.Or(m.problem, m.yields()), Lag: m.lag(), Ignored: m.ignored,
 	}
 	s.Active, s.Desired = m.Electorates()
 	switch {
@@ -172,6 +173,8 @@ func (m *Machine) why(campaigning bool) string {
 		return "no packet from a voter yet"
 	case !m.inForce():
 		return m.problem
+	case m.greater != nil:
+		return m.yields()
 	case m.active().Quorum == electorate.None && !m.voter():
 		return "without a quorum, only voters hold leases"
 	case m.active().Quorum == electorate.Majority && len(reachable) < m.active().Majority():

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/wire"
 	"github.com/herald-vip/herald/internal/disk"
 )
 
@@ -27,28 +29,36 @@ const (
 	maxHardware = 20
 	maxIdentity = 31
 	hasIdentity = 128 // flag in a length byte: an identity follows
+	hasFlags    = 1   // length of what no hardware address has: flags. Earlier releases take it for one that matches nothing.
+
+	flagClustered  = 1 << 0
+	flagBootstraps = 1 << 1
 )
 
 // Description is a member's node metadata in memberlist: the hardware addresses at which its VIPs may appear, and the
-// number of its candidacies. Any holder of the key can claim anything in it. Only Identity has an effect: with the name
-// and the address, it determines the member.
+// number of its candidacies. Any holder of the key can claim anything in it. Two fields have an effect: Identity, which
+// with the name and the address determines the member, and Standing, which keeps others from beginning a cluster.
 type Description struct {
 	Hardware  []net.HardwareAddr
 	Campaigns int    // up to 65,535
 	Identity  string // of a member that has one; up to 31 bytes
+	electorate.Standing
 }
 
 // append encodes a description in up to limit bytes, with as many hardware addresses as fit.
 //
-//	version(1) campaigns(2) { 128+length(1) identity }? { length(1) address }...
+//	version(1) campaigns(2) { 128+length(1) identity }? { 1(1) flags(1) }? { length(1) address }...
 func (d Description) append(b []byte, limit int) []byte {
 	campaigns := min(d.Campaigns, 1<<16-1)
 	b = append(b, descriptionVersion, byte(campaigns>>8), byte(campaigns))
 	if d.Identity != "" && len(d.Identity) <= maxIdentity {
 		b = append(append(b, hasIdentity|byte(len(d.Identity))), d.Identity...)
 	}
+	if flags := wire.Flag(flagClustered, d.Clustered) | wire.Flag(flagBootstraps, d.Bootstraps); flags != 0 {
+		b = append(b, hasFlags, flags)
+	}
 	for _, mac := range d.Hardware {
-		if len(mac) == 0 || len(mac) > maxHardware {
+		if len(mac) <= hasFlags || len(mac) > maxHardware {
 			continue
 		}
 		if len(b)+1+len(mac) > limit {
@@ -79,7 +89,11 @@ func parseDescription(b []byte) (Description, error) {
 		if n == 0 || n > maxHardware || n > len(b)-1 {
 			return Description{}, errDescription
 		}
-		d.Hardware = append(d.Hardware, append(net.HardwareAddr(nil), b[1:1+n]...))
+		if n == hasFlags {
+			d.Clustered, d.Bootstraps = b[1]&flagClustered != 0, b[1]&flagBootstraps != 0
+		} else {
+			d.Hardware = append(d.Hardware, append(net.HardwareAddr(nil), b[1:1+n]...))
+		}
 		b = b[1+n:]
 	}
 	return d, nil

@@ -190,6 +190,20 @@ func (r *Members) Hardware() map[string][]net.HardwareAddr {
 	return all
 }
 
+// Standings returns what other nodes say of themselves by their last descriptions, by name. A timed-out node is
+// included: memberlist loses nodes that answer by TCP only.
+func (r *Members) Standings() map[string]electorate.Standing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]electorate.Standing)
+	for name, d := range r.described {
+		if name != r.self {
+			all[name] = d.Standing
+		}
+	}
+	return all
+}
+
 // NodeMeta implements memberlist.Delegate.
 func (r *Members) NodeMeta(limit int) []byte {
 	r.mu.Lock()
@@ -293,6 +307,7 @@ func (r *Members) NotifyLeave(n *memberlist.Node) {
 	delete(r.joining, n.Name)
 	if n.State == memberlist.StateLeft {
 		r.leaving[n.Name] = true
+		r.described[n.Name] = Description{Hardware: r.described[n.Name].Hardware, Identity: r.described[n.Name].Identity}
 	}
 	r.mu.Unlock()
 	r.notify()

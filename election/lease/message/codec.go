@@ -12,7 +12,7 @@ import (
 // The wire format. Numbers are big endian, or as encoding/binary's varints where they are mostly small:
 //
 //	version     1 byte
-//	flags       1 byte: abstaining, has an electorate, has a change
+//	flags       1 byte: abstaining, has an electorate, has a change, hears a majority; receivers ignore others
 //	from        length in 1 byte, name
 //	incarnation, receiver, cluster, active, desired: 8 bytes each
 //	number, sequence: varints
@@ -26,6 +26,7 @@ const (
 	flagAbstaining = 1 << 0
 	flagElectorate = 1 << 1
 	flagChange     = 1 << 2
+	flagHeard      = 1 << 3
 
 	flagPreempt     = 1 << 0
 	flagCampaigning = 1 << 1
@@ -60,7 +61,8 @@ func (m Message) Room(items []Item) int {
 }
 
 func (m Message) appendHeader(b []byte) []byte {
-	flags := wire.Flag(flagAbstaining, m.Abstaining) | wire.Flag(flagElectorate, m.Electorate != nil) | wire.Flag(flagChange, m.Change != nil)
+	flags := wire.Flag(flagAbstaining, m.Abstaining) | wire.Flag(flagElectorate, m.Electorate != nil) | wire.Flag(flagChange, m.Change != nil) |
+		wire.Flag(flagHeard, m.Heard)
 	b = append(b, version, flags)
 	b = appendName(b, m.From)
 	for _, x := range [...]uint64{m.Incarnation, m.Receiver, m.Cluster, m.Active, m.Desired} {
@@ -139,7 +141,7 @@ func Parse(b []byte) (Message, error) {
 		return Message{}, fmt.Errorf("lease message: version %d, want %d: run releases with the same version on all members", v, version)
 	}
 	flags := r.Byte()
-	m := Message{Abstaining: flags&flagAbstaining != 0}
+	m := Message{Abstaining: flags&flagAbstaining != 0, Heard: flags&flagHeard != 0}
 	m.From = r.Name()
 	m.Incarnation, m.Receiver = r.Uint64(), r.Uint64()
 	m.Cluster, m.Active, m.Desired = r.Uint64(), r.Uint64(), r.Uint64()

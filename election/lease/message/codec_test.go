@@ -14,7 +14,7 @@ import (
 
 // full sets every field and kind.
 var full = Message{
-	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Desired: 8, Abstaining: true,
+	From: "m1", Incarnation: 1, Receiver: 1<<64 - 1, Sequence: 300, Cluster: 6, Number: 300, Active: 7, Desired: 8, Abstaining: true, Heard: true,
 	Electorate: &electorate.Electorate{Members: []string{"m1", "m2", "m3"}, Duration: time.Second},
 	Change: &Change{Phase: Promised, Ballot: Ballot{9, 1}, Accepted: Ballot{8, 1 << 63},
 		Value: &electorate.Electorate{Members: []string{"m1"}, Duration: time.Second, Quorum: electorate.None}},

@@ -66,6 +66,7 @@ type Message struct {
 	Active      uint64 // digest of that electorate
 	Desired     uint64 // digest of the sender's desired electorate
 	Abstaining  bool   // the sender has started recently and does not vote yet
+	Heard       bool   // the sender hears a majority of that electorate; false from earlier releases
 
 	// Electorate is the one of Active, or of Desired if the sender has no committed one; nil: omitted.
 	Electorate *electorate.Electorate

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease/message"
+)
+
+// This file decides between clusters: which of them a member belongs to, and whether it may begin one.
+
+// Heed sets what other nodes say of themselves by TCP, by name: a member with [Open.Bootstrap] begins no cluster beside
+// theirs, even if their messages do not arrive.
+func (m *Machine) Heed(now time.Time, standings map[string]electorate.Standing) {
+	m.advance(now)
+	m.standings = standings
+}
+
+// Standing returns what this member says of itself by TCP.
+func (m *Machine) Standing() electorate.Standing {
+	clustered := m.voter() || m.inForce() && !m.active().OnNode(electorate.Name(m.active().Members[0]))
+	for _, p := range m.peers {
+		clustered = clustered || m.inForce() && m.active().Has(p.name) && m.peerStatus(p).Problem == ""
+	}
+	return electorate.Standing{Clustered: clustered, Bootstraps: !m.inForce() && m.open != nil && m.open.Bootstrap}
+}
+
+// forestalled explains why this member begins no cluster of its own: another node has one, or is to begin it; empty if
+// none does.
+func (m *Machine) forestalled() string {
+	for _, p := range m.peers {
+		if p.heard && p.fresh(m.now, m.duration()) { // else this member has its electorate
+			return electorate.Name(p.name) + " follows another node with the name of this one: give each node its own name"
+		}
+	}
+	for name, s := range m.standings {
+		switch {
+		case s.Clustered:
+			return name + " answers by TCP and belongs to a cluster, so this node begins none: let UDP through between the members, " +
+				"make sure that no other node has the name of this one, and remove bootstrap here"
+		case s.Bootstraps && name < electorate.Name(m.self.member):
+			return name + " bootstraps too and goes first: remove bootstrap here, or if " + name + " is gone, restart herald here"
+		}
+	}
+	return ""
+}
+
+// seed is the random part of the identity of a cluster that this member begins: members that begin it at once, with
+// the same peers in view, derive the same.
+func (m *Machine) seed(waiting []*peer) uint64 {
+	seed := message.Identity(m.self.member, m.self.incarnation)
+	for _, p := range waiting {
+		seed = min(seed, message.Identity(p.name, p.incarnation))
+	}
+	return seed
+}
+
+// leaves reports whether this member leaves its cluster for that of a peer, which hears the majority there. These may
+// leave, as no majority of their cluster can miss what they forget: observers, a sole voter, and a voter that is left
+// behind.
+func (m *Machine) leaves(p *peer, r electorate.Committed) bool {
+	switch mine := m.state.Committed; {
+	case mine.Number == 0 || r.Cluster == mine.Cluster || !p.heard:
+		return false
+	case m.isOrphaned() || m.isLeftBehind(r):
+		return true
+	}
+	return (m.isSoleVoter() || !m.voter()) && m.yieldsTo(p)
+}
+
+// isTwin reports whether r begins the same electorate as this member's: their voters began at once, with different
+// peers in view. All take the lesser one.
+func (m *Machine) isTwin(r electorate.Committed) bool {
+	mine := m.state.Committed
+	return mine.Number == 1 && r.Number == 1 && r.Cluster != mine.Cluster && r.Digest() == m.digest
+}
+
+// isSoleVoter reports whether this member has begun a cluster that no other member has joined. It is then known to be
+// the only voter and may leave the cluster for another.
+func (m *Machine) isSoleVoter() bool {
+	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter()
+}
+
+// isOrphaned reports whether no voter of this member's committed electorate is reachable; a voter reaches itself.
+func (m *Machine) isOrphaned() bool { return m.inForce() && len(m.reachableVoters()) == 0 }
+
+// isLeftBehind reports whether a majority of this member's committed electorate belongs to the cluster of r, so that
+// there will never be a majority here again.
+func (m *Machine) isLeftBehind(r electorate.Committed) bool {
+	count := 0
+	for _, p := range m.peers {
+		if m.active().Has(p.name) && p.cluster == r.Cluster && p.fresh(m.now, m.duration()) {
+			count++
+		}
+	}
+	return count >= m.active().Majority() && !m.isTwin(r)
+}
+
+// yieldsTo reports whether this member's cluster gives way to that of a peer. The order is the same on both sides: a
+// cluster whose majority is heard, one that has changed its electorate since it began, and the lesser identity.
+func (m *Machine) yieldsTo(p *peer) bool {
+	mine := m.state.Committed
+	if mine.Number == 0 || mine.Quorum != electorate.Majority || !p.heard || p.cluster == 0 || p.cluster == mine.Cluster || !p.fresh(m.now, m.duration()) {
+		return false
+	}
+	return !m.hears || cmp.Or(cmp.Compare(min(mine.Number, 2), min(p.number, 2)), cmp.Compare(p.cluster, mine.Cluster)) < 0
+}
+
+// standStill ends this member's leases and bids while another cluster takes precedence: until that is over, it grants,
+// accepts and requests nothing.
+func (m *Machine) standStill() {
+	for _, l := range m.own {
+		switch {
+		case l.holds():
+			m.lose(l, m.yields())
+		case l.phase != idle:
+			m.drop(l, "")
+		}
+	}
+	m.attempt = nil
+}
+
+// yields describes the cluster that this member's gives way to, and how this node joins it; empty if there is none.
+func (m *Machine) yields() string {
+	if m.greater == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s belongs to another cluster, %s, to which this node's gives way, %s: to join it, stop herald here, "+
+		"remove the stored electorate and `bootstrap: true`, and start herald", electorate.Name(m.greater.name), m.greater.theirs(), m.active())
+}
