@@ -24,16 +24,23 @@ type alone struct {
 // newAlone starts m2 with a state. Unless early, all its old votes have ended.
 func newAlone(t *testing.T, s lease.State, e electorate.Electorate, early bool) *alone {
 	t.Helper()
+	a := newAloneIn(t, s, e, nil)
+	if !early {
+		a.wait(2 * duration)
+	}
+	a.Unsaved()
+	return a
+}
+
+// newAloneIn starts m2, in an open electorate unless that is nil.
+func newAloneIn(t *testing.T, s lease.State, e electorate.Electorate, open *lease.Open) *alone {
+	t.Helper()
 	a := &alone{t: t, now: time.Unix(1_000_000, 0), record: s.Committed, sequence: map[string]uint64{}}
-	m, err := lease.New(a.now, lease.Options{Self: "m2", Incarnation: 1, Electorate: e, State: s, Observers: 8})
+	m, err := lease.New(a.now, lease.Options{Self: "m2", Incarnation: 1, Electorate: e, Open: open, State: s, Observers: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Machine = m
-	if !early {
-		a.wait(2 * duration)
-	}
-	m.Unsaved()
 	return a
 }
 

@@ -31,10 +31,20 @@
 //  8. A voter of electorate n accepts nothing for n+1 before all its grants under electorates before n have ended.
 //     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
+//  9. Each cluster has an identity with a random part. A member leaves its cluster only for one whose majority is
+//     heard, and only if no majority can miss its promises: it has no vote, it is the only voter, or a majority of its
+//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7.
+//  10. Voters that begin one electorate at once, with different peers in view, may give it several identities. All take
+//     the lesser one. They are the same voters, so 3 holds across identities, and their grants outlast the change. A
+//     voter takes a greater identity by 9 only, so electorate 2 finds a majority under one identity at most.
+//  11. Two clusters may begin apart. From when the voters of one receive a member that hears the majority of the other,
+//     the lesser cluster stands still: its leases are lost, and it grants, accepts and requests nothing. Both sides know
+//     which is lesser: the one that has never changed its electorate, else the one with the greater identity.
 //
 // The configuration files state the desired electorate. Rules 7 and 8 do not depend on them: the files may differ, be
 // old and change at any time. Files can do harm in one way. Members without a committed electorate
-// begin a cluster of their own if they are a majority of their list and receive no electorate within a Duration.
+// begin a cluster of their own if they are a majority of their list and receive no electorate within a Duration, or with
+// [Open.Bootstrap]. Then 11 holds once the clusters reach each other.
 //
 // In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
 // so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any
