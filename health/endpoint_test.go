@@ -34,7 +34,6 @@ type endpoint struct {
 	handler  atomic.Pointer[http.HandlerFunc]
 	accepted []net.Conn
 	dialed   []time.Time
-	stall    time.Duration // how long the next dial suspends its process
 }
 
 type portState int
@@ -56,12 +55,6 @@ func (e *endpoint) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dialed = append(e.dialed, time.Now())
-	if stall := e.stall; stall > 0 {
-		e.stall = 0
-		e.mu.Unlock()
-		time.Sleep(stall) // in a synctest bubble; ignores ctx, like a suspended process
-		e.mu.Lock()
-	}
 	switch e.state {
 	case refusing:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -174,13 +167,6 @@ func (e *endpoint) become(s portState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state = s
-}
-
-// pauseFor suspends the process that dials next for a while.
-func (e *endpoint) pauseFor(d time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stall = d
 }
 
 // hangUp ends all connections.

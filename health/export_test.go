@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/herald-vip/herald/health/sandbox"
 )
@@ -25,4 +26,11 @@ func NewMonitorOver(dial func(ctx context.Context, network, address string) (net
 	m := NewMonitor(log, notify)
 	m.dial = dial
 	return m
+}
+
+// Suspend makes m find that the machine slept for d.
+func (m *Monitor) Suspend(d time.Duration) {
+	m.pauses.mu.Lock()
+	defer m.pauses.mu.Unlock()
+	m.pauses.before -= d
 }

@@ -1,10 +1,12 @@
 package health
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,28 +172,32 @@ func TestPauses(t *testing.T) {
 		name  string
 		late  time.Duration // by the monotonic clock
 		slept time.Duration // by the other
-		want  time.Duration
+		want  string
 	}{
-		{"early", -s(1), 0, 0},
-		{"on time", 0, 0, 0},
-		{"late as under load", s(1.9), 0, 0},
-		{"stood still", s(2), 0, s(2)},
-		{"for long", s(3600), 0, s(3600)},
-		{"the machine slept and woke before its time", -s(0.1), s(60), s(59.9)},
-		{"both", s(1), s(1), s(2)},
-		{"the clocks were read apart", 0, -s(12), 0},
+		{"early", -s(0.1), 0, ""},
+		{"on time", 0, 0, ""},
+		{"late as under load", s(1.9), 0, ""},
+		{"stood still", s(2), 0, "2s"},
+		{"for long", s(3600), 0, "1h0m0s"},
+		{"the machine slept and woke before its time", -s(0.1), s(60), "59.9s"},
+		{"both", s(1), s(1), "2s"},
+		{"the clocks were read apart", 0, -s(12), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			total := time.Hour // since boot, before this check began
-			p := pauses{asleep: func() time.Duration { return total }, before: total}
-			due := time.Unix(1000, 0)
-			total += tt.slept
-			if got := p.since(due, due.Add(tt.late)); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
-			if got := p.since(due, due); got != 0 {
-				t.Errorf("the same sleep counts again: %v", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				total := time.Hour // since boot, before this check began
+				p := newPauses(func() time.Duration { return total })
+				before := p.look()
+				time.Sleep(pauseInterval + tt.late)
+				total += tt.slept
+				after := p.look()
+				if got := before.Err() != nil; got != (tt.want != "") || got && context.Cause(before).Error() != "this process did not run for "+tt.want+": checking again" {
+					t.Errorf("got %v, want %q", context.Cause(before), tt.want)
+				}
+				if p.look() != after || after.Err() != nil {
+					t.Errorf("the same pause counts again: %v", context.Cause(after))
+				}
+			})
 		})
 	}
 }

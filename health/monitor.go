@@ -27,6 +27,8 @@ type Monitor struct {
 
 	applying sync.Mutex // one Apply or Close at a time
 	closed   bool       // guarded by applying
+	pauses   *pauses    // nil before the first check; guarded by applying
+	unwatch  func()     // ends the watch for pauses
 
 	mu      sync.Mutex // never held while waiting, so that notify may call Verdicts
 	runners []*runner  // in Apply order
@@ -80,6 +82,10 @@ func (m *Monitor) Apply(checks []Check) error {
 		probers[i] = p
 	}
 
+	if m.pauses == nil && len(wanted) > 0 {
+		m.pauses = newPauses(asleep)
+		m.unwatch = m.pauses.watch()
+	}
 	runners := make([]*runner, len(wanted))
 	for i, c := range wanted {
 		r := old[c.Name]
@@ -90,7 +96,7 @@ func (m *Monitor) Apply(checks []Check) error {
 				r.stop()
 				v = r.current()
 			}
-			r = start(c, probers[i], v, m.log, m.notify)
+			r = start(c, probers[i], v, m)
 		}
 		runners[i] = r
 	}
@@ -136,6 +142,9 @@ func (m *Monitor) Close() {
 	}
 	for _, r := range runners {
 		r.stop()
+	}
+	if m.unwatch != nil {
+		m.unwatch()
 	}
 	m.mu.Lock()
 	m.runners = nil

@@ -248,13 +248,9 @@ func TestPause(t *testing.T) {
 		t.Run(v.name, onRig(func(t *testing.T, b *rig) {
 			b.serve(ok)
 			b.healthy(check(v.adjust, func(c *health.Check) { c.Rise, c.Fall = 20, 1000 }, quick))
-			b.pauseFor(12 * time.Second)
-			for range 1400 { // the next dial comes within a second
-				if pass(10 * time.Millisecond); b.verdict().State == health.Unhealthy {
-					break
-				}
-			}
-			b.want(health.Unhealthy, "this process did not run for 11.5s: checking again") // 12 s less a timeout
+			b.monitor.Suspend(12 * time.Second)
+			pass(10 * time.Millisecond)
+			b.want(health.Unhealthy, "this process did not run for 11.8s: checking again") // 12 s less the interval of looks
 			if v := b.verdict(); !v.Paused || v.Since != v.Cause {
 				t.Errorf("verdict %+v", v)
 			}
@@ -268,12 +264,54 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A delay that load may cause costs one probe at most.
+// A pause is noticed at once, also while a probe hangs and between rare probes.
+func TestPauseIsNoticedAtOnce(t *testing.T) {
+	for _, interval := range []time.Duration{time.Hour, 100 * time.Millisecond} {
+		t.Run(interval.String(), onRig(func(t *testing.T, b *rig) {
+			answers := make(chan struct{})
+			b.serve(func(w http.ResponseWriter, r *http.Request) {
+				if b.verdict().State != health.Unknown {
+					<-answers
+				}
+				ok(w, r)
+			})
+			b.healthy(check(once, func(c *health.Check) { c.Interval, c.Timeout = interval, time.Hour }))
+			b.monitor.Suspend(12 * time.Second)
+			pass(time.Second)
+			b.wantHistory("healthy unhealthy")
+			close(answers)
+			pass(time.Second)
+			b.wantHistory("healthy unhealthy healthy")
+		}))
+	}
+}
+
+// The callee of a check that is slow to return is not taken for a pause.
+func TestSlowNotifyIsNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint()
+		defer e.Close()
+		e.serve(ok)
+		told := 0
+		m := health.NewMonitorOver(e.dial, nil, func(health.Verdict) {
+			told++
+			time.Sleep(time.Minute) // in a synctest bubble
+		})
+		defer m.Close()
+		must.Do(t, m.Apply([]health.Check{check()}))
+		pass(10 * time.Minute)
+		if v := m.Verdicts()[0]; v.State != health.Healthy || told != 1 {
+			t.Errorf("notified %d times, now %+v", told, v)
+		}
+	})
+}
+
+// A delay that load may cause costs nothing.
 func TestShortPauseIsForgiven(t *testing.T) {
 	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
-		b.pauseFor(2 * time.Second)
+		b.monitor.Suspend(1900 * time.Millisecond)
 		pass(time.Minute)
 		b.want(health.Healthy, "")
 		b.wantHistory("healthy")
@@ -286,8 +324,8 @@ func TestPauseOfTheUnhealthy(t *testing.T) {
 		b.serve(status(500, "broken"))
 		b.apply(check(overTCP, named("tcp"), func(c *health.Check) { c.Rise = 3 }), check())
 		pass(210 * time.Millisecond) // tcp has passed twice
-		b.pauseFor(12 * time.Second)
-		pass(12*time.Second + 300*time.Millisecond)
+		b.monitor.Suspend(12 * time.Second)
+		pass(300 * time.Millisecond)
 		b.wantStates("tcp:unknown apiserver:unhealthy")
 		if v := b.monitor.Verdicts()[1]; v.Paused || !strings.Contains(v.Reason, "broken") {
 			t.Errorf("verdict %+v", v)
@@ -300,7 +338,7 @@ func TestFailureAfterAPause(t *testing.T) {
 	onRig(func(t *testing.T, b *rig) {
 		b.serve(ok)
 		b.healthy(check())
-		b.pauseFor(12 * time.Second)
+		b.monitor.Suspend(12 * time.Second)
 		b.serve(status(500, "broken"))
 		pass(20 * time.Second)
 		b.want(health.Unhealthy, "broken")

@@ -34,6 +34,9 @@ const victim = "HERALD_HEALTH_TEST_VICTIM"
 // watcher is the environment variable that makes the test binary watch a URL and print each change.
 const watcher = "HERALD_HEALTH_TEST_WATCHER"
 
+// freezesInNotify ends the URL of a watcher that freezes itself at the first change, before it prints that.
+const freezesInNotify = "/freeze"
+
 func TestMain(m *testing.M) {
 	if url := os.Getenv(watcher); url != "" {
 		watchUntilKilled(url)
@@ -55,12 +58,17 @@ func serveUntilKilled() {
 
 func watchUntilKilled(url string) {
 	told := gob.NewEncoder(os.Stdout)
+	freeze := strings.HasSuffix(url, freezesInNotify)
 	m := health.NewMonitor(nil, func(v health.Verdict) {
+		if freeze {
+			freeze = false
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
 		_ = told.Encode(v)
 	})
 	c := check()
 	c.HTTP.URL = url
-	c.Timeout, c.Fall = time.Second, 20 // a stalled test machine must not look like a dead server
+	c.Timeout, c.Fall = time.Minute, 20 // a stalled test machine must not look like a dead server
 	if err := m.Apply([]health.Check{c}); err != nil {
 		panic(err)
 	}
@@ -214,26 +222,55 @@ func startWatcher(t *testing.T, url string) (*exec.Cmd, <-chan health.Verdict) {
 	return cmd, told
 }
 
-// The process that checks is frozen. When it continues, its old verdict is stale.
+// The process that checks is frozen, in any phase of a check. When it continues, its old verdict is stale.
 func TestFrozenWatcher(t *testing.T) {
-	var asked atomic.Int64 // when, in nanoseconds
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Store(time.Now().UnixNano())
-		ok(w, r)
-	}))
-	defer srv.Close()
-	cmd, told := startWatcher(t, srv.URL)
-	reach(t, told, health.Healthy, "")
-	// Freeze it while it waits, as it nearly always does, and not while it prints.
-	before := asked.Load()
-	wait.Until(t, "it asks", func() bool { return asked.Load() != before })
-	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
-	wait.Until(t, "it is frozen for long", func() bool { return time.Since(time.Unix(0, asked.Load())) > 4*time.Second })
-	must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
-	if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
-		t.Errorf("verdict %+v", v)
+	const anywhere, inProbe, inNotify = "anywhere", "in a probe", "in notify"
+	for _, phase := range []string{anywhere, inProbe, inNotify} {
+		t.Run(phase, func(t *testing.T) {
+			t.Parallel()
+			var (
+				asked atomic.Int64
+				hold  sync.Mutex // the answers
+			)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				hold.Lock()
+				defer hold.Unlock()
+				ok(w, r)
+			}))
+			defer srv.Close()
+			url := srv.URL
+			if phase == inNotify {
+				url += freezesInNotify
+			}
+			cmd, told := startWatcher(t, url)
+			if phase != inNotify {
+				reach(t, told, health.Healthy, "")
+			}
+			if phase == inProbe {
+				hold.Lock()
+				before := asked.Load()
+				wait.Until(t, "it asks", func() bool { return asked.Load() > before })
+			}
+			if phase != inNotify {
+				must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
+			}
+			must.Do(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
+			if phase == inProbe {
+				hold.Unlock()
+			}
+			frozen := time.Now()
+			wait.Until(t, "it is frozen for long", func() bool { return time.Since(frozen) > 4*time.Second })
+			must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
+			if phase == inNotify {
+				next(t, told, health.Healthy, "")
+			}
+			if v := next(t, told, health.Unhealthy, "this process did not run for"); !v.Paused {
+				t.Errorf("verdict %+v", v)
+			}
+			reach(t, told, health.Healthy, "200")
+		})
 	}
-	reach(t, told, health.Healthy, "200")
 }
 
 // A process without free descriptors reports its own fault, and recovers.

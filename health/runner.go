@@ -2,12 +2,9 @@ package health
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/internal/seconds"
 )
@@ -15,9 +12,6 @@ import (
 // overloadHold is how long a warning of overload stays after the last 429, so
 // that a nearly overloaded server does not cause a log line for every probe.
 const overloadHold = 10 * time.Second
-
-// pauseInterval is how often a sleeping check looks for a suspension of this process.
-const pauseInterval = 500 * time.Millisecond
 
 // prober probes the endpoint. One goroutine uses it.
 type prober interface {
@@ -46,28 +40,29 @@ type runner struct {
 	prober prober
 	log    *slog.Logger
 	notify func(Verdict)
+	pauses *pauses
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	// Used by run only:
 	judge      judge
-	quick      int // failures in a row that were not slow
-	pauses     pauses
-	overloaded time.Time // the last 429
-	overload   string    // the reason of the first 429 in overloadHold
+	quick      int             // failures in a row that were not slow
+	running    context.Context // ends when this process was suspended
+	overloaded time.Time       // the last 429
+	overload   string          // the reason of the first 429 in overloadHold
 
 	mu      sync.Mutex
 	verdict Verdict
 }
 
 // start runs a check at once, from the given verdict.
-func start(c Check, p prober, v Verdict, log *slog.Logger, notify func(Verdict)) *runner {
+func start(c Check, p prober, v Verdict, m *Monitor) *runner {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{
-		check: c, prober: p, log: log, notify: notify,
+		check: c, prober: p, log: m.log, notify: m.notify,
+		pauses: m.pauses, running: m.pauses.look(),
 		cancel: cancel, done: make(chan struct{}),
 		judge:   judge{rise: c.Rise, fall: c.Fall, state: v.State},
-		pauses:  pauses{asleep: asleep, before: asleep()},
 		verdict: v,
 	}
 	go func() {
@@ -95,7 +90,7 @@ func (r *runner) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.suspended(began.Add(r.check.Timeout)) {
+		if r.suspended() {
 			evidence = time.Time{}
 			continue // the result is as old as the pause
 		}
@@ -130,6 +125,7 @@ func (r *runner) run(ctx context.Context) {
 func (r *runner) probe(ctx context.Context) outcome {
 	ctx, cancel := context.WithTimeout(ctx, r.check.Timeout)
 	defer cancel()
+	defer context.AfterFunc(r.running, cancel)()
 	return r.prober.probe(ctx)
 }
 
@@ -147,42 +143,33 @@ func (r *runner) rest(ctx context.Context, next time.Time) (closed time.Time) {
 	return closed
 }
 
-// sleep waits until a time, the end of ctx or a wake-up, and reports whether it was woken. Every pauseInterval it
-// checks whether this process was suspended, and returns early if it was.
+// sleep waits until a time, the end of ctx, a wake-up or the end of a suspension of this process, and reports whether
+// it was woken.
 func (r *runner) sleep(ctx context.Context, until time.Time, wake <-chan struct{}) (woken bool) {
-	if now := time.Now(); until.Before(now) {
-		until = now // a slow notify delayed this check, not a pause
-	}
-	for {
-		step := until
-		if next := time.Now().Add(pauseInterval); next.Before(until) {
-			step = next
-		}
-		timer := time.NewTimer(time.Until(step))
-		select {
-		case <-wake:
-			woken = true
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		}
-		timer.Stop()
-		if r.suspended(step) || woken || step.Equal(until) {
-			return woken
-		}
-	}
-}
-
-// suspended reports whether this process was suspended, given that it was due to run at
-// due. If so, a healthy endpoint becomes unhealthy, because its verdict is stale, until it
-// passes Rise times again. That does not count as a failure of the endpoint.
-func (r *runner) suspended(due time.Time) bool {
-	now := time.Now()
-	pause := r.pauses.since(due, now)
-	if pause == 0 {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-wake:
+		woken = true
+	case <-timer.C:
+	case <-r.running.Done():
+	case <-ctx.Done():
 		return false
 	}
+	r.suspended()
+	return woken
+}
+
+// suspended reports whether this process was suspended since the last call. If so, a healthy endpoint becomes
+// unhealthy, because its verdict is stale, until it passes Rise times again. That does not count as a failure of the
+// endpoint.
+func (r *runner) suspended() bool {
+	before := r.running
+	r.running = r.pauses.look()
+	if before.Err() == nil {
+		return false
+	}
+	now := time.Now()
 	healthy := r.judge.state == Healthy
 	r.judge = r.judge.invalidate()
 	if !healthy {
@@ -190,7 +177,7 @@ func (r *runner) suspended(due time.Time) bool {
 	}
 	r.mu.Lock()
 	v := &r.verdict
-	v.Reason = fmt.Sprintf("this process did not run for %v: checking again", pause.Round(100*time.Millisecond))
+	v.Reason = context.Cause(before).Error()
 	v.State, v.Paused, v.Slow = r.judge.state, true, false
 	v.Since, v.Cause = now, now
 	verdict := *v
@@ -300,39 +287,4 @@ func (o outcome) invert() outcome {
 		o.kind, o.reason = passed, "as wanted: "+o.reason
 	}
 	return o
-}
-
-// pauseSlack is how late a check must be before it concludes that this process was suspended. A signal may have stopped
-// it, or its cgroup frozen it, or its machine was paused or asleep. pauseSlack is well above the delays of a busy
-// scheduler, so that load withdraws no healthy endpoint. It is below the shortest BGP hold time (3 s), so that a pause
-// is detected before a peer that dropped the session has a new one. A shorter pause only makes the verdict that much
-// older than usual.
-const pauseSlack = 2 * time.Second
-
-// pauses detects that this process was suspended, which makes its verdicts stale.
-type pauses struct {
-	asleep func() time.Duration // how long the machine has been asleep since it booted
-	before time.Duration        // asleep at the last call of since
-}
-
-// since returns how long this process was suspended, given that it was due to run at due; 0 if the delay is below
-// pauseSlack. The monotonic clock of due does not count a machine's sleep, so since adds it. A pause is undetectable if
-// the hypervisor also stops the clocks of its guest.
-func (p *pauses) since(due, now time.Time) time.Duration {
-	total := p.asleep()
-	slept := total - p.before
-	p.before = total
-	if late := now.Sub(due) + slept; late >= pauseSlack {
-		return late
-	}
-	return 0
-}
-
-// asleep returns how long the machine has been suspended since boot: CLOCK_BOOTTIME counts that time, CLOCK_MONOTONIC does not.
-func asleep() time.Duration {
-	var boot, running unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &running) != nil {
-		return 0 // every Linux has these clocks
-	}
-	return time.Duration(boot.Nano() - running.Nano())
 }
