@@ -218,7 +218,11 @@ func (m *member) Lost(all []lease.Lost) {
 }
 
 // Transfer implements Handler.
-func (m *member) Transfer(e lease.Transfer) { m.tell(e) }
+func (m *member) Transfer(all []lease.Transfer) {
+	for _, e := range all {
+		m.tell(e)
+	}
+}
 
 // AliveChanged implements Handler.
 func (m *member) AliveChanged(alive []string) {

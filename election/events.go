@@ -5,22 +5,24 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/herald-vip/herald/election/advertisement"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// Handler receives events of the election, on its own goroutine and in one call at a time. A slow handler does not
-// delay votes and renewals, and may call Campaign, StepDown, Describe and Status. Events that are outdated before
-// delivery are dropped. A lease's loss is delivered before its next grant.
+// Handler receives events of the election, on its own goroutine and in one call at a time. It may call Campaign,
+// StepDown, Describe and Status. Events that are outdated before delivery are dropped. A lease's loss is delivered
+// before its next grant. A slow handler delays no votes. While one call takes longer than three fifths of a lease, this
+// member renews no lease and wins none.
 type Handler interface {
 	// Granted reports that leases were granted or renewed: read them from [Election.Lease].
 	Granted()
 	// Lost reports leases that this member no longer holds.
 	Lost([]lease.Lost)
-	// Transfer reports a better candidate: once prepared, the handler should call [Election.StepDown].
-	Transfer(lease.Transfer)
+	// Transfer reports better candidates: once prepared, the handler should call [Election.StepDown].
+	Transfer([]lease.Transfer)
 	// AliveChanged reports the names of the members that are alive, sorted, with or without a vote, this one included.
 	AliveChanged(alive []string)
 	// MemberStatesChanged reports changes of [Election.MemberStates]. It has a goroutine of its own, so that neither
@@ -34,7 +36,8 @@ type eventQueue struct {
 	some chan struct{} // holds a token if there may be events
 
 	mu           sync.Mutex
-	tellingLoss  bool // the handler is being told of a loss
+	unanswered   time.Time // since when events wait and no call of the handler has returned; zero: none waits
+	tellingLoss  bool      // the handler is being told of a loss
 	lost         map[string]lease.Lost
 	granted      bool
 	transfers    map[string]lease.Transfer
@@ -53,6 +56,9 @@ func (q *eventQueue) add(events []lease.Event) {
 		return
 	}
 	q.mu.Lock()
+	if q.unanswered.IsZero() {
+		q.unanswered = time.Now()
+	}
 	for _, event := range events {
 		switch e := event.(type) {
 		case lease.Lost:
@@ -102,23 +108,38 @@ func (q *eventQueue) take() (lost map[string]lease.Lost, granted bool, transfers
 	return lost, granted, transfers
 }
 
-// deliver passes all events to the handler, and calls told once it has processed the losses.
-func (q *eventQueue) deliver(h Handler, told func()) {
+// waits returns since when events wait and no call of the handler has returned; zero: none waits.
+func (q *eventQueue) waits() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.unanswered
+}
+
+// deliver passes all events to the handler, and calls answered after each call about leases.
+func (q *eventQueue) deliver(h Handler, answered func()) {
 	lost, granted, transfers := q.take()
+	answer := func() {
+		q.mu.Lock()
+		q.tellingLoss, q.unanswered = false, time.Now()
+		q.mu.Unlock()
+		answered()
+	}
 	if len(lost) > 0 {
 		h.Lost(sorted(lost))
-		q.mu.Lock()
-		q.tellingLoss = false
-		q.mu.Unlock()
-		told()
+		answer()
 	}
 	if granted {
 		h.Granted()
+		answer()
 	}
-	for _, t := range sorted(transfers) {
-		h.Transfer(t)
+	if len(transfers) > 0 {
+		h.Transfer(sorted(transfers))
+		answer()
 	}
 	q.mu.Lock()
+	if len(q.lost) == 0 && !q.granted && len(q.transfers) == 0 {
+		q.unanswered = time.Time{}
+	}
 	alive, changed := q.alive, q.aliveChanged
 	q.aliveChanged = false
 	q.mu.Unlock()

@@ -17,8 +17,11 @@ type handlerCalls struct {
 }
 
 func (r *handlerCalls) Granted() { r.calls = append(r.calls, "granted") }
-func (r *handlerCalls) Transfer(e lease.Transfer) {
-	r.calls = append(r.calls, "transfer "+e.Lease+" to "+e.To)
+
+func (r *handlerCalls) Transfer(all []lease.Transfer) {
+	for _, e := range all {
+		r.calls = append(r.calls, "transfer "+e.Lease+" to "+e.To)
+	}
 }
 
 func (r *handlerCalls) Lost(all []lease.Lost) {

@@ -99,6 +99,7 @@ func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 // tick advances the machine to the current time. The mutex is held.
 func (n *node) tick() time.Time {
 	now := time.Now()
+	n.machine.Unanswered(n.events.waits())
 	n.machine.Tick(now)
 	return now
 }
@@ -166,14 +167,15 @@ func (n *node) receive(b []byte) {
 	n.step(func(machine *lease.Machine, now time.Time) { machine.Receive(now, m) })
 }
 
-// resume sends messages that waited for the handler to process a loss.
+// resume runs after each call of the handler. It sends messages that waited for the handler to process a loss, and lets
+// the machine renew leases again.
 func (n *node) resume() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.events.hasLoss() {
-		n.send(n.waiting)
-		n.waiting = nil
-	}
+	n.step(func(*lease.Machine, time.Time) {
+		if !n.events.hasLoss() {
+			n.send(n.waiting)
+			n.waiting = nil
+		}
+	})
 }
 
 func (n *node) campaign(candidacies []lease.Candidacy) {

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,29 +150,6 @@ func TestHandlerMayActAtOnce(t *testing.T) {
 				return slices.ContainsFunc(m.Status().Lease.Leases, func(l lease.LeaseStatus) bool { return l.Lease == "vip" && !l.Campaigning })
 			})
 		}
-	})
-}
-
-func TestSlowHandlerLosesNothing(t *testing.T) {
-	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
-		c.start("vip")
-		holder := c.holder("vip")
-		var calls atomic.Int64
-		holder.react(func(lease.Event) {
-			calls.Add(1)
-			time.Sleep(30 * time.Second)
-		})
-		time.Sleep(2 * time.Minute)
-		if told, n := holder.told(), calls.Load(); len(told) != 1 || n == 0 || n > 5 {
-			t.Fatalf("told %v, in %d calls", told, n)
-		}
-		for _, m := range c.others(holder) {
-			if told := m.told(); len(told) > 0 {
-				t.Fatalf("the handler of %s received %v", m.name, told)
-			}
-		}
-		holder.react(nil)
-		time.Sleep(time.Minute)
 	})
 }
 

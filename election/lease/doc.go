@@ -75,6 +75,8 @@
 //
 // Members that can reach each other exchange keepalives every third of a Duration. A majority of them with a candidate
 // has a holder within three Durations after any fault: one until old grants and abstentions are over, the others for
-// lost messages. A released lease takes two round trips. An observer that is not a candidate sends a fifteenth as
-// often.
+// lost messages. A released lease takes two round trips. An observer that is not a candidate sends a fifteenth as often.
+//
+// A member whose caller has acted on no event for three fifths of a Duration counts as faulty ([Machine.Unanswered]). It
+// renews no lease and bids for none, so its leases end at most 1.6 Durations after the caller has stopped.
 package lease

@@ -105,6 +105,22 @@ func (m *Machine) Forget(now time.Time, name string) {
 	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
 }
 
+// Unanswered sets since when the caller has acted on none of the events that wait for it; zero: none waits. Call it
+// before [Machine.Tick].
+func (m *Machine) Unanswered(since time.Time) {
+	if m.stuck() {
+		m.wake(m.now) // leases to renew may be overdue
+	}
+	m.unanswered = since
+}
+
+// stuck reports whether the caller has stopped acting on events. Renewals are a third of a Duration apart, so the lease
+// of a caller that stops is renewed once more, or twice if the caller was busy before. A call may take nine tenths of a
+// Duration without losing the lease: the renewal waits for its end.
+func (m *Machine) stuck() bool {
+	return !m.unanswered.IsZero() && m.now.Sub(m.unanswered) >= m.duration()*3/5
+}
+
 // Next returns the time at which Tick is due, possibly early; zero means never.
 func (m *Machine) Next() time.Time { return m.next }
 

@@ -275,7 +275,10 @@ func (m *Machine) lose(l *lease, reason string) {
 
 func (m *Machine) overdue(l *lease) string {
 	since := m.now.Sub(l.renewed).Round(time.Millisecond)
-	if l.phase == granted {
+	switch {
+	case m.stuck():
+		return fmt.Sprintf("this node has not acted on its leases for %v", m.now.Sub(m.unanswered).Round(time.Millisecond))
+	case l.phase == granted:
 		return fmt.Sprintf("this process did not run in time: it last renewed the lease %v ago", since)
 	}
 	return fmt.Sprintf("too few members answered for %v: of %s only %s",

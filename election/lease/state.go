@@ -59,8 +59,9 @@ type Machine struct {
 	highest uint64   // greatest counter in any known ballot
 	bids    int      // current ballots for leases that this member does not hold
 
-	events  []Event
-	ignored uint64
+	events     []Event
+	unanswered time.Time // since when the caller has acted on no event; zero: none waits
+	ignored    uint64
 }
 
 // lease is this member's view of one lease.

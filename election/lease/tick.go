@@ -72,7 +72,10 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 	if l.outbid && l.phase != granted { // do not wait for members that do not answer
 		late = l.begun.Add(d / 12)
 	}
-	switch {
+	switch stuck := m.stuck(); {
+	case stuck && l.phase != idle && !l.holds():
+		m.fail(l, m.now)
+	case stuck: // neither bid nor renew
 	case l.phase == idle:
 		if l.campaigning && m.canWin && m.mayHold(l) {
 			m.awaitTurn(l)

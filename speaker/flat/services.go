@@ -151,8 +151,10 @@ func (l *Leases) Lost(lost []lease.Lost) {
 }
 
 // Transfer implements [election.Handler].
-func (l *Leases) Transfer(t lease.Transfer) {
-	l.transfers.Store(t.Lease, fmt.Sprintf("handed over to %s: %s", t.To, t.Reason))
+func (l *Leases) Transfer(all []lease.Transfer) {
+	for _, t := range all {
+		l.transfers.Store(t.Lease, fmt.Sprintf("handed over to %s: %s", t.To, t.Reason))
+	}
 	l.Speaker.LeasesChanged()
 }
 
