@@ -25,6 +25,7 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/transport"
+	"github.com/herald-vip/herald/internal/disk"
 )
 
 // ErrClosed is returned when a configuration is applied to a closed election.
@@ -42,6 +43,7 @@ type Election struct {
 	log     *slog.Logger
 	handler Handler
 	listen  Listener
+	replace func(file string, b []byte) error // returns once b is on disk
 
 	applying sync.Mutex // one Apply or Close at a time
 
@@ -62,7 +64,7 @@ func New(log *slog.Logger, handler Handler) *Election {
 // NewOver is New with a network other than the host's.
 func NewOver(log *slog.Logger, listen Listener, handler Handler) *Election {
 	return &Election{
-		log: log, handler: handler, listen: listen,
+		log: log, handler: handler, listen: listen, replace: disk.Replace,
 		candidacies: make(map[string]lease.Candidacy), steppedDown: make(map[string]bool),
 	}
 }
@@ -105,7 +107,7 @@ func (e *Election) Apply(c *Config) error {
 		}
 		return nil
 	}
-	started, err := start(c, e.log, e.handler, e.listen)
+	started, err := start(c, e.log, e.handler, e.listen, e.replace)
 	if err != nil {
 		return fmt.Errorf("election: %w", err)
 	}

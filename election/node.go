@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/transport"
-	"github.com/herald-vip/herald/internal/disk"
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -40,6 +38,7 @@ type node struct {
 	events    *eventQueue
 	exchange  *advertisement.Exchange
 	handler   Handler
+	replace   func(file string, b []byte) error
 	unjoined  atomic.Uint64 // lease messages from senders unknown at the address that they name
 	malformed atomic.Uint64 // decrypted messages that are not lease messages
 
@@ -51,12 +50,13 @@ type node struct {
 	named      []string                  // voters that gave the configured list its identities; guarded by mu
 
 	wake      chan struct{} // holds a token if the machine is due earlier than planned
+	dirty     chan struct{} // holds a token if unsaved has changed
 	described chan struct{} // holds a token if this member's description has changed
 	arrived   chan struct{} // holds a token if a member has joined or left
 
 	cancel    context.CancelFunc
 	notifying sync.WaitGroup // delivery of events to the handler; the last ones when it ends
-	work      sync.WaitGroup // runMachine, runMembership and the exchange of advertisements
+	work      sync.WaitGroup // runMachine, runStorage, runMembership and the exchange of advertisements
 
 	mu       sync.Mutex                // guards the fields below, and sending
 	config   *Config                   // replaced by Apply only
@@ -65,9 +65,8 @@ type node struct {
 	machine  *lease.Machine
 	due      time.Time          // of the machine's next call; zero: never
 	waiting  []message.Outgoing // sent once the handler has processed the losses
-	unsaved  *lease.State       // to be stored before anything is sent; nil: nothing
-	mute     string             // why it is not stored; empty: it is
-	saveAt   time.Time          // of the next attempt to store it
+	unsaved  *lease.State       // to be stored; nil: nothing
+	failure  string             // why it is not stored; empty: it is
 	leaving  bool               // the handler receives no more events
 	over     bool               // nor does the machine
 }
@@ -106,11 +105,11 @@ func (n *node) tick() time.Time {
 
 // flush processes the machine's output. The mutex is held.
 func (n *node) flush() {
-	saved := n.save()
-	messages, events := n.machine.Take()
-	if !saved { // do not act on state that may be forgotten
-		events = slices.DeleteFunc(events, func(e lease.Event) bool { _, granted := e.(lease.Granted); return granted })
+	if s, changed := n.machine.Unsaved(); changed {
+		n.unsaved = &s
+		wake.Up(n.dirty)
 	}
+	messages, events := n.machine.Take()
 	if !n.leaving {
 		n.events.add(events)
 	}
@@ -120,21 +119,14 @@ func (n *node) flush() {
 		messages = nil
 	}
 	n.send(messages)
-	due := n.machine.Next()
-	if !saved {
-		due = wake.Earlier(due, n.saveAt)
-	}
-	if !due.Equal(n.due) {
+	if due := n.machine.Next(); !due.Equal(n.due) {
 		n.due = due
 		wake.Up(n.wake)
 	}
 }
 
-// send sends lease messages once, unless they depend on state that is not on disk. The mutex is held.
+// send sends lease messages once. The mutex is held.
 func (n *node) send(messages []message.Outgoing) {
-	if n.unsaved != nil {
-		return
-	}
 	for _, m := range messages {
 		b, err := m.AppendBinary(nil)
 		if err == nil {
@@ -199,8 +191,43 @@ func (n *node) stepDown(leases []string) {
 	})
 }
 
-// saveAgain is the pause before another attempt to store the state.
-const saveAgain = time.Second
+// storeAgain is the pause before another attempt to store the state.
+const storeAgain = time.Second
+
+// runStorage stores the machine's state until ctx ends, so that nothing else waits for the disk.
+func (n *node) runStorage(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.dirty:
+		}
+		for n.store() && wake.Pause(ctx, storeAgain) {
+		}
+	}
+}
+
+// store stores the machine's latest state, and reports whether it has failed.
+func (n *node) store() (failed bool) {
+	n.mu.Lock()
+	state, file := n.unsaved, n.config.State
+	n.mu.Unlock()
+	if state == nil {
+		return false
+	}
+	err := n.write(file, saved{n.identity, *state})
+	n.step(func(m *lease.Machine, now time.Time) {
+		switch {
+		case err != nil:
+			n.failure = fmt.Sprintf("the electorate cannot be written to disk, so this node takes no part in changing it: %v", err)
+			n.network.Warn(n.failure)
+		case n.unsaved == state:
+			n.unsaved, n.failure = nil, ""
+			m.Stored(now)
+		}
+	})
+	return err != nil
+}
 
 // saved is the content of the state file.
 type saved struct {
@@ -216,7 +243,7 @@ func (n *node) identify(s *saved) error {
 	c := n.config
 	if c.Open() && s.Identity == "" && !s.Committed.Has(c.member()) {
 		s.Identity = fmt.Sprintf("%08x", rand.Uint32())
-		if err := s.write(c.State); err != nil {
+		if err := n.write(c.State, *s); err != nil {
 			return err
 		}
 	}
@@ -228,7 +255,7 @@ func (n *node) identify(s *saved) error {
 	return nil
 }
 
-func (s saved) write(file string) error {
+func (n *node) write(file string, s saved) error {
 	if file == "" {
 		return nil
 	}
@@ -236,7 +263,7 @@ func (s saved) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return disk.Replace(file, append(b, '\n'))
+	return n.replace(file, append(b, '\n'))
 }
 
 // readState reads the state file. A missing file is an empty state. Invalid content is an error, because a member that
@@ -259,27 +286,4 @@ func readState(file string) (s saved, err error) {
 		return s, fmt.Errorf("cannot read the committed electorate from %[2]s: %[1]w: with join, remove %[2]s; with members, first take this node out of the list on the others, and add it again afterwards", err, file)
 	}
 	return s, nil
-}
-
-// save stores the machine's state before any message that depends on it, and reports whether it is on disk. Until then,
-// this member sends nothing. The mutex is held.
-func (n *node) save() bool {
-	if s, changed := n.machine.Unsaved(); changed {
-		n.unsaved = &s
-	}
-	if n.unsaved == nil {
-		return true
-	}
-	now := time.Now()
-	if now.Before(n.saveAt) {
-		return false
-	}
-	if err := (saved{n.identity, *n.unsaved}).write(n.config.State); err != nil {
-		n.saveAt = now.Add(saveAgain)
-		n.mute = fmt.Sprintf("the electorate cannot be written to disk, so this node sends nothing: %v", err)
-		n.network.Warn(n.mute)
-		return false
-	}
-	n.unsaved, n.mute, n.saveAt = nil, "", time.Time{}
-	return true
 }

@@ -23,12 +23,12 @@ const leaveTimeout = 500 * time.Millisecond
 // Listener listens at this member's address.
 type Listener func(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error)
 
-func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node, error) {
+func start(c *Config, log *slog.Logger, handler Handler, listen Listener, replace func(string, []byte) error) (*node, error) {
 	admission := transport.NewAdmission(log, c.observers() > 0)
 	n := &node{
-		log: log, admission: admission, events: newEventQueue(), handler: handler, config: c, started: time.Now(),
+		log: log, admission: admission, events: newEventQueue(), handler: handler, replace: replace, config: c, started: time.Now(),
 		network: network{LogFilter: transport.NewLogFilter(log, admission)}, opened: make(chan struct{}),
-		wake: make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
 	if err := n.assemble(c, listen); err != nil {
 		return nil, err
@@ -37,6 +37,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener) (*node
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	n.work.Go(func() { n.runMachine(ctx) })
+	n.work.Go(func() { n.runStorage(ctx) })
 	n.work.Go(func() { n.runMembership(ctx) })
 	n.work.Go(func() { n.exchange.Run(ctx) })
 	n.notifying.Go(func() {

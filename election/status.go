@@ -40,8 +40,8 @@ func (n *node) status() Status {
 	n.flush()
 	state := n.machine.Status(now)
 	config := n.config
-	if n.mute != "" {
-		state.Problem = n.mute
+	if n.failure != "" {
+		state.Problem = n.failure
 	}
 	n.mu.Unlock()
 	if !config.votes() && n.members.Campaigns() == 0 {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -12,58 +13,88 @@ import (
 // Lamport, "Paxos Made Simple", section 2). Each number is chosen once, so no two committed electorates share a number.
 // Ballots and acceptors in this file concern the electorate; for leases, see acceptor.go.
 
+// phaseTime is how long an attempt waits in each phase for the disks of the voters, at least.
+const phaseTime = 10 * time.Second
+
 // attempt is this member's attempt to commit the next electorate.
 type attempt struct {
 	ballot   message.Ballot
-	value    *electorate.Electorate
-	accepted message.Ballot // ballot of an acceptor that accepted value before, if any
+	value    *electorate.Electorate // proposed, or accepted before by an acceptor; nil: none yet
+	accepted message.Ballot         // ballot of that acceptor
 	proposed bool
-	votes    []string // of the current phase
-	ends     time.Time
+	votes    []string  // of the current phase
+	ends     time.Time // zero: this member's own promise is not on disk yet
+	resend   time.Time
 }
 
 // change proposes the desired electorate of this member as the next one, once that is possible.
 func (m *Machine) change() {
-	ready := m.desiredIsReady()
-	if m.greater != nil || !ready && (m.state.Value == nil && m.removing == "" || !m.voter() || m.now.Before(m.settled)) {
-		m.attempt, m.attemptAt = nil, time.Time{}
+	possible := m.voter() && m.greater == nil && m.electable() && !m.now.Before(m.settled)
+	if !possible || m.state.Value == nil && m.removing == "" && !m.desiredIsReady() {
+		if m.attempt = nil; !m.now.Before(m.attemptAt) {
+			m.attemptAt = time.Time{}
+		}
 		return
 	}
-	switch {
-	case m.attempt != nil && m.now.Before(m.attempt.ends):
-		m.wake(m.attempt.ends)
+	switch b := m.attempt; {
+	case b != nil && b.ends.IsZero():
 		return
-	case m.attempt != nil && m.removing != "": // the operator's command repeats the request
+	case b != nil && m.now.Before(b.ends):
+		if !m.now.Before(b.resend) {
+			m.sendChange(b)
+		}
+		m.wake(b.resend)
+		return
+	case b != nil && m.removing != "": // the operator's command repeats the request
 		m.attempt, m.attemptAt, m.removing = nil, time.Time{}, ""
 		m.wake(m.now)
 		return
-	case m.attempt != nil, m.attemptAt.IsZero(): // the voters take turns, so that their attempts do not collide
-		turn := time.Duration(slices.Index(m.active().Members, m.self.member))
-		m.attempt, m.attemptAt = nil, m.now.Add(turn*m.duration()/10)
+	case b != nil, m.attemptAt.IsZero():
+		m.attempt, m.attemptAt = nil, m.now.Add(m.turn())
 	}
 	if m.now.Before(m.attemptAt) {
 		m.wake(m.attemptAt)
 		return
 	}
+	if m.pending != nil {
+		return
+	}
+	m.highestAttempt = max(m.highestAttempt, m.state.Promised.Counter) + 1
+	b := &attempt{ballot: message.Ballot{Counter: m.highestAttempt, Owner: message.Identity(m.self.member, m.self.incarnation)}}
+	m.attempt = b
+	m.considerChange(message.Change{Phase: message.Asked, Ballot: b.ballot}, m.countOwnChange)
+}
+
+// giveWay leaves the attempt to another proposer, with a greater ballot, as long as that repeats its requests: a
+// greater ballot still would end an attempt that waits for disks.
+func (m *Machine) giveWay(b message.Ballot) {
+	if m.attempt == nil || m.attempt.ballot.Less(b) {
+		m.attempt, m.attemptAt = nil, later(m.attemptAt, m.now.Add(m.duration()+m.turn()))
+	}
+}
+
+// turn is the delay of this voter's attempts, so that those of the voters do not collide.
+func (m *Machine) turn() time.Duration {
+	return time.Duration(slices.Index(m.active().Members, m.self.member)) * m.duration() / 10
+}
+
+// successor returns the electorate that this member would have follow the present one.
+func (m *Machine) successor() *electorate.Electorate {
 	value := *m.active() // a value that was accepted and then withdrawn is chosen or replaced while all voters answer
 	switch {
 	case m.removing != "":
 		value.Members = slices.DeleteFunc(slices.Clone(value.Members), func(name string) bool { return name == m.removing })
-	case ready:
+	case m.desiredIsReady():
 		value = value.Step(m.desired.Electorate, m.unavailable())
 	}
-	m.highestAttempt = max(m.highestAttempt, m.state.Promised.Counter) + 1
-	m.attempt = &attempt{ballot: message.Ballot{Counter: m.highestAttempt, Owner: message.Identity(m.self.member, m.self.incarnation)}, value: &value, ends: m.now.Add(m.duration() / 3)}
-	m.wake(m.attempt.ends)
-	m.sendChange(message.Change{Phase: message.Asked, Ballot: m.attempt.ballot})
+	return &value
 }
 
 // desiredIsReady reports whether the committed electorate may change towards this member's desired one. All desired
 // members and a majority of the present voters must desire it, so that the change leaves no uninformed member behind.
-// Without a quorum, all reachable voters must. This member stores its own promise on disk before it asks others, so it
-// asks only when it may promise.
+// Without a quorum, all reachable voters must.
 func (m *Machine) desiredIsReady() bool {
-	if !m.voter() || m.now.Before(m.settled) || m.desired.digest == m.digest {
+	if m.desired.digest == m.digest {
 		return false
 	}
 	agree := []string{m.self.member}
@@ -89,17 +120,17 @@ func (m *Machine) unavailable() []string {
 	})
 }
 
-// viable reports whether a majority of the proposed electorate is up. Present voters count only if they have promised,
+// viable reports whether a majority of a proposed electorate is up. Present voters count only if they have promised,
 // because one received a moment ago may have died since.
-func (m *Machine) viable(b *attempt) bool {
+func (m *Machine) viable(value *electorate.Electorate, promised []string) bool {
 	count := 0
-	for _, name := range b.value.Members {
+	for _, name := range value.Members {
 		p := m.peer(name)
-		if slices.Contains(b.votes, name) || p != nil && !m.active().Has(name) && p.fresh(m.now, m.duration()) {
+		if slices.Contains(promised, name) || p != nil && !m.active().Has(name) && p.fresh(m.now, m.duration()) {
 			count++
 		}
 	}
-	return b.value.Quorum == electorate.None || count >= b.value.Majority()
+	return value.Quorum == electorate.None || count >= value.Majority()
 }
 
 // agrees reports whether a peer has the same committed electorate.
@@ -107,17 +138,27 @@ func (m *Machine) agrees(p *peer) bool {
 	return p.number == m.state.Committed.Number && p.cluster == m.state.Committed.Cluster && p.active == m.digest
 }
 
-// sendChange sends c to the voters. This member answers it at once.
-func (m *Machine) sendChange(c message.Change) {
+// startPhase sends the request of a phase, which has its time from now.
+func (m *Machine) startPhase(b *attempt) {
+	b.ends = m.now.Add(max(10*m.duration(), phaseTime))
+	m.sendChange(b)
+}
+
+// sendChange sends the request of the attempt's phase to the voters, this member included.
+func (m *Machine) sendChange(b *attempt) {
+	c := message.Change{Phase: message.Asked, Ballot: b.ballot}
+	if b.proposed {
+		c.Phase, c.Value = message.Proposed, b.value
+	}
+	b.resend = m.now.Add(m.duration() / 3)
+	m.wake(b.resend)
 	for _, p := range m.peers {
 		if m.active().Has(p.name) {
 			p.change = &c
 		}
 	}
-	if m.voter() {
-		if answer := m.considerChange(c); answer != nil {
-			m.countChange(m.self.member, *answer)
-		}
+	if !slices.Contains(b.votes, m.self.member) {
+		m.considerChange(c, m.countOwnChange)
 	}
 }
 
@@ -130,37 +171,54 @@ func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 	}
 	switch msg.Change.Phase {
 	case message.Asked, message.Proposed:
-		p.change = m.considerChange(*msg.Change)
+		if !msg.Change.Ballot.Less(m.state.Promised) {
+			m.giveWay(msg.Change.Ballot)
+		}
+		m.considerChange(*msg.Change, func(answer message.Change) { p.change = &answer })
 	default:
 		m.countChange(p.name, *msg.Change)
 	}
 }
 
-// considerChange answers as an acceptor. It accepts nothing until all leases under earlier electorates have ended, as
-// far as this member voted for them. So all of them have ended when a majority has accepted.
-func (m *Machine) considerChange(c message.Change) *message.Change {
+// considerChange answers as an acceptor, once the answer is on disk. It accepts nothing until all leases under earlier
+// electorates have ended, as far as this member voted for them. So all of them have ended when a majority has accepted.
+// A proposer repeats a request that finds the disk busy.
+func (m *Machine) considerChange(c message.Change, answer func(message.Change)) {
+	next, reply := m.state, message.Change{Phase: message.Accepted, Ballot: c.Ballot}
 	switch {
 	case m.now.Before(m.settled), m.greater != nil, c.Ballot.Counter > m.state.Promised.Counter+maxJump:
-		return nil
+		return
 	case c.Ballot.Less(m.state.Promised):
-		return &message.Change{Phase: message.Refused, Ballot: m.state.Promised}
+		answer(message.Change{Phase: message.Refused, Ballot: m.state.Promised})
+		return
 	case c.Phase == message.Asked:
-		m.state.Promised, m.unsaved = c.Ballot, true
-		return &message.Change{Phase: message.Promised, Ballot: c.Ballot, Accepted: m.state.Accepted, Value: m.state.Value}
+		next.Promised = c.Ballot
+		reply = message.Change{Phase: message.Promised, Ballot: c.Ballot, Accepted: next.Accepted, Value: next.Value}
 	case c.Value == nil:
-		return nil
+		return
+	default:
+		next.Promised, next.Accepted, next.Value = c.Ballot, c.Ballot, c.Value
+		next.Longest = max(next.Longest, c.Value.Duration) // to vote under it at once
 	}
-	m.state.Promised, m.state.Accepted, m.state.Value, m.unsaved = c.Ballot, c.Ballot, c.Value, true
-	return &message.Change{Phase: message.Accepted, Ballot: c.Ballot}
+	switch {
+	case next.Promised == m.state.Promised && next.Accepted == m.state.Accepted:
+		answer(reply) // again
+	case m.pending == nil:
+		m.stage(next, func() { m.state = next; answer(reply) })
+	}
 }
+
+func (m *Machine) countOwnChange(c message.Change) { m.countChange(m.self.member, c) }
 
 // countChange counts an answer as a proposer. A value that an acceptor has accepted may have been chosen: it is
 // proposed instead of the desired electorate (Paxos, phase 2a).
 func (m *Machine) countChange(from string, c message.Change) {
 	b := m.attempt
 	switch {
-	case c.Phase == message.Refused && c.Ballot.Counter <= m.highestAttempt+maxJump:
-		m.highestAttempt = max(m.highestAttempt, c.Ballot.Counter)
+	case c.Phase == message.Refused && c.Ballot.Counter < m.state.Promised.Counter+maxJump:
+		if m.highestAttempt = max(m.highestAttempt, c.Ballot.Counter); b != nil {
+			m.giveWay(c.Ballot)
+		}
 		return
 	case b == nil || c.Ballot != b.ballot || b.proposed != (c.Phase == message.Accepted):
 		return
@@ -168,14 +226,19 @@ func (m *Machine) countChange(from string, c message.Change) {
 	if c.Phase == message.Promised && c.Value != nil && !c.Accepted.Less(b.accepted) {
 		b.accepted, b.value = c.Accepted, c.Value
 	}
-	b.votes = append(b.votes, from)
-	switch {
+	if !slices.Contains(b.votes, from) {
+		b.votes = append(b.votes, from)
+	}
+	if b.ends.IsZero() { // this member's own promise is on disk
+		m.startPhase(b)
+	}
+	switch value := cmp.Or(b.value, m.successor()); {
 	case !m.elected(b.votes):
 	case b.proposed:
 		m.adopt(m.state.Committed.Next(*b.value))
-	case !m.viable(b): // keep the committed electorate: a majority of the proposed one has timed out
+	case !m.viable(value, b.votes): // keep the committed electorate: a majority of the proposed one has timed out
 	default:
-		b.proposed, b.votes = true, nil
-		m.sendChange(message.Change{Phase: message.Proposed, Ballot: b.ballot, Value: b.value})
+		b.value, b.proposed, b.votes = value, true, nil
+		m.startPhase(b)
 	}
 }

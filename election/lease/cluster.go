@@ -80,7 +80,7 @@ func (m *Machine) isTwin(r electorate.Committed) bool {
 // isSoleVoter reports whether this member has begun a cluster that no other member has joined. It is then known to be
 // the only voter and may leave the cluster for another.
 func (m *Machine) isSoleVoter() bool {
-	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter()
+	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter() && m.state.Value == nil
 }
 
 // isOrphaned reports whether no voter of this member's committed electorate is reachable; a voter reaches itself.

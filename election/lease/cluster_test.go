@@ -181,8 +181,9 @@ func (c *cluster) step() {
 
 func (c *cluster) take(n *node) {
 	c.t.Helper()
-	if s, changed := n.Unsaved(); changed {
+	for s, changed := n.Unsaved(); changed; s, changed = n.Unsaved() {
 		c.disks[n.name] = s
+		n.Stored(c.now)
 	}
 	out, events := n.Take()
 	for _, e := range events {

@@ -78,7 +78,7 @@ func TestGivesWay(t *testing.T) {
 				})
 			}
 			got := ignores
-			switch s, _ := a.Unsaved(); {
+			switch s := a.disk; {
 			case s.Committed.Cluster == test.theirs.Cluster:
 				got = leaves
 			case strings.Contains(a.Status(a.now).Problem, " belongs to another cluster, "):

@@ -9,8 +9,7 @@ import (
 	"github.com/herald-vip/herald/election/lease/message"
 )
 
-// State is the state that a member must keep across restarts. [Machine.Unsaved] reports changes; a change must be on
-// disk before any later message is sent. The JSON names are the file format.
+// State is the state that a member must keep across restarts. The JSON names are the file format.
 type State struct {
 	Committed electorate.Committed `json:"Record"` // the last known one; Number 0: none
 	// Longest is the longest lease that this member may have voted for and that may still last.
@@ -40,12 +39,37 @@ func (s State) Validate() error {
 	return err
 }
 
-// Unsaved returns the state to store, and whether it has changed since the last call. A caller that fails to store it
-// must keep it and retry.
+// pending is a state on its way to the disk.
+type pending struct {
+	State
+	then   func() // what the member does once it is there; nil: nothing
+	handed bool   // to the caller
+}
+
+// stage has a state stored.
+func (m *Machine) stage(s State, then func()) { m.pending = &pending{State: s, then: then} }
+
+// Unsaved returns a state to store, once, and whether there is one. It replaces all earlier ones.
 func (m *Machine) Unsaved() (State, bool) {
-	changed := m.unsaved
-	m.unsaved = false
-	return m.state, changed
+	if m.pending == nil || m.pending.handed {
+		return State{}, false
+	}
+	m.pending.handed = true
+	return m.pending.State, true
+}
+
+// Stored reports that the last state of [Machine.Unsaved] is on disk.
+func (m *Machine) Stored(now time.Time) {
+	m.advance(now)
+	p := m.pending
+	if p == nil || !p.handed {
+		return
+	}
+	if m.pending = nil; p.then != nil {
+		p.then()
+	}
+	m.agree()
+	m.wake(m.now)
 }
 
 // inForce reports whether there is a committed electorate. Without one, no candidate can win here.
@@ -92,8 +116,9 @@ func (m *Machine) SetOpen(o Open) { m.open = &o }
 func (m *Machine) agree() {
 	m.begin()
 	m.change()
-	if m.inForce() && !m.now.Before(m.settled) && m.state.Longest != m.state.Committed.Duration {
-		m.state.Longest, m.unsaved = m.state.Committed.Duration, true // leases under earlier electorates are over
+	if m.inForce() && !m.now.Before(m.settled) && m.state.Longest != m.active().Duration && m.state.Value == nil && m.pending == nil {
+		m.state.Longest = m.active().Duration // leases under earlier electorates are over
+		m.stage(m.state, nil)
 	}
 }
 
@@ -101,6 +126,10 @@ func (m *Machine) agree() {
 // that receives a committed electorate adopts that instead.
 func (m *Machine) begin() {
 	if m.inForce() || m.observer() {
+		return
+	}
+	if m.pending != nil {
+		m.problem = "the first electorate is being written to disk"
 		return
 	}
 	m.problem = ""
@@ -162,17 +191,33 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 	}
 }
 
-// adopt puts a chosen electorate in force, for good. This member requests the leases that it holds anew, and keeps its
-// votes for others until those leases have ended.
+// adopt puts a chosen electorate in force: a later one of this member's cluster at once, else once it is on disk
+// (rule 12).
 func (m *Machine) adopt(r electorate.Committed) {
-	longest := max(r.Duration, m.state.Longest)
-	if m.inForce() {
+	s := State{Committed: r, Longest: max(r.Duration, m.state.Longest)}
+	leaves := m.inForce() && r.Cluster != m.state.Committed.Cluster && !m.isTwin(r)
+	switch {
+	case m.inForce() && !leaves:
+		m.enforce(State{Committed: r, Longest: m.state.Longest})
+		m.stage(s, func() { m.state = s })
+	case m.pending == nil:
+		m.stage(s, func() { m.enforce(s) })
+		if leaves {
+			m.standStill()
+		}
+	}
+}
+
+// enforce puts an electorate in force. This member requests the leases that it holds anew, and keeps its votes for
+// others until those leases have ended.
+func (m *Machine) enforce(s State) {
+	if longest := max(s.Longest, s.Committed.Duration); m.inForce() {
 		m.settled = m.now.Add(longest + longest/50)
 	} else {
 		m.refuseVotes(longest)
 	}
-	m.state, m.digest = State{Committed: r, Longest: longest}, r.Electorate.Digest()
-	m.unsaved, m.problem, m.attempt, m.removing = true, "", nil, ""
+	m.state, m.digest = s, s.Committed.Electorate.Digest()
+	m.problem, m.attempt, m.highestAttempt, m.removing = "", nil, 0, ""
 	m.updateDesired()
 	m.updatePeers()
 	for _, p := range m.peers {

@@ -25,9 +25,9 @@
 //     lesser one. From then on, acceptors refuse these ballots.
 //  6. A late caller breaks nothing: a lease that is over at the time of a call is lost before the call does anything
 //     else.
-//  7. The committed electorate has a number, and every member stores it on disk. A majority of the voters of
-//     electorate n chooses electorate n+1, once (Paxos). The two differ by at most one member, so 3 holds for them. A
-//     member that learns of a greater number adopts that electorate for good.
+//  7. The committed electorate has a number. A majority of the voters of electorate n chooses electorate n+1, once
+//     (Paxos). The two differ by at most one member, so 3 holds for them. A process that learns of a greater number
+//     adopts that electorate for good.
 //  8. A voter of electorate n accepts nothing for n+1 before all its grants under electorates before n have ended.
 //     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
@@ -40,6 +40,11 @@
 //  11. Two clusters may begin apart. From when the voters of one receive a member that hears the majority of the other,
 //     the lesser cluster stands still: its leases are lost, and it grants, accepts and requests nothing. Both sides know
 //     which is lesser: the one that has never changed its electorate, else the one with the greater identity.
+//  12. A member answers about the next electorate once the answer and the present electorate are on its disk. It votes
+//     for leases of a Duration once the disk tells of that, and has a first electorate or another cluster once the disk
+//     has. It adopts later electorates of its cluster before they are on disk, so a restart may forget these. The voters
+//     of n that chose n+1 never return to an electorate before n, so 8 holds; 4 covers the votes that they forget. A
+//     crash during a write leaves the state before it or after it, and the member has acted on neither.
 //
 // The configuration files state the desired electorate. Rules 7 and 8 do not depend on them: the files may differ, be
 // old and change at any time. Files can do harm in one way. Members without a committed electorate
@@ -66,9 +71,9 @@
 //   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
 //     runs. Act on [Lost] before sending anything.
 //   - Stop using a lease, and those that follow it, before [Machine.StepDown].
-//   - Store the state of [Machine.Unsaved] on disk before sending or acting on the result of [Machine.Take], and start
-//     the next process with it. A member that lost its disk may have forgotten a vote: give it another address or
-//     name. Nothing else is stored: a slow disk delays a start and a change of members, but no renewal.
+//   - Write each state of [Machine.Unsaved] to disk, one at a time, and call [Machine.Stored] once the latest is there.
+//     Meanwhile go on: a slow disk delays a start and a change of members, but no renewal. Start the next process with
+//     what the disk has. A member that lost its disk may have forgotten a vote: give it another address or name.
 //   - Authenticate messages: anyone who can write them is trusted.
 //
 // # How soon there is a holder

@@ -87,7 +87,7 @@ func (m *Machine) voteForSelf(l *lease, ask func() vote) {
 	switch {
 	case !m.voter():
 	case m.abstaining():
-		m.count(l, m.self.member, vote{remaining: m.abstain.Sub(m.now)})
+		m.count(l, m.self.member, vote{remaining: m.abstention()})
 	default:
 		m.count(l, m.self.member, ask())
 	}

@@ -158,7 +158,7 @@ func (m *Machine) vote(p *peer, msg *message.Message, it message.Item) {
 	case !m.mayServe(p, msg):
 		v.remaining = m.duration() / 3
 	case m.abstaining():
-		v.remaining = m.abstain.Sub(m.now)
+		v.remaining = m.abstention()
 	default:
 		l := m.lease(it.Lease, maxLeases)
 		if l == nil {

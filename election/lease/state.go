@@ -32,14 +32,14 @@ type Machine struct {
 	desired    desired                        // for a listed electorate, the same as configured
 	state      State                          // includes the committed electorate
 	digest     uint64
-	unsaved    bool // state has changed
+	pending    *pending // nil: state is on disk
 	// abstain is when this member begins to vote. settled is when all its votes under earlier electorates have expired.
 	abstain, settled time.Time
-	problem          string   // why there is no committed electorate
-	attempt          *attempt // to commit the next electorate; nil: none
-	attemptAt        time.Time
-	removing         string // the voter that an operator removes
-	highestAttempt   uint64 // counter seen
+	problem          string    // why there is no committed electorate
+	attempt          *attempt  // to commit the next electorate; nil: none
+	attemptAt        time.Time // no attempt before; zero: not determined
+	removing         string    // the voter that an operator removes
+	highestAttempt   uint64    // counter seen
 
 	known        map[string]*peer // all that ever were peers, except observers that were forgotten
 	peers        []*peer          // committed and desired members except this one, and observers; sorted by name
@@ -170,7 +170,19 @@ func (m *Machine) near(p *peer) bool {
 	return slices.ContainsFunc(m.own, func(l *lease) bool { return m.campaigns(l) && p.byLease[l.id] != nil })
 }
 
-func (m *Machine) abstaining() bool { return m.now.Before(m.abstain) }
+// abstaining reports whether this member votes for no lease: its earlier process may have, or its disk does not tell yet
+// that it votes for leases of this Duration.
+func (m *Machine) abstaining() bool {
+	return m.now.Before(m.abstain) || m.state.Longest < m.active().Duration
+}
+
+// abstention returns when to ask an abstaining member again.
+func (m *Machine) abstention() time.Duration {
+	if left := m.abstain.Sub(m.now); left > 0 {
+		return left
+	}
+	return m.duration() / 12
+}
 
 func (m *Machine) elected(votes []string) bool {
 	return m.active().Elects(votes, m.participants())
@@ -211,7 +223,7 @@ func (m *Machine) reachableVoters() []string {
 
 func (m *Machine) electable() bool {
 	switch {
-	case !m.inForce():
+	case !m.inForce(), m.pending != nil && m.pending.Committed.Cluster != m.state.Committed.Cluster:
 		return false
 	case m.active().Quorum == electorate.None:
 		return m.voter()

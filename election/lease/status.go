@@ -182,7 +182,7 @@ func (m *Machine) why(campaigning bool) string {
 	case !campaigning:
 		return "no member campaigns for it: none is healthy, or all are drained"
 	case m.abstaining() && m.voter():
-		return fmt.Sprintf("started recently: this node does not vote for %v", m.abstain.Sub(m.now).Round(time.Millisecond))
+		return fmt.Sprintf("started recently: this node does not vote for %v", m.abstention().Round(time.Millisecond))
 	}
 	return "being elected"
 }

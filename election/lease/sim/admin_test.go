@@ -72,7 +72,7 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 	default:
 		n.powerLoss()
 		if kind > 3 {
-			n.disk = lease.State{}
+			n.disk.State = lease.State{}
 		}
 		n.installs++
 		w.log(n.name, "is installed anew, as %s", n.member())
@@ -83,18 +83,20 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 // spared reports whether every electorate that may be in force has a majority without a node.
 func (w *world) spared(without *node) bool {
 	for _, n := range w.nodes {
-		for _, e := range []*electorate.Electorate{&n.disk.Committed.Electorate, n.disk.Value} {
-			if e == nil || n.disk.Committed.Number == 0 {
-				continue
-			}
-			left := 0
-			for _, name := range e.Members {
-				if o := w.nodes[indexOf(name)]; o != without && o.installed && o.member() == name {
-					left++
+		for _, s := range n.disk.states() {
+			for _, e := range []*electorate.Electorate{&s.Committed.Electorate, s.Value} {
+				if e == nil || s.Committed.Number == 0 {
+					continue
 				}
-			}
-			if left < e.Majority() && n.disk.Committed.Number >= w.latest().Number {
-				return false
+				left := 0
+				for _, name := range e.Members {
+					if o := w.nodes[indexOf(name)]; o != without && o.installed && o.member() == name {
+						left++
+					}
+				}
+				if left < e.Majority() && s.Committed.Number >= w.latest().Number {
+					return false
+				}
 			}
 		}
 	}
@@ -104,8 +106,10 @@ func (w *world) spared(without *node) bool {
 // latest returns the latest committed electorate that any node knows.
 func (w *world) latest() (r electorate.Committed) {
 	for _, n := range w.nodes {
-		if n.disk.Committed.Number > r.Number {
-			r = n.disk.Committed
+		for _, s := range n.disk.states() {
+			if s.Committed.Number > r.Number {
+				r = s.Committed
+			}
 		}
 	}
 	return r
@@ -113,6 +117,10 @@ func (w *world) latest() (r electorate.Committed) {
 
 // change adds or removes a member, changes the Duration, or both.
 func (a *admin) change(w *world, rng *rand.Rand) {
+	if w.variant.open {
+		a.changeNodes(w, rng)
+		return
+	}
 	if w.calm || w.variant.quorum == electorate.None {
 		return
 	}

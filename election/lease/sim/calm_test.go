@@ -48,6 +48,9 @@ func (w *world) soothe() {
 		n.reload()
 		clear(n.unsound)
 		if p := n.proc; p != nil {
+			if p.disk.next != nil {
+				p.store(p.disk.next)
+			}
 			p.until = w.now
 			p.resume()
 			p.do(p.speaker.work)

@@ -9,6 +9,7 @@ import (
 type checker struct {
 	holds   []history
 	answers []history
+	records map[[2]uint64]uint64 // digests of electorates, by cluster and number
 }
 
 // history records which node had something at which times. Entries of one node do not overlap.
@@ -23,7 +24,7 @@ type entry struct {
 }
 
 func newChecker(vips, nodes int) checker {
-	c := checker{holds: make([]history, vips), answers: make([]history, vips)}
+	c := checker{holds: make([]history, vips), answers: make([]history, vips), records: map[[2]uint64]uint64{}}
 	for v := range vips {
 		c.holds[v], c.answers[v] = newHistory(nodes), newHistory(nodes)
 	}

@@ -25,12 +25,13 @@ type setting struct {
 	vips          []string
 	candidacies   [][]lease.Candidacy // by node, by VIP
 	preempt       bool
-	delay, jitter time.Duration // of the network
-	latency       time.Duration // maximum time between two steps of the process
-	arm, jiffy    time.Duration // of the fence
-	drift         int64         // maximum error of clocks in parts per million
-	strike        float64       // probability of a fault at each step of the speaker
-	chaos         time.Duration // duration of the faults
+	delay, jitter time.Duration   // of the network
+	latency       time.Duration   // maximum time between two steps of the process
+	arm, jiffy    time.Duration   // of the fence
+	drift         int64           // maximum error of clocks in parts per million
+	strike        float64         // probability of a fault at each step of the speaker
+	chaos         time.Duration   // duration of the faults
+	disks         []time.Duration // maximum time of a write, by node
 	faults        int
 	weather       weather // of the network during the chaos, except in storms
 	restless      bool    // the admin changes members without pause
@@ -42,6 +43,7 @@ type variant struct {
 	noAbstain    bool              // a restarted machine votes at once
 	noFence      bool              // the kernel expires nothing
 	noArming     bool              // openings need no arming
+	noStoring    bool              // the machine acts before its state is on disk
 	earlyRelease bool              // the lease is released a round trip before the fence closes
 	extraDrift   int64             // excess error of clocks, in parts per million
 	quorum       electorate.Quorum // None: a site of two
@@ -51,7 +53,7 @@ type variant struct {
 // watchesHolds reports whether the checker also checks leases. A test of the test must show two answering nodes, unless
 // the fence's margins hide them.
 func (v variant) watchesHolds() bool {
-	return v == variant{quorum: v.quorum, open: v.open} || v.extraDrift > 0
+	return v == variant{quorum: v.quorum, open: v.open} || v.extraDrift > 0 || v.noStoring
 }
 
 func newSetting(rng *rand.Rand, v variant) setting {
@@ -70,7 +72,7 @@ func newSetting(rng *rand.Rand, v variant) setting {
 	if rng.IntN(2) == 0 {
 		s.weather = badWeather(rng, 0.1)
 	}
-	s.restless = rng.IntN(4) == 0
+	s.restless = rng.IntN(4) == 0 || v.noStoring
 	s.delay = between(rng, 50*time.Microsecond, s.lease/400)
 	s.jitter = between(rng, 0, s.lease/100)
 	s.latency = between(rng, 20*time.Microsecond, s.lease/400)
@@ -88,6 +90,10 @@ func newSetting(rng *rand.Rand, v variant) setting {
 			own = append(own, lease.Candidacy{Lease: vip, Priority: rng.IntN(3), Preempt: s.preempt})
 		}
 		s.candidacies = append(s.candidacies, own)
+		s.disks = append(s.disks, []time.Duration{s.latency, s.lease / 4, 3 * s.lease}[rng.IntN(3)])
+		if v.noStoring {
+			s.disks[len(s.disks)-1] = 20 * s.lease
+		}
 	}
 	return s
 }
@@ -153,13 +159,16 @@ var faults = []fault{
 			}
 		})
 	}},
-	{"change of members", 4, func(w *world, rng *rand.Rand) {
-		if w.variant.open {
-			w.admin.changeNodes(w, rng)
-		} else {
-			w.admin.change(w, rng)
-		}
+	{"change and restart", 3, func(w *world, rng *rand.Rand) {
+		w.admin.change(w, rng)
+		w.after(between(rng, 0, 2*w.set.lease), func() { restartMany(w, rng) })
 	}},
+	{"failing disk", 3, func(w *world, rng *rand.Rand) {
+		n := w.victim(rng)
+		n.disk.bad = true
+		w.after(between(rng, 0, 6*w.set.lease), func() { n.disk.bad = false })
+	}},
+	{"change of members", 4, func(w *world, rng *rand.Rand) { w.admin.change(w, rng) }},
 }
 
 // plan schedules a world's faults, except those in skip.

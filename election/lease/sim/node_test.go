@@ -19,7 +19,7 @@ type node struct {
 	file      electorate.Electorate
 	want      []lease.Candidacy // candidacies in the configuration file, by VIP
 	unsound   []bool            // by VIP: its checks fail
-	disk      lease.State
+	disk      disk
 	installs  int      // number of reinstallations, in an open electorate
 	armed     instant  // end of the kernel's arming element
 	proc      *process // nil: not running
@@ -53,7 +53,7 @@ func (n *node) start() {
 	if w.variant.noAbstain {
 		began = began.Add(-10 * w.set.lease)
 	}
-	options := lease.Options{Self: n.member(), Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk, Observers: len(pool)}
+	options := lease.Options{Self: n.member(), Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk.State, Observers: len(pool)}
 	if w.variant.open {
 		options.Electorate.Members = []string{n.member()}
 		options.Open = &lease.Open{Bootstrap: n.index == 0 && w.latest().Number == 0, Forget: forget * w.set.lease}
@@ -85,6 +85,7 @@ func (n *node) crash() {
 	if n.proc != nil {
 		n.w.log(n.name, "crashes")
 		n.proc = nil
+		n.disk.crash(n.w)
 	}
 }
 

@@ -124,9 +124,7 @@ func (w *world) exclusive() bool { return w.variant.quorum != electorate.None ||
 // flush processes the machine's output and sets its timer.
 func (p *process) flush() {
 	w := p.w
-	if s, changed := p.machine.Unsaved(); changed {
-		p.disk = s
-	}
+	p.write()
 	messages, events := p.machine.Take()
 	for _, out := range messages {
 		if w.trace != nil {
