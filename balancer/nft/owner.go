@@ -29,7 +29,6 @@ type owner struct {
 	applied bool                      // whether want has the services; before the first Apply they are the predecessor's
 	states  map[string]balancer.State // of backends at the last Apply, by chain
 	mended  uint64                    // repairs
-	wrote   time.Time                 // last write by this process
 	until   map[netip.Addr]time.Time  // when the bridge closes, by open VIP
 }
 
@@ -163,14 +162,6 @@ func placesOf(taken map[netip.AddrPort]string, service string) []netip.AddrPort 
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return out
-}
-
-// repairDelay returns how long to wait before reading the table after a notification. The kernel also notifies of this process's
-// own writes, and a read takes long.
-func (o *owner) repairDelay() time.Duration {
-	o.Lock()
-	defer o.Unlock()
-	return max(0, again-time.Since(o.wrote))
 }
 
 // repair restores the table if another program changed it.
@@ -409,7 +400,7 @@ func (o *owner) sync() error {
 	if err := o.Call(func() error { return o.kernel.replace(want) }); err != nil {
 		return err
 	}
-	o.have, o.wrote = &want, time.Now()
+	o.have = &want
 	return nil
 }
 
@@ -427,9 +418,7 @@ func (o *owner) change(have, want table) (err error) {
 		o.have = nil
 		return err
 	}
-	if o.have = &want; !todo.empty() {
-		o.wrote = time.Now()
-	}
+	o.have = &want
 	return nil
 }
 
@@ -444,7 +433,6 @@ func (o *owner) write(todo plan, part table) error {
 	}
 	err := o.Call(func() error { return o.kernel.carryOut(todo, part, false) })
 	if err == nil {
-		o.wrote = time.Now()
 		for _, e := range todo.put {
 			o.have.sets[e.set].elements[e.key] = e.element
 		}

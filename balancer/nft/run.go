@@ -13,14 +13,9 @@ import (
 	"github.com/herald-vip/herald/netutil/ruleset"
 )
 
-const (
-	// again is the least time between a write by this process and the next reading of the table.
-	again = time.Second
-
-	// settingsEvery is the interval of reads of the host's settings. The kernel does not notify of changes: sysctl --system
-	// resets them, and a recreated link lacks them.
-	settingsEvery = time.Second
-)
+// settingsEvery is the interval of reads of the host's settings. The kernel does not notify of changes: sysctl --system
+// resets them, and a recreated link lacks them.
+const settingsEvery = time.Second
 
 // Run renews listeners, restores what other programs change, and opens the Bridge, until ctx ends. Call it once.
 func (p *DataPlane) Run(ctx context.Context) {
@@ -36,9 +31,9 @@ func (p *DataPlane) Run(ctx context.Context) {
 	every := p.outlive / 3
 	refreshed, failed := time.Now(), false
 	p.owner.Run(ctx, p.log, ruleset.Rounds{
-		Every: min(every, settingsEvery), Delay: p.owner.repairDelay,
+		Every: min(every, settingsEvery),
 		Watch: func(changed chan<- struct{}) (stop func(), err error) {
-			return p.owner.kernel.Watch(changed, func(c ruleset.Change) bool { return c.Table == tableName })
+			return p.owner.kernel.Watch(changed, tableName)
 		},
 		Failed: "balancing in the kernel not refreshed", Recovered: "balancing in the kernel refreshed again",
 		Round: func(changed bool) (err error) {

@@ -36,8 +36,8 @@ type kernel interface {
 	// listener returns the address of a server that is bound to one of the VIPs itself; the zero value if there is none.
 	listener(vips map[netip.Addr]bool) (netip.AddrPort, error)
 	remove() error
-	// watch sends to gone, without blocking, when the rules were removed.
-	watch(gone chan<- struct{}) (stop func(), err error)
+	// watch sends to changed, without blocking, when another program changed the rules.
+	watch(changed chan<- struct{}) (stop func(), err error)
 }
 
 // Chance passes misrouted packets on.

@@ -305,7 +305,7 @@ func TestFlushed(t *testing.T) {
 	l.routes(1)
 	conns := l.connect(l.client, 20)
 	m2.chance.keeper.Lock()
-	m2.Must(m2.tables.Batch(func(c *nftables.Conn) error { c.FlushRuleset(); return nil }))
+	m2.NFT("flush ruleset")
 	m2.chance.keeper.Unlock()
 	wait.Until(t, "its counters exist", func() bool {
 		m2.chance.keeper.Lock()

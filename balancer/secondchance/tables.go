@@ -141,9 +141,8 @@ func (k *tables) listener(vips map[netip.Addr]bool) (netip.AddrPort, error) {
 	return netip.AddrPort{}, err
 }
 
-// watch also reports removals by this process, as making the tables anew removes the old ones.
-func (k *tables) watch(gone chan<- struct{}) (stop func(), err error) {
-	return k.Watch(gone, func(c ruleset.Change) bool { return c.Table == tableName && c.Deleted })
+func (k *tables) watch(changed chan<- struct{}) (stop func(), err error) {
+	return k.Watch(changed, tableName)
 }
 
 // remove removes the tables if they exist.

@@ -17,6 +17,9 @@
 // One lock does not suffice, even if its batch also deletes an element with a short timeout that began before the clock
 // was read, to fail when it is late. Linux (6.18, for one) decides at the start of a batch which elements have expired,
 // but starts new timeouts when it reaches them. The machine may stop between the two.
+//
+// Another program may load locks that it saved. So each check reads the locks too. If they open an address for longer than the
+// latest call asked, the tables are made anew, closed.
 package fence
 
 import (
@@ -49,15 +52,18 @@ type Fence struct {
 	now    func() time.Time // time.Now
 	keeper *ruleset.Keeper  // its mutex guards the fields below
 
-	vips        map[netip.Addr]bool      // of Filter
-	services    map[netip.Addr]bool      // of FilterServices
-	filtered    map[netip.Addr]bool      // both; true: second lock unconfirmed, may last too long. Nil without tables.
-	open        map[netip.Addr]time.Time // ends of openings by Open.
-	pending     map[netip.Addr]bool      // filtered addresses without an installed filter yet, see putBack
-	unconfirmed bool                     // a change failed: the tables may differ from filtered.
-	restored    uint64                   // times that the tables were put back
-	late        uint64                   // renewals that came too late
+	vips        map[netip.Addr]bool // of Filter
+	services    map[netip.Addr]bool // of FilterServices
+	filtered    map[netip.Addr]bool // both; true: second lock unconfirmed, may last too long. Nil without tables.
+	ends        map[netip.Addr]ends // latest times that Open and Accept asked for since Close
+	pending     map[netip.Addr]bool // filtered addresses without an installed filter yet, see putBack
+	unconfirmed bool                // a change failed: the tables may differ from filtered.
+	restored    uint64              // times that the tables were put back
+	late        uint64              // renewals that came too late
 }
+
+// ends are the times until which an address may be open for answering, and for accepting packets; zero: it may not.
+type ends struct{ answer, accept time.Time }
 
 // Kernel reads and writes the fence's nftables tables.
 type Kernel interface {
@@ -68,6 +74,8 @@ type Kernel interface {
 	Rebuild(filtered, services []netip.Addr) error
 	// Intact reports whether the tables are complete, in force, and filter exactly these addresses.
 	Intact(filtered, services []netip.Addr) (bool, error)
+	// Locks returns the elements of the sets of locks that have not expired, with the remaining time of each.
+	Locks() ([]Change, error)
 	// Apply applies all changes or none. The error is ENOENT if a table or set is missing.
 	Apply([]Change) error
 	// Remove deletes the tables if they exist.
@@ -99,7 +107,7 @@ func NewOver(log *slog.Logger, k Kernel, o Options) (*Fence, error) {
 		now:      time.Now,
 		keeper:   ruleset.NewKeeper(ruleset.AnswerTimeout),
 		filtered: make(map[netip.Addr]bool),
-		open:     make(map[netip.Addr]time.Time),
+		ends:     make(map[netip.Addr]ends),
 	}
 	var left []netip.Addr
 	if err := f.keeper.Call(func() (err error) { left, err = k.Filtered(); return err }); err != nil {
@@ -189,7 +197,7 @@ func (f *Fence) updateFiltered(services map[netip.Addr]bool) error {
 	changes := append(diffFiltered(f.filtered, want), diffServices(f.services, services)...)
 	f.filtered, f.services = want, services // set first: applyChanges may have to put them back
 	maps.DeleteFunc(f.pending, func(addr netip.Addr, _ bool) bool { _, ok := want[addr]; return !ok })
-	maps.DeleteFunc(f.open, func(addr netip.Addr, _ time.Time) bool { _, ok := want[addr]; return !ok })
+	maps.DeleteFunc(f.ends, func(addr netip.Addr, _ ends) bool { _, ok := want[addr]; return !ok })
 	err := f.applyChanges(changes)
 	f.unconfirmed = f.unconfirmed || err != nil
 	return err
@@ -207,7 +215,7 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 	}
 	addrs = distinct(addrs)
 	for _, addr := range addrs {
-		delete(f.open, addr) // set first: otherwise putBack would leave the address open
+		delete(f.ends, addr) // set first: otherwise putBack would leave the address open
 	}
 	if err := f.installFilters(addrs, removals(addrs, answer, accept, until)); err != nil {
 		return fmt.Errorf("close: %w", err)
@@ -220,8 +228,8 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 	return nil
 }
 
-// Check puts the tables back if another program removed parts of them or made them dormant. That
-// closes every address until it is opened again. But when all tables were gone, filters of open addresses are
+// Check puts the tables back if another program removed parts of them, made them dormant, or opened an address for longer than
+// Open and Accept did. That closes every address until it is opened again. But when all tables were gone, filters of open addresses are
 // pending: the next opening installs them, or else the next Check.
 func (f *Fence) Check() error {
 	f.keeper.Lock()
@@ -257,7 +265,7 @@ func (f *Fence) Remove() error {
 		return fmt.Errorf("remove kernel fence: %w", err)
 	}
 	f.vips, f.services, f.filtered, f.pending, f.unconfirmed = nil, nil, nil, nil, false
-	clear(f.open)
+	clear(f.ends)
 	return nil
 }
 
@@ -277,10 +285,17 @@ func (f *Fence) checkTables() error {
 	addrs := f.installed()
 	for range 2 { // a reading may be incomplete while other programs change their tables
 		var ok bool
-		if err := f.keeper.Call(func() (err error) { ok, err = f.kernel.Intact(addrs, services); return err }); err != nil {
+		var locks []Change
+		now := f.now()
+		if err := f.keeper.Call(func() (err error) {
+			if ok, err = f.kernel.Intact(addrs, services); ok {
+				locks, err = f.kernel.Locks()
+			}
+			return err
+		}); err != nil {
 			return err
 		}
-		if ok {
+		if ok && !f.openTooLong(now, locks) {
 			f.unconfirmed = false
 			return nil
 		}
@@ -288,16 +303,39 @@ func (f *Fence) checkTables() error {
 	return f.putBack(services)
 }
 
+// openTooLong reports whether an address is open for longer than its latest end, or is about to be: two locks of the fence never
+// are, as one of them is confirmed, so another program wrote one. A confirmed second lock must not outlast that end either.
+// The locks were read after now.
+func (f *Fence) openTooLong(now time.Time, locks []Change) bool {
+	last := make(map[Change]time.Time) // ends by set and address; the tables may differ
+	for _, l := range locks {
+		key := Change{Set: l.Set, Addr: l.Addr}
+		last[key] = later(last[key], now.Add(l.Lasts))
+	}
+	for _, addr := range f.installed() {
+		end, second := f.ends[addr], last[Change{Set: until, Addr: addr}]
+		if !f.filtered[addr] && second.After(end.accept) {
+			return true
+		}
+		for first, limit := range map[Set]time.Time{answer: end.answer, accept: end.accept} {
+			if second.After(limit) && last[Change{Set: first, Addr: addr}].After(limit) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // putBack makes the tables anew, with every address closed until it is opened again. There is one exception: if all tables were
-// gone, every address has been open since, and closing the ones opened by Open would only lose packets. Their filters stay
+// gone, every address has been open since, and closing the ones that Open may have opened would only lose packets. Their filters stay
 // pending: renewLocks renews both locks, confirmed as always, and then installs the filter. Check installs it if no opening
 // follows. A process that stops before that leaves these addresses open, as if it had stopped before putBack.
 func (f *Fence) putBack(services []netip.Addr) error {
 	var left []netip.Addr
 	err := f.keeper.Call(func() (err error) { left, err = f.kernel.Filtered(); return err })
 	f.pending = make(map[netip.Addr]bool)
-	for addr, end := range f.open {
-		if _, ok := f.filtered[addr]; ok && err == nil && len(left) == 0 && end.Sub(f.now()) >= allowance+slack+shortest {
+	for addr, end := range f.ends {
+		if _, ok := f.filtered[addr]; ok && err == nil && len(left) == 0 && end.answer.Sub(f.now()) >= allowance+slack+shortest {
 			f.pending[addr] = true
 		}
 	}

@@ -2,7 +2,6 @@ package fence
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/herald-vip/herald/netutil/ruleset"
@@ -15,7 +14,7 @@ const round = time.Second
 // the kernel reports a change, and every second.
 //
 // Putting the tables back may close addresses, so Keep then calls closed for the caller to open them again, also if
-// another method put them back. It also calls closed before it checks a reported change, which may be its own.
+// another method put them back. It also calls closed before it checks a reported change.
 func (f *Fence) Keep(ctx context.Context, closed func()) {
 	var restored uint64
 	f.keeper.Run(ctx, f.log, ruleset.Rounds{
@@ -36,12 +35,5 @@ func (f *Fence) Keep(ctx context.Context, closed func()) {
 }
 
 func (k *nft) Watch(changed chan<- struct{}) (stop func(), err error) {
-	return k.Socket.Watch(changed, affectsTables)
-}
-
-// affectsTables reports whether the fence's tables may be incomplete after a change. It ignores
-// elements of locks: openings change them several times a second.
-func affectsTables(c ruleset.Change) bool {
-	filter := strings.HasPrefix(c.Set, string(vips)) || strings.HasPrefix(c.Set, string(services))
-	return c.Table == tableName && (filter || c.Set == "")
+	return k.Socket.Watch(changed, tableName)
 }

@@ -123,6 +123,37 @@ func TestCloseEndsTheLockThatLastsTooLong(t *testing.T) {
 	}
 }
 
+// After a flush Try puts the tables back and closes no open address.
+func TestTryClosesNothing(t *testing.T) {
+	addr := vip[0].Addr()
+	f, m := filtering(t, addr)
+	if err := f.Open(m.time.Add(time.Minute), addr); err != nil {
+		t.Fatal(err)
+	}
+	m.sets = nil
+	err := f.Try()
+	if _, closed := m.sets[vips][addr]; err != nil || m.sets == nil || closed {
+		t.Errorf("error %v, tables %v; want tables without a filter of the open address", err, m.sets)
+	}
+}
+
+// Accept that comes too late leaves the second lock of an opening. The next opening may end before that lock does.
+func TestAcceptTooLate(t *testing.T) {
+	addr := vip[0].Addr()
+	f, m := filtering(t, addr)
+	if err := f.Open(m.time.Add(time.Minute), addr); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Accept(m.time, addr); !errors.Is(err, ErrLate) {
+		t.Fatalf("accept until now: error %v, want ErrLate", err)
+	}
+	m.faults = []fault{{Amid: 700 * time.Millisecond}}
+	end := m.time.Add(600 * time.Millisecond)
+	if err := f.Open(end, addr); !errors.Is(err, ErrLate) || m.opened(answer, addr).After(end) {
+		t.Errorf("first lock took too long: error %v, open until %v after the end", err, m.opened(answer, addr).Sub(end))
+	}
+}
+
 // An address that was open before a flush is filtered at once if it cannot be opened again. Tables that lost a part are put back
 // closed.
 func TestGatesWhatItDoesNotOpen(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // model is a Kernel with its own clock, which only tests advance.
 type model struct {
 	time    time.Time
-	sets    map[set]map[netip.Addr]time.Time // ends of elements; nil: no tables
+	sets    map[Set]map[netip.Addr]time.Time // ends of elements; nil: no tables
 	faults  []fault                          // for the next calls of Apply
 	queued  []Change                         // of a stuck call, applied later
 	wrong   string                           // a violation found in a request
@@ -37,8 +37,8 @@ func (m *model) Filtered() ([]netip.Addr, error) { return slices.Collect(maps.Ke
 
 func (m *model) Rebuild(filtered, ofServices []netip.Addr) error {
 	m.overdue()
-	m.sets = map[set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}, services: {}}
-	for s, addrs := range map[set][]netip.Addr{vips: filtered, services: ofServices} {
+	m.sets = map[Set]map[netip.Addr]time.Time{vips: {}, answer: {}, accept: {}, until: {}, services: {}}
+	for s, addrs := range map[Set][]netip.Addr{vips: filtered, services: ofServices} {
 		for _, addr := range addrs {
 			m.sets[s][addr] = eternity
 		}
@@ -48,7 +48,7 @@ func (m *model) Rebuild(filtered, ofServices []netip.Addr) error {
 
 func (m *model) Intact(filtered, ofServices []netip.Addr) (bool, error) {
 	m.overdue()
-	for s, addrs := range map[set][]netip.Addr{vips: filtered, services: ofServices} {
+	for s, addrs := range map[Set][]netip.Addr{vips: filtered, services: ofServices} {
 		if m.sets == nil || len(m.sets[s]) != len(addrs) {
 			return false, nil
 		}
@@ -59,6 +59,17 @@ func (m *model) Intact(filtered, ofServices []netip.Addr) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+func (m *model) Locks() (locks []Change, err error) {
+	for _, s := range []Set{answer, accept, until} {
+		for addr, end := range m.sets[s] {
+			if lasts := end.Sub(m.time); lasts > 0 {
+				locks = append(locks, Change{s, addr, lasts})
+			}
+		}
+	}
+	return locks, nil
 }
 
 func (m *model) Apply(changes []Change) error {
@@ -117,7 +128,7 @@ func (m *model) commit(changes []Change, late time.Duration) {
 }
 
 // opened returns the end of addr's opening: the earlier end of its locks.
-func (m *model) opened(first set, addr netip.Addr) time.Time {
+func (m *model) opened(first Set, addr netip.Addr) time.Time {
 	a, b := m.sets[first][addr], m.sets[until][addr]
 	if a.Before(b) {
 		return a

@@ -3,6 +3,7 @@ package fence
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/google/nftables"
@@ -55,7 +56,7 @@ func readFiltered(c *nftables.Conn) (out []netip.Addr, err error) {
 // wanted returns the tables that filter addresses, all closed.
 func (o Options) wanted(filtered, ofServices []netip.Addr) []ruleset.Table {
 	elements := make(map[string][]nftables.SetElement)
-	for kind, addrs := range map[set][]netip.Addr{vips: filtered, services: ofServices} {
+	for kind, addrs := range map[Set][]netip.Addr{vips: filtered, services: ofServices} {
 		for _, addr := range addrs {
 			name := nameOf(kind, addr)
 			elements[name] = append(elements[name], nftables.SetElement{Key: addr.AsSlice()})
@@ -83,6 +84,31 @@ func (k *nft) Intact(filtered, ofServices []netip.Addr) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+func (k *nft) Locks() (locks []Change, err error) {
+	err = k.Do(func(c *nftables.Conn) error {
+		for _, family := range families {
+			for _, s := range k.opts.sets(family) {
+				if !s.HasTimeout {
+					continue
+				}
+				elements, err := c.GetSetElements(s)
+				if err != nil {
+					return fmt.Errorf("read set %s: %w", s.Name, err)
+				}
+				for _, e := range elements {
+					addr, _ := netip.AddrFromSlice(e.Key)
+					if e.Timeout == 0 && e.Expires == 0 { // another program's
+						e.Expires = math.MaxInt64
+					}
+					locks = append(locks, Change{Set(s.Name[:len(s.Name)-1]), addr, e.Expires})
+				}
+			}
+		}
+		return nil
+	})
+	return locks, err
 }
 
 // Apply replaces elements: adding an existing one would not extend it.
@@ -150,7 +176,7 @@ func table(family nftables.TableFamily) *nftables.Table {
 
 // sets returns the sets of a table. A rule can use only sets of its own table.
 func (o Options) sets(family nftables.TableFamily) []*nftables.Set {
-	described := func(s set, version, comment string) *nftables.Set {
+	described := func(s Set, version, comment string) *nftables.Set {
 		key := nftables.TypeIPAddr
 		if version == "6" {
 			key = nftables.TypeIP6Addr
@@ -186,7 +212,7 @@ const (
 )
 
 // nameOf returns the name of the set of kind s for addr's family, in both tables.
-func nameOf(s set, addr netip.Addr) string {
+func nameOf(s Set, addr netip.Addr) string {
 	if addr.Is4() {
 		return string(s) + "4"
 	}
@@ -277,9 +303,9 @@ func refuseUnclaimed(matching []expr.Any, version string, icmp, port byte) []rul
 
 // dropClosed returns rules that drop packets with a filtered address in the field and a lock of it
 // closed. The expressions before and after must match too.
-func dropClosed(name string, before, field []expr.Any, version string, first set, after []expr.Any) []ruleset.Rule {
+func dropClosed(name string, before, field []expr.Any, version string, first Set, after []expr.Any) []ruleset.Rule {
 	var rules []ruleset.Rule
-	for _, lock := range []set{first, until} {
+	for _, lock := range []Set{first, until} {
 		rules = append(rules, ruleset.NewRule(name+": "+string(vips)+version+" without "+string(lock)+version,
 			before, field, ruleset.In(string(vips)+version), field, ruleset.NotIn(string(lock)+version), after,
 			[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}},

@@ -37,14 +37,7 @@ const (
 func (f *Fence) Open(until time.Time, addrs ...netip.Addr) error {
 	f.keeper.Lock()
 	defer f.keeper.Unlock()
-	addrs = distinct(addrs)
-	if err := f.openAddrs(until, addrs, answer, accept); err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	for _, addr := range addrs {
-		f.open[addr] = until
-	}
-	return nil
+	return failed("open", f.openAddrs(until, distinct(addrs), answer, accept))
 }
 
 // Accept stops answering for addrs at once, and accepts their packets until the given time at the
@@ -54,26 +47,41 @@ func (f *Fence) Accept(until time.Time, addrs ...netip.Addr) error {
 	defer f.keeper.Unlock()
 	addrs = distinct(addrs)
 	for _, addr := range addrs {
-		delete(f.open, addr)
+		f.ends[addr] = ends{accept: f.ends[addr].accept}
 	}
 	err := f.installFilters(addrs, removals(addrs, answer))
 	if err == nil {
 		err = f.openAddrs(until, addrs, accept)
 	}
+	for _, addr := range addrs { // the second lock may be an earlier opening's, and last longer than the next one
+		if _, ok := f.filtered[addr]; ok {
+			f.filtered[addr] = true
+		}
+	}
 	return failed("accept", err)
 }
 
-func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...set) error {
+func (f *Fence) openAddrs(end time.Time, addrs []netip.Addr, permitted ...Set) error {
+	asked := ends{accept: end}
+	if slices.Contains(permitted, answer) {
+		asked.answer = end
+	}
+	for _, addr := range addrs { // an earlier opening lasts until both locks are renewed
+		f.ends[addr] = ends{later(f.ends[addr].answer, asked.answer), later(f.ends[addr].accept, end)}
+	}
 	for some := range slices.Chunk(addrs, batchSize) {
 		if err := f.renewLocks(end, some, permitted); err != nil {
 			return errors.Join(err, f.installFilters(addrs, nil)) // closes the addresses with a pending filter
 		}
 	}
+	for _, addr := range addrs {
+		f.ends[addr] = asked
+	}
 	return nil
 }
 
 // renewLocks renews both locks. The sets in permitted have the first lock.
-func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []set) error {
+func (f *Fence) renewLocks(end time.Time, addrs []netip.Addr, permitted []Set) error {
 	var unconfirmed []netip.Addr // their second lock may last too long
 	for _, addr := range addrs {
 		lasting, ok := f.filtered[addr]

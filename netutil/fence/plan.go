@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// set is a kind of nftables set; there is one of each for IPv4 and IPv6.
-type set string
+// Set is a kind of nftables set; there is one of each for IPv4 and IPv6.
+type Set string
 
 const (
-	vips   set = "vips"   // all filtered addresses
-	answer set = "answer" // first lock for answering ARP and neighbour solicitations
-	accept set = "accept" // first lock for accepting packets
-	until  set = "until"  // second lock, for both
+	vips   Set = "vips"   // all filtered addresses
+	answer Set = "answer" // first lock for answering ARP and neighbour solicitations
+	accept Set = "accept" // first lock for accepting packets
+	until  Set = "until"  // second lock, for both
 
-	services set = "services" // filtered addresses of Services: packets to them need no lock
+	services Set = "services" // filtered addresses of Services: packets to them need no lock
 )
 
 // Change inserts an address into a set or removes it, regardless of its presence.
 type Change struct {
-	Set   set
+	Set   Set
 	Addr  netip.Addr
 	Lasts time.Duration // timeout; negative: forever, 0: remove
 }
@@ -59,7 +59,7 @@ func diffServices(have, want map[netip.Addr]bool) []Change {
 	return changes
 }
 
-func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []Change {
+func insertions(lasts time.Duration, addrs []netip.Addr, sets ...Set) []Change {
 	changes := make([]Change, 0, len(addrs)*len(sets))
 	for _, s := range sets {
 		for _, addr := range addrs {
@@ -69,7 +69,14 @@ func insertions(lasts time.Duration, addrs []netip.Addr, sets ...set) []Change {
 	return changes
 }
 
-func removals(addrs []netip.Addr, sets ...set) []Change { return insertions(0, addrs, sets...) }
+func removals(addrs []netip.Addr, sets ...Set) []Change { return insertions(0, addrs, sets...) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
 
 // distinct returns addrs without repetitions, with IPv4-mapped addresses as IPv4.
 func distinct(addrs []netip.Addr) []netip.Addr {

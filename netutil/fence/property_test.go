@@ -37,7 +37,7 @@ type history struct {
 	vips       map[netip.Addr]bool
 	services   map[netip.Addr]bool
 	wanted     map[netip.Addr]bool      // both
-	answers    map[netip.Addr]time.Time // latest end of answering in all requests so far
+	answers    map[netip.Addr]time.Time // latest end of answering in all requests since the last that succeeded
 	accepts    map[netip.Addr]time.Time
 	wiped      time.Time // last time that the tables were flushed
 	unfiltered bool      // another program removed filters; Check and Filter notice it
@@ -92,6 +92,7 @@ func (h *history) deed() {
 				h.expectFiltered(addr)
 				h.expectEnd(addr, answer, time.Time{})
 				h.expectEnd(addr, accept, time.Time{})
+				h.answers[addr], h.accepts[addr] = time.Time{}, time.Time{}
 			}
 		}
 	case "filter":
@@ -129,6 +130,7 @@ func (h *history) open(end time.Time, addrs []netip.Addr) {
 			h.expectFiltered(addr)
 			h.expectEnd(addr, answer, end)
 			h.expectEnd(addr, accept, end)
+			h.answers[addr], h.accepts[addr] = end, end
 		}
 	}
 }
@@ -145,8 +147,10 @@ func (h *history) accept(end time.Time, addrs []netip.Addr) {
 	for _, addr := range addrs {
 		h.expectFiltered(addr)
 		h.expectEnd(addr, answer, time.Time{})
+		h.answers[addr] = time.Time{}
 		if err == nil {
 			h.expectEnd(addr, accept, end)
+			h.accepts[addr] = end
 		}
 	}
 }
@@ -190,7 +194,7 @@ func (h *history) replace(addrs []netip.Addr, call func(...netip.Addr) error) {
 }
 
 // expectEnd checks that the address is open until end, less allowance and slack, or closed if end is zero.
-func (h *history) expectEnd(addr netip.Addr, first set, end time.Time) {
+func (h *history) expectEnd(addr netip.Addr, first Set, end time.Time) {
 	opened := h.m.opened(first, addr)
 	if end.IsZero() && !opened.IsZero() || !end.IsZero() && opened.Before(end.Add(-allowance-slack)) {
 		h.Fatalf("%s is in %s until %v, want %v", addr, first, opened, end)

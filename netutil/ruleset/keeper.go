@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,8 +55,6 @@ type Rounds struct {
 	Wake <-chan struct{}
 	// Watch subscribes to changes of the tables, like [Socket.Watch]; nil leaves finding them to the rounds.
 	Watch func(changed chan<- struct{}) (stop func(), err error)
-	// Delay returns the time between a change and its round; nil means none. The kernel also reports the owner's changes.
-	Delay func() time.Duration
 	// Failed and Recovered are logged once when an error begins or becomes another, and when it ends.
 	Failed, Recovered string
 }
@@ -94,20 +93,13 @@ func (k *Keeper) Run(ctx context.Context, log *slog.Logger, r Rounds) {
 			changed = unwatched
 		case <-reported:
 			changed = true
-			if r.Delay != nil {
-				wake.Pause(ctx, r.Delay())
-				select {
-				case <-reported: // the round reads this change too
-				default:
-				}
-			}
 		}
 	}
 }
 
-// Watch subscribes to nftables changes and wakes changed after each change that matters, or after the kernel
-// lost some. stop waits for the goroutine.
-func (s *Socket) Watch(changed chan<- struct{}, matters func(Change) bool) (stop func(), err error) {
+// Watch subscribes to nftables and wakes changed after each change of the table by another socket, or after the kernel lost
+// some. stop waits for the goroutine.
+func (s *Socket) Watch(changed chan<- struct{}, table string) (stop func(), err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: s.NetNS})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -124,7 +116,7 @@ func (s *Socket) Watch(changed chan<- struct{}, matters func(Change) bool) (stop
 			case errors.Is(err, unix.ENOBUFS): // the kernel lost changes, and a lost one may matter
 			case err != nil: // closed
 				return
-			case !slices.ContainsFunc(messages, func(m netlink.Message) bool { c, ok := Read(m); return ok && matters(c) }):
+			case !slices.ContainsFunc(messages, func(m netlink.Message) bool { return s.Foreign(m, table) }):
 				continue
 			}
 			wake.Up(changed)
@@ -133,40 +125,15 @@ func (s *Socket) Watch(changed chan<- struct{}, matters func(Change) bool) (stop
 	return func() { _ = conn.Close(); reader.Wait() }, nil
 }
 
-// Change names the changed part of a table.
-type Change struct {
-	Table   string
-	Set     string // set with changed elements; empty for any other change
-	Deleted bool   // the table was deleted
-}
-
-// Read decodes a message of the kernel about a change. It reports false for messages of other subsystems.
-func Read(m netlink.Message) (c Change, ok bool) {
-	const (
-		nftables = unix.NFNL_SUBSYS_NFTABLES << 8
-		header   = 4 // size of netfilter's header before the attributes
-
-		// The first attributes of every message except NFT_MSG_NEWGEN.
-		tableAttr, setAttr = unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET
-	)
-	if m.Header.Type&^0xff != nftables || len(m.Data) < header {
-		return Change{}, false
+// Foreign reports whether a message of the kernel is about a change of the table by another socket.
+func (s *Socket) Foreign(m netlink.Message, table string) bool {
+	const header = 4                                // size of netfilter's header before the attributes
+	const tableAttr = unix.NFTA_SET_ELEM_LIST_TABLE // the first of every message except NFT_MSG_NEWGEN
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < header || m.Header.PID == s.port.Load() {
+		return false
 	}
-	attributes, err := netlink.NewAttributeDecoder(m.Data[header:])
-	if err != nil {
-		return Change{}, false
-	}
-	c.Deleted = m.Header.Type == nftables|unix.NFT_MSG_DELTABLE
-	elements := m.Header.Type == nftables|unix.NFT_MSG_NEWSETELEM || m.Header.Type == nftables|unix.NFT_MSG_DELSETELEM
-	for attributes.Next() {
-		switch attributes.Type() {
-		case tableAttr:
-			c.Table = attributes.String()
-		case setAttr:
-			if elements {
-				c.Set = attributes.String()
-			}
-		}
-	}
-	return c, true
+	attributes, err := netlink.UnmarshalAttributes(m.Data[header:])
+	return err == nil && slices.ContainsFunc(attributes, func(a netlink.Attribute) bool {
+		return a.Type == tableAttr && strings.TrimRight(string(a.Data), "\x00") == table
+	})
 }

@@ -141,24 +141,6 @@ func TestKeeperChanges(t *testing.T) {
 	})
 }
 
-// With a delay the owner's own changes cause one round, or none at the end.
-func TestKeeperDelay(t *testing.T) {
-	keeps(t, func(t *testing.T, o *owner) {
-		o.Delay = func() time.Duration { return time.Second }
-		stop := o.run(t)
-		o.expect(t, 500, 0)
-		o.change()
-		synctest.Wait()
-		o.expect(t, 900)
-		o.expect(t, 100, -1500)
-		o.change()
-		time.Sleep(pause)
-		synctest.Wait()
-		stop()
-		o.expect(t, 0)
-	})
-}
-
 // Without a subscription each round looks for changes; an owner may do without.
 func TestKeeperWithoutWatch(t *testing.T) {
 	keeps(t, func(t *testing.T, o *owner) {

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/nftables"
@@ -68,6 +69,7 @@ type Socket struct {
 
 	conn   *nftables.Conn
 	socket *netlink.Conn // used by conn
+	port   atomic.Uint32 // of socket, as messages about its changes have it
 }
 
 // buffer fits the largest batch and its answers: filtering 10,000 addresses takes some 3 MB.
@@ -95,6 +97,13 @@ func (s *Socket) Do(f func(*nftables.Conn) error) error {
 func (s *Socket) setUp(socket *netlink.Conn) error {
 	s.socket = socket
 	_ = socket.SetOption(netlink.CapAcknowledge, true) // errors need not repeat the request; older kernels do
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if at, err := unix.Getsockname(int(fd)); err == nil {
+				s.port.Store(at.(*unix.SockaddrNetlink).Pid)
+			}
+		})
+	}
 	_ = socket.SetReadBuffer(buffer)
 	return socket.SetWriteBuffer(buffer)
 }

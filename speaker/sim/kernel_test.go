@@ -96,6 +96,20 @@ func (n nft) Intact(filtered, _ []netip.Addr) (ok bool, err error) {
 	return ok, err
 }
 
+func (n nft) Locks() (locks []fence.Change, err error) {
+	err = n.call(func() error {
+		for _, s := range []string{"answer", "accept", "until"} {
+			for a, end := range n.sets[s] {
+				if lasts := time.Until(end); lasts > 0 {
+					locks = append(locks, fence.Change{Set: fence.Set(s), Addr: a, Lasts: lasts})
+				}
+			}
+		}
+		return nil
+	})
+	return locks, err
+}
+
 func (n nft) Apply(changes []fence.Change) error {
 	return n.call(func() error {
 		if n.sets == nil {

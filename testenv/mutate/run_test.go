@@ -22,7 +22,7 @@ var tests = []struct {
 	in    [][]string
 }{
 	{"election/", [][]string{{"./election/lease", "./election/electorate"}, {"./election/lease/sim"}, {"./election"}}},
-	{"netutil/fence/", [][]string{{"./netutil/fence"}}},
+	{"netutil/", [][]string{{"./netutil/fence"}}},
 	{"speaker/", [][]string{{"./speaker", "./speaker/flat"}, {"./speaker/sim"}}},
 }
 
