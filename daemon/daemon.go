@@ -370,7 +370,7 @@ func vipsOf(c *config.Config) []speaker.VIP {
 			vip.Table, vip.Interface = &speaker.Table{Number: v.Kernel.Table, Metric: v.Kernel.Metric}, route.Device
 		}
 		if v.Announce == config.AnnounceARP {
-			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt, Lifetime: flat.Lifetime(c.Election.Lease)}
+			vip.Flat = &speaker.Flat{Priority: v.Priority, Preempt: v.Preempt, Lifetime: flat.Lifetime(c.Election.Lease), Leases: flat.LeasesOf(v.Name, v.Addresses...)}
 		}
 		out = append(out, vip)
 	}

@@ -105,11 +105,37 @@ func (d *Daemon) electionStatus(c *config.Config, addresses []speaker.Status) *a
 		_, err := netip.ParseAddr(l.Lease)
 		return err == nil && !slices.ContainsFunc(c.VIPs, func(v config.VIP) bool { return v.Name == l.Lease })
 	})
+	for i, l := range known {
+		if v := slices.IndexFunc(c.VIPs, func(v config.VIP) bool { return v.Name == l.Lease }); v >= 0 {
+			for _, name := range flat.LeasesOf(l.Lease, c.VIPs[v].Addresses...) {
+				known[i] = together(known[i], d.flat.Election().Lease(name))
+			}
+		}
+	}
 	out.Leases = adminLeases(time.Now(), known, addresses, d.flat.Election().Lease)
 	for _, o := range d.flat.Election().MemberStates() {
 		out.Offers = append(out.Offers, admin.Offer{MemberState: o})
 	}
 	return out
+}
+
+// together returns the lease of a VIP's name as held only if its holder may also hold the lease of the VIP's address. The
+// lease of an address has no holder while a node of an earlier release serves the VIP.
+func together(name, addr lease.LeaseStatus) lease.LeaseStatus {
+	switch {
+	case name.Holder == "" || addr.Lease == name.Lease:
+	case addr.Held && name.Held, addr.Holder == name.Holder && !name.Held:
+		if !addr.Until.IsZero() && addr.Until.Before(name.Until) {
+			name.Until = addr.Until
+		}
+	case addr.Holder == "" && !name.Held:
+	default:
+		if name.Why = addr.Why; addr.Holder != "" {
+			name.Why = addr.Holder + " holds the lease of " + addr.Lease
+		}
+		name.Holder, name.Epoch, name.Until, name.Votes, name.Held = "", 0, time.Time{}, nil, false
+	}
+	return name
 }
 
 // holders returns the holder of each lease that this node knows, by the lease's name.

@@ -119,7 +119,7 @@ func vipAddresses(c *config.Config) []netip.Addr {
 	return out
 }
 
-// untaken refuses a new VIP on a flat layer 2 if a node may hold its address for a Service, under another lease.
+// untaken refuses a new VIP on a flat layer 2 if a node may hold its address for a Service: the VIP would wait for it.
 func untaken(old, new *config.Config, held []flat.Address) error {
 	had := vipAddresses(old)
 	for _, v := range new.VIPs {

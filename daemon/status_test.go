@@ -147,6 +147,36 @@ func TestLeasesOfAllVIPs(t *testing.T) {
 	}
 }
 
+// A VIP has a holder if one member may hold the leases of its name and of its address.
+func TestLeasesTogether(t *testing.T) {
+	soon := time.Now()
+	name := func(holder string, held bool) lease.LeaseStatus {
+		return lease.LeaseStatus{Lease: "vip", Holder: holder, Held: held, Epoch: 3, Until: soon.Add(time.Second), Votes: []string{"m1"}}
+	}
+	addr := func(holder string, held bool, why string) lease.LeaseStatus {
+		return lease.LeaseStatus{Lease: "10.0.0.1", Holder: holder, Held: held, Until: soon, Why: why}
+	}
+	free, earlier := lease.LeaseStatus{Lease: "vip", Why: "no quorum"}, name("m1", false)
+	both, waits := name("m1", true), lease.LeaseStatus{Lease: "vip", Why: "w1 holds the lease of 10.0.0.1"}
+	both.Until = soon
+	earlier.Until = soon
+	for _, tt := range []struct{ name, addr, want lease.LeaseStatus }{
+		{free, addr("m1", false, ""), free},
+		{name("m1", true), name("m1", true), name("m1", true)},
+		{name("m1", true), addr("m1", true, ""), both},
+		{name("m1", false), addr("m1", false, ""), earlier},
+		{name("m1", false), addr("", false, "being elected"), name("m1", false)}, // m1 may be of an earlier release
+		{name("m1", true), addr("", false, "being elected"), lease.LeaseStatus{Lease: "vip", Why: "being elected"}},
+		{name("m1", true), addr("w1", false, ""), waits},
+		{name("m1", false), addr("w1", false, ""), waits},
+		{name("m1", true), addr("m1", false, ""), lease.LeaseStatus{Lease: "vip", Why: "m1 holds the lease of 10.0.0.1"}}, // an earlier member
+	} {
+		if diff := cmp.Diff(tt.want, together(tt.name, tt.addr)); diff != "" {
+			t.Errorf("%+v and %+v (-want +got):\n%s", tt.name, tt.addr, diff)
+		}
+	}
+}
+
 // An address that a predecessor held by a lease is not adopted.
 func TestBindingsToAdopt(t *testing.T) {
 	routed, flat := netip.MustParseAddr("10.99.0.10"), netip.MustParseAddr("10.4.0.10")
@@ -159,7 +189,7 @@ func TestBindingsToAdopt(t *testing.T) {
 	}
 }
 
-// An address that nodes hold as a Service's has another lease than a VIP of the file.
+// A new VIP must not wait for a node that holds its address for a Service.
 func TestUntaken(t *testing.T) {
 	addr := netip.MustParseAddr("10.0.0.1")
 	subject := func(a config.Announce) *config.Config {

@@ -298,5 +298,10 @@ func (e *Election) leave() error {
 // describe fills in the description of this member. The mutex is held.
 func (e *Election) describe(d *members.Description) {
 	d.Hardware = e.hardware
-	d.Campaigns = len(e.candidacies)
+	d.Campaigns = 0
+	for _, c := range e.candidacies {
+		if c.After == "" {
+			d.Campaigns++
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	election "github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
@@ -54,10 +55,10 @@ func BenchmarkThousand(b *testing.B) {
 // held fakes an election. This node holds every lease.
 type held struct{ until time.Time }
 
-func (*held) Campaign(string, speaker.Flat) {}
-func (*held) StepDown(string)               {}
-func (*held) Forget(string)                 {}
-func (h *held) Lease(string) speaker.Lease  { return speaker.Lease{Until: h.until} }
+func (*held) Campaign(...election.Candidacy)  {}
+func (*held) StepDown(...string)              {}
+func (*held) Forget(...string)                {}
+func (h *held) Lease(...string) speaker.Lease { return speaker.Lease{Until: h.until} }
 
 // open fakes a fence and an announcer at no cost.
 type open struct{}
@@ -79,7 +80,7 @@ func BenchmarkThousandFlat(b *testing.B) {
 	for range 1001 {
 		vips = append(vips, speaker.VIP{
 			Name: addr.String(), Addresses: []netip.Addr{addr}, Interface: "eth0", Checks: []string{"link eth0"},
-			Flat: &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second},
+			Flat: &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second, Leases: []string{addr.String()}},
 		})
 		addr = addr.Next()
 	}

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/fence"
@@ -23,12 +26,17 @@ type Flat struct {
 	// removes them after the death of this process, should the fence be gone too. Use at least the
 	// lease time, so that a node that pauses for less keeps the VIP.
 	Lifetime time.Duration
+	// Leases names the leases that this node needs to answer: of each address by its text, and others. It takes them in
+	// this order, in which any two stand in the same order for all VIPs on all nodes.
+	Leases []string
 }
 
-// Lease is the state of a VIP's PaxosLease, as this node sees it.
+// Lease is the state of a VIP's leases together, as this node sees them.
 type Lease struct {
-	// Until is the time at which this node stops answering; zero if it does not hold the lease.
+	// Until is the time at which this node stops answering; zero if it does not hold all of them.
 	Until time.Time
+	// Partial reports that this node holds the lease of one of the addresses, but not all leases.
+	Partial bool
 	// Transfer is the reason to hand the lease over; empty if the holder keeps it.
 	Transfer string
 	// Reason names the holder, or explains why there is none.
@@ -41,13 +49,13 @@ type Lease struct {
 // package election. Its methods do not wait for the network. After a change of a lease, call
 // [Speaker.LeasesChanged], but not from within these methods.
 type Leases interface {
-	// Campaign makes this node a candidate for the VIP.
-	Campaign(vip string, claim Flat)
-	// StepDown ends the candidacy. If this node holds the lease, others can have it at once.
-	StepDown(vip string)
-	// Forget is StepDown for a VIP that is no longer configured.
-	Forget(vip string)
-	Lease(vip string) Lease
+	// Campaign makes this node a candidate.
+	Campaign(...lease.Candidacy)
+	// StepDown ends candidacies. Leases that this node holds are free for others at once.
+	StepDown(leases ...string)
+	// Forget is StepDown for leases that no VIP here needs any more.
+	Forget(leases ...string)
+	Lease(leases ...string) Lease
 }
 
 // Fence limits the kernel's answers to the time of a lease; [fence.Fence] implements it.
@@ -126,28 +134,39 @@ func (f fencing) open() bool { return f.state == answering || f.state == unconfi
 
 // applyLease adds the state of the lease to the input of a decision.
 func (s *Speaker) applyLease(now time.Time, u *unit, in input, checks assessment) (input, assessment) {
-	lease := s.flat.Leases.Lease(u.vip.Name)
+	state := s.flat.Leases.Lease(u.vip.Flat.Leases...)
+	switch {
+	case now.Before(state.Until):
+		u.leases = u.vip.Flat.Leases
+	case u.at.stage == Announced && len(u.leases) > 0 && u.leases[0] == u.vip.Flat.Leases[0]: // the VIP has got another address
+		state = s.flat.Leases.Lease(u.leases...)
+	}
+	s.watchPartial(now, u, state)
 	in.flat = true
 	if s.flat.Fence == nil {
 		in.linger = 0
 	}
-	if lease.Transfer != "" && !in.leave {
-		in.leave, checks.reason = true, lease.Transfer
+	if state.Transfer != "" && !in.leave {
+		in.leave, checks.reason = true, state.Transfer
 	}
-	in.unleased = !now.Before(lease.Until)
+	in.unleased = !now.Before(state.Until)
 	switch {
 	case !in.unleased:
-		s.wakeAt(lease.Until)
-		delete(s.lapsed, u.vip.Name)
+		s.wakeAt(state.Until)
+		for _, name := range u.vip.Flat.Leases {
+			delete(s.lapsed, name)
+		}
 	case u.at.stage == Announced:
-		s.lapsed[u.vip.Name] = true
+		for _, name := range u.vip.Flat.Leases {
+			s.lapsed[name] = true
+		}
 	}
-	u.lease = lease.Until
+	u.lease = state.Until
 	u.claims = checks.health == health.Healthy && !in.leave && !now.Before(in.held)
 	if u.claims && in.unleased {
-		checks.reason = lease.Reason
-		if u.at.stage == Announced && lease.Lost != "" {
-			checks.reason = "lease lost: " + lease.Lost + "; " + lease.Reason
+		checks.reason = state.Reason
+		if u.at.stage == Announced && state.Lost != "" {
+			checks.reason = "lease lost: " + state.Lost + "; " + state.Reason
 		}
 	}
 	if b := s.backoffs[u.vip.Name]; now.Before(b.until) {
@@ -159,14 +178,32 @@ func (s *Speaker) applyLease(now time.Time, u *unit, in input, checks assessment
 	return in, checks
 }
 
-// updateCandidacies campaigns for the VIPs that this node can serve. It steps down from the others
-// once the kernel has stopped answering for them. A node that could not answer does not campaign, since
+// watchPartial leaves a VIP to others for a while if this node has held some of its addresses' leases for [lateFor], but
+// not all. Other nodes may have files with these addresses in different VIPs. With no more than the lease of the VIP's
+// name, the node waits: it must be ready when the addresses become free.
+func (s *Speaker) watchPartial(now time.Time, u *unit, state Lease) {
+	switch {
+	case !state.Partial:
+		u.partial = time.Time{}
+		return
+	case u.partial.IsZero():
+		u.partial = now
+	}
+	serves := func(o *unit) bool { return o.vip.Name == u.vip.Name && o.at.stage == Announced }
+	if end := u.partial.Add(lateFor); now.Before(end) {
+		s.wakeAt(end)
+	} else if !slices.ContainsFunc(s.order, serves) {
+		s.backOff(u, errors.New(state.Reason))
+	}
+}
+
+// updateCandidacies campaigns for the leases of the VIPs that this node can serve. It steps down from the others
+// once the kernel has stopped answering for their VIPs. A node that could not answer does not campaign, since
 // the others would lose the VIP to it.
 //
 // The node also steps down after a lease has lapsed, and campaigns again. A node that sends but does not
 // receive may hold grants it never saw; it steps down so that others need not wait them out.
 func (s *Speaker) updateCandidacies(now time.Time) {
-	claims := make(map[string]Flat)
 	unable := make(map[string]bool) // VIPs that this node would campaign for
 	inability := sync.OnceValue(func() error { return s.inability(now) })
 	open := make(map[string]bool)
@@ -174,33 +211,56 @@ func (s *Speaker) updateCandidacies(now time.Time) {
 		if u.vip.Flat == nil {
 			continue
 		}
-		if _, candidate := s.candidacies[u.vip.Name]; u.claims && !candidate {
+		if _, candidate := s.candidacies[u.vip.Flat.Leases[0]]; u.claims && !candidate {
 			if err := cmp.Or(inability(), s.addresses.Try(u.Interface, u.Addr)); err != nil {
 				s.recordObstacle(u, err)
 				unable[u.vip.Name] = true
 			}
 		}
-		if u.claims {
-			claims[u.vip.Name] = *u.vip.Flat
-		}
-		open[u.vip.Name] = open[u.vip.Name] || u.answers(now, s.flat.Fence != nil)
-	}
-	for name := range unable {
-		delete(claims, name)
-	}
-	for name := range s.candidacies {
-		if _, ok := claims[name]; (!ok || s.lapsed[name]) && !open[name] {
-			delete(s.candidacies, name)
-			delete(s.lapsed, name)
-			s.flat.Leases.StepDown(name)
+		if u.answers(now, s.flat.Fence != nil) {
+			for _, name := range slices.Concat(u.leases, u.vip.Flat.Leases) {
+				open[name] = true
+			}
 		}
 	}
+	claims := make(map[string]lease.Candidacy)
+	for _, u := range s.order {
+		if u.vip.Flat == nil || !u.claims || unable[u.vip.Name] {
+			continue
+		}
+		after := ""
+		for _, name := range u.vip.Flat.Leases {
+			claims[name] = lease.Candidacy{Lease: name, Priority: u.vip.Flat.Priority, Preempt: u.vip.Flat.Preempt && after == "", After: after}
+			after = name
+		}
+	}
+	s.stepDown(func(name string) bool { return s.lapsed[name] && !open[name] })
+	var changed []lease.Candidacy
 	for name, claim := range claims {
 		if present, ok := s.candidacies[name]; !ok || present != claim {
 			s.candidacies[name] = claim
-			s.flat.Leases.Campaign(name, claim)
+			changed = append(changed, claim)
 		}
 	}
+	if len(changed) > 0 {
+		s.flat.Leases.Campaign(changed...)
+	}
+	s.stepDown(func(name string) bool { _, ok := claims[name]; return !ok && !open[name] })
+}
+
+// stepDown ends the candidacies that match. The first lease of each VIP comes first, and names the successor for all.
+func (s *Speaker) stepDown(match func(lease string) bool) {
+	leases := slices.SortedFunc(maps.Keys(s.candidacies), func(a, b string) int {
+		return cmp.Compare(s.candidacies[a].After, s.candidacies[b].After)
+	})
+	if leases = slices.DeleteFunc(leases, func(name string) bool { return !match(name) }); len(leases) == 0 {
+		return
+	}
+	for _, name := range leases {
+		delete(s.candidacies, name)
+		delete(s.lapsed, name)
+	}
+	s.flat.Leases.StepDown(leases...)
 }
 
 // answers reports whether the kernel may answer the neighbours.

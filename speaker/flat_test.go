@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	election "github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
@@ -30,16 +31,18 @@ type flat struct {
 	announceErr, arpTryErr               error // results of the announcer
 }
 
-func (f *flat) Campaign(vip string, claim speaker.Flat) {
-	f.record("campaign for %s with %d", vip, claim.Priority)
+func (f *flat) Campaign(candidacies ...election.Candidacy) {
+	for _, c := range candidacies {
+		f.record("campaign for %s with %d", c.Lease, c.Priority)
+	}
 }
-func (f *flat) Forget(vip string) { f.record("forget %s", vip) }
+func (f *flat) Forget(leases ...string) { f.record("forget %s", strings.Join(leases, " ")) }
 
-func (f *flat) StepDown(vip string) {
-	f.record("step down from %s", vip)
+func (f *flat) StepDown(leases ...string) {
+	f.record("step down from %s", strings.Join(leases, " "))
 	f.set(func() { f.lease = speaker.Lease{Reason: f.lease.Reason} })
 }
-func (f *flat) Lease(string) speaker.Lease {
+func (f *flat) Lease(...string) speaker.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lease
@@ -91,7 +94,7 @@ func list(addrs []netip.Addr) string {
 
 func flatVIP() speaker.VIP {
 	v := vip()
-	v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second}
+	v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second, Leases: []string{v.Name}}
 	return v
 }
 
@@ -161,7 +164,7 @@ func TestFlatLifetime(t *testing.T) {
 		longer.Flat.Lifetime = 5 * time.Second
 		known := passing()
 		s.Apply([]speaker.VIP{longer}, nil, known)
-		if expect(t, l.node, "filter 10.99.0.10", "bind 10.99.0.10", "campaign for control-plane with 100"); l.lifetime != 5*time.Second {
+		if expect(t, l.node, "filter 10.99.0.10", "bind 10.99.0.10"); l.lifetime != 5*time.Second {
 			t.Errorf("bound for %v after the change", l.lifetime)
 		}
 		s.Apply([]speaker.VIP{longer}, nil, known)
@@ -246,7 +249,7 @@ type apart struct {
 	ends map[string]time.Time
 }
 
-func (a apart) Lease(vip string) speaker.Lease { return speaker.Lease{Until: a.ends[vip]} }
+func (a apart) Lease(leases ...string) speaker.Lease { return speaker.Lease{Until: a.ends[leases[0]]} }
 
 // The first VIP, of the control plane, does not wait for Services' VIPs granted at the same time.
 func TestFlatOpensInOrder(t *testing.T) {
@@ -259,6 +262,7 @@ func TestFlatOpensInOrder(t *testing.T) {
 		for i := range 8 {
 			v := flatVIP()
 			v.Name = fmt.Sprint("vip", i)
+			v.Flat.Leases = []string{v.Name}
 			v.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})}
 			leases.ends[v.Name] = time.Now().Add(lease - time.Duration(i))
 			vips = append(vips, v)

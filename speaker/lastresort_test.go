@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/bgp"
+	election "github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/netutil/route"
 	"github.com/herald-vip/herald/speaker"
@@ -325,9 +326,9 @@ func (m *member) Try(string, netip.Addr) error       { return nil }
 // leases gives a member access to the site's lease.
 type leases struct{ *member }
 
-func (l leases) Campaign(string, speaker.Flat) { l.setCampaigns(true) }
-func (l leases) StepDown(string)               { l.setCampaigns(false) }
-func (l leases) Forget(string)                 { l.setCampaigns(false) }
+func (l leases) Campaign(...election.Candidacy) { l.setCampaigns(true) }
+func (l leases) StepDown(...string)             { l.setCampaigns(false) }
+func (l leases) Forget(...string)               { l.setCampaigns(false) }
 
 func (l leases) setCampaigns(campaigns bool) {
 	l.mu.Lock()
@@ -340,7 +341,7 @@ func (l leases) setCampaigns(campaigns bool) {
 	}
 }
 
-func (l leases) Lease(string) speaker.Lease {
+func (l leases) Lease(...string) speaker.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holds {
@@ -393,7 +394,7 @@ func runSite(t *testing.T, seed uint64, flat bool, loss float64, delay time.Dura
 		var work sync.WaitGroup
 		v := speaker.VIP{Name: "control-plane", Addresses: []netip.Addr{v4}, Interface: "lo", Checks: []string{"apiserver"}, HoldDown: 10 * time.Second, Keep: true}
 		if flat {
-			v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second}
+			v.Interface, v.Flat = "eth0", &speaker.Flat{Priority: 100, Lifetime: 2 * time.Second, Leases: []string{v.Name}}
 		}
 		for i := range 3 {
 			m := &member{site: s, number: i, received: make(map[int]advertisement)}

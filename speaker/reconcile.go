@@ -302,25 +302,35 @@ func (s *Speaker) recordObstacle(u *unit, err error) {
 // forgetGone drops units that are withdrawn and no longer configured.
 func (s *Speaker) forgetGone() {
 	known := len(s.order)
-	gone := make(map[string]bool) // VIPs on a flat layer 2 that lost an address
+	gone := make(map[string]bool) // leases
 	s.order = slices.DeleteFunc(s.order, func(u *unit) bool {
 		if !u.gone || u.at.stage != Withdrawn || u.err != nil {
 			return false
 		}
 		if u.vip.Flat != nil {
-			gone[u.vip.Name] = true
+			for _, name := range slices.Concat(u.leases, u.vip.Flat.Leases) {
+				gone[name] = true
+			}
+			delete(s.backoffs, u.vip.Name)
 		}
 		return true
 	})
 	if len(s.order) < known {
 		s.filterAddresses()
 	}
-	for name := range gone {
-		if !slices.ContainsFunc(s.order, func(u *unit) bool { return u.vip.Name == name }) {
-			delete(s.backoffs, name)
-			delete(s.lapsed, name)
-			s.flat.Leases.Forget(name)
+	if len(gone) == 0 {
+		return
+	}
+	for _, u := range s.order {
+		if u.vip.Flat != nil {
+			for _, name := range u.vip.Flat.Leases {
+				delete(gone, name)
+			}
 		}
+	}
+	for name := range gone {
+		delete(s.lapsed, name)
+		s.flat.Leases.Forget(name)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/herald-vip/herald/api/v1alpha1"
 	"github.com/herald-vip/herald/bgp"
 	"github.com/herald-vip/herald/bgp/gracefulshutdown"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
 	"github.com/herald-vip/herald/internal/wake"
 	"github.com/herald-vip/herald/netutil/address"
@@ -141,9 +142,9 @@ type Speaker struct {
 	order       []*unit                                      // configured units first, in the order of the file
 	peers       []string                                     // names of all peers
 	told        map[netip.Prefix]gracefulshutdown.Advertised // of announced prefixes; no peers if in a table
-	candidacies map[string]Flat
-	serves      map[string]bool // last advertised to the other members
-	lapsed      map[string]bool // VIPs that lost their lease while announced
+	candidacies map[string]lease.Candidacy                   // by lease
+	serves      map[string]bool                              // last advertised to the other members
+	lapsed      map[string]bool                              // leases lost while announced
 	backoffs    map[string]backoff
 	unfiltered  error // why the fence does not filter all addresses
 	unable      error // result of the last try; see inability
@@ -167,7 +168,9 @@ type unit struct {
 	bound      presence
 	served     bool // bound at some time since it was last removed
 	fence      fencing
-	lease      time.Time // end of the lease if this node holds it
+	lease      time.Time // end of the leases if this node holds all
+	leases     []string  // last held together: under them it answers
+	partial    time.Time // since when this node holds some of its addresses' leases only; zero: it does not
 	claims     bool      // fit to hold the lease
 	lastResort bool      // announced although its checks fail
 	other      time.Time // since when another member serves it, while lastResort
@@ -198,7 +201,7 @@ func New(log *slog.Logger, routes Routes, kernel Kernel, addresses Addresses, fl
 		wake: make(chan struct{}, 1), count: make(chan struct{}, 1),
 		verdicts:    make(map[string]health.Verdict),
 		told:        make(map[netip.Prefix]gracefulshutdown.Advertised),
-		candidacies: make(map[string]Flat),
+		candidacies: make(map[string]lease.Candidacy),
 		lapsed:      make(map[string]bool),
 		backoffs:    make(map[string]backoff),
 	}

@@ -112,7 +112,7 @@ func (s *Speaker) Summary() Summary {
 			st.Prefix = p
 		}
 		if u.vip.Flat != nil && u.claims && u.at.stage == Withdrawn {
-			st.Reason = s.flat.Leases.Lease(u.vip.Name).Reason // the holder may have changed without an event here
+			st.Reason = s.flat.Leases.Lease(u.vip.Flat.Leases...).Reason // the holder may have changed without an event here
 		}
 		if u.last != nil {
 			last := *u.last

@@ -34,6 +34,7 @@ type LeaseStatus struct {
 	Votes       []string  `json:"votes,omitempty"`  // voters of this member's last renewal; for the holder only
 	Needed      int       `json:"votesNeeded"`      // number of votes that grant the lease
 	Campaigning bool      `json:"stands"`           // this member is a candidate
+	Held        bool      `json:"-"`                // this member holds it; Holder may also name an earlier member on its node
 	Why         string    `json:"-"`                // why there is no holder; empty if there is one
 	Lost        string    `json:"-"`                // why this member, a candidate and the last holder, lost the lease; else empty
 }
@@ -154,7 +155,7 @@ func (m *Machine) leaseStatus(l *lease) LeaseStatus {
 		}
 		s.Until = l.expires
 	}
-	if l.holds() {
+	if s.Held = l.holds(); s.Held {
 		s.Holder, s.Epoch, s.Until, s.Votes = electorate.Name(m.self.member), l.epoch, l.until, electorate.Names(l.backers)
 		if l.phase == granted {
 			s.Votes = electorate.Names(l.votes)

@@ -104,6 +104,19 @@ func Lifetime(lease time.Duration) time.Duration {
 	return max(least, (lease + time.Second - 1).Truncate(time.Second))
 }
 
+// LeasesOf names the leases of a VIP: of its name, which earlier releases know, and of its addresses in ascending order,
+// so that no two nodes wait for each other. The address of a Service has no name beside it.
+func LeasesOf(name string, addrs ...netip.Addr) []string {
+	var leases []string
+	for _, addr := range slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare) {
+		leases = append(leases, addr.String())
+	}
+	if name == "" || slices.Contains(leases, name) {
+		return leases
+	}
+	return slices.Insert(leases, 0, name)
+}
+
 // Flat connects a speaker with the links, neighbours and members that its VIPs on a flat layer 2 depend on.
 type Flat struct {
 	Options
@@ -139,7 +152,7 @@ func New[S Speaker](o Options, newSpeaker func(speaker.FlatParts, *election.Elec
 		Options: o, look: make(chan struct{}, 1), tell: make(chan struct{}, 1),
 		found: make(map[netip.Addr]arp.Finding), untold: make(map[string]bool),
 	}
-	leases := &Leases{Node: o.Node}
+	leases := &Leases{}
 	f.election = election.New(o.Log, handler{leases, f})
 	leases.Election = f.election
 	f.announcer = arp.New(o.Log, arp.Options{Watcher: o.Watcher, Refresh: o.Refresh, Observe: f.takeFinding})

@@ -182,7 +182,7 @@ func vips(c Config, places []place) []speaker.VIP {
 		if p.service {
 			out = append(out, speaker.VIP{
 				Name: p.addr.String(), Addresses: []netip.Addr{p.addr}, Service: true, Interface: p.link, Checks: p.checks(), Linger: c.Linger,
-				Flat: &speaker.Flat{Priority: p.priority, Preempt: p.preempt, Lifetime: c.Lifetime},
+				Flat: &speaker.Flat{Priority: p.priority, Preempt: p.preempt, Lifetime: c.Lifetime, Leases: LeasesOf("", p.addr)},
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,5 +101,30 @@ func TestVIPsOfTwoLinks(t *testing.T) {
 	const checks = "[apiserver link eth1 link eth0 address 10.4.0.11]"
 	if want := "10.99.0.10 on lo by [], 10.4.0.11 on eth0 by " + checks + ", 10.4.0.10 on eth1 by " + checks; got != want {
 		t.Errorf("the VIPs are %s\nwant %s", got, want)
+	}
+}
+
+// Whoever answers for an address needs the lease that the address names, as part of any VIP of a file and as a
+// Service's. A file's VIP first takes the lease of its name, the only one that earlier releases know.
+func TestLeasesNameAddresses(t *testing.T) {
+	low, high := addr, netip.MustParseAddr("fd00::10")
+	for _, tt := range []struct {
+		name  string
+		addrs []netip.Addr
+		want  []string
+	}{
+		{"cp", []netip.Addr{low}, []string{"cp", low.String()}},
+		{"renamed", []netip.Addr{low}, []string{"renamed", low.String()}},
+		{"cp", []netip.Addr{high, low}, []string{"cp", low.String(), high.String()}},
+		{low.String(), []netip.Addr{high, low}, []string{low.String(), high.String()}},
+		{"", []netip.Addr{low}, []string{low.String()}},
+	} {
+		if got := LeasesOf(tt.name, tt.addrs...); !slices.Equal(got, tt.want) {
+			t.Errorf("%s with %v needs the leases %v, want %v", tt.name, tt.addrs, got, tt.want)
+		}
+	}
+	service := vips(Config{}, []place{{addr: low, link: "eth0", service: true}})
+	if len(service) != 1 || !slices.Equal(service[0].Flat.Leases, []string{low.String()}) {
+		t.Errorf("a Service's address becomes %+v", service)
 	}
 }

@@ -1,6 +1,7 @@
 package flat
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -103,39 +104,48 @@ func (a Address) claim(node string) (priority int, preempt bool) {
 
 // Leases adapts the election to the speaker's interface.
 type Leases struct {
-	Election *election.Election
-	Node     string
-	Speaker  interface{ LeasesChanged() }
+	*election.Election
+	Speaker interface{ LeasesChanged() }
 
-	transfers sync.Map // reasons of pending transfers, by VIP
-}
-
-// Campaign implements [speaker.Leases].
-func (l *Leases) Campaign(vip string, claim speaker.Flat) {
-	l.Election.Campaign(lease.Candidacy{Lease: vip, Priority: claim.Priority, Preempt: claim.Preempt})
+	transfers sync.Map // reasons of pending transfers, by lease
 }
 
 // StepDown implements [speaker.Leases].
-func (l *Leases) StepDown(vip string) {
-	l.Election.StepDown(vip)
-	l.transfers.Delete(vip)
+func (l *Leases) StepDown(leases ...string) {
+	l.Election.StepDown(leases...)
+	for _, name := range leases {
+		l.transfers.Delete(name)
+	}
 }
 
-// Forget implements [speaker.Leases].
-func (l *Leases) Forget(vip string) { l.Election.Forget(vip) }
-
 // Lease implements [speaker.Leases].
-func (l *Leases) Lease(vip string) speaker.Lease {
-	st := l.Election.Lease(vip)
-	switch {
-	case st.Holder == l.Node:
-		why, _ := l.transfers.Load(vip)
-		reason, _ := why.(string)
-		return speaker.Lease{Until: st.Until, Transfer: reason}
-	case st.Holder != "":
-		return speaker.Lease{Reason: st.Holder + " holds the lease", Lost: st.Lost}
+func (l *Leases) Lease(leases ...string) speaker.Lease {
+	var all speaker.Lease
+	for _, name := range leases {
+		st := l.Election.Lease(name)
+		_, named := netip.ParseAddr(name)
+		switch why, _ := l.transfers.Load(name); {
+		case st.Held:
+			if all.Until.IsZero() || st.Until.Before(all.Until) {
+				all.Until = st.Until
+			}
+			all.Transfer, _ = cmp.Or(why, any(all.Transfer)).(string)
+			all.Partial = all.Partial || named == nil
+		case all.Reason != "":
+		case st.Holder != "" && named == nil:
+			all.Reason, all.Lost = st.Holder+" holds the lease of "+name, st.Lost
+		case st.Holder != "":
+			all.Reason, all.Lost = st.Holder+" holds the lease", st.Lost
+		default:
+			all.Reason, all.Lost = "no holder: "+st.Why, st.Lost
+		}
 	}
-	return speaker.Lease{Reason: "no holder: " + st.Why, Lost: st.Lost}
+	if all.Reason == "" {
+		all.Partial = false
+	} else {
+		all.Until = time.Time{}
+	}
+	return all
 }
 
 // Granted implements [election.Handler], like Lost and Transfer: each informs the speaker before it returns. Until the

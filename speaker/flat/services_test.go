@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -175,8 +176,8 @@ func TestPreferred(t *testing.T) {
 		offered[0].Preferred, offered[0].Preempt = preference, preference != nil
 		f.moved = false
 		vips := campaign(f, time.Now(), offered, nil, nil)
-		want := speaker.Flat{Priority: rendezvous.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil}
-		if len(vips) != 1 || *vips[0].Flat != want || !f.moved {
+		want := speaker.Flat{Priority: rendezvous.Priority(offered[0].Addr, "n1", preference["n1"]), Preempt: preference != nil, Leases: []string{"10.4.0.9"}}
+		if len(vips) != 1 || !reflect.DeepEqual(*vips[0].Flat, want) || !f.moved {
 			t.Errorf("preference %v: claimed as %+v, moved %v", preference, vips, f.moved)
 		}
 	}
@@ -210,7 +211,8 @@ func TestApart(t *testing.T) {
 		low.Preferred, high.Preferred = tt.preferred, tt.preferred
 		f.moved = false
 		vips := campaign(f, time.Now(), offered, nil, holds)
-		if len(vips) != 2 || *vips[0].Flat != tt.low || *vips[1].Flat != tt.high || f.moved != tt.moved {
+		tt.low.Leases, tt.high.Leases = []string{"10.4.0.8"}, []string{"10.4.0.9"}
+		if len(vips) != 2 || !reflect.DeepEqual(*vips[0].Flat, tt.low) || !reflect.DeepEqual(*vips[1].Flat, tt.high) || f.moved != tt.moved {
 			t.Errorf("holding %v, it campaigns with %+v and %+v, moved %v", tt.holds, vips[0].Flat, vips[1].Flat, f.moved)
 		}
 	}

@@ -84,13 +84,17 @@ var faults = []fault{
 		w.locked(func() { n.bound, n.taken = map[netip.Addr]time.Time{}, time.Now() })
 	}},
 	{"other file", func(w *world, _ *node) {
-		switch f := &w.target; w.rng.IntN(3) {
+		switch f := &w.target; w.rng.IntN(5) {
 		case 0:
 			f.at[w.rng.IntN(vips)] ^= 1
 		case 1:
 			f.linger, f.preempt = w.leases(0, 1)*time.Duration(w.rng.IntN(2)), w.rng.IntN(2) == 0
 		case 2:
 			f.lease = w.lease - w.leases(0, 0.4).Truncate(time.Millisecond)
+		case 3:
+			f.renamed[w.rng.IntN(vips)] = w.rng.IntN(2) == 0
+		case 4:
+			f.joint = !f.joint
 		}
 		w.locked(w.rollOut)
 	}},
@@ -175,6 +179,9 @@ func (w *world) rollOut() {
 	for _, n := range w.nodes {
 		f := w.target
 		f.priority = w.rng.IntN(3)
+		for v := range vips {
+			f.pool[v] = w.rng.IntN(4) == 0
+		}
 		_, listed := f.members[n.name]
 		if listed || n.installed && w.rng.IntN(2) == 0 {
 			w.after(w.leases(0, 3), func() { n.reload(f) })
@@ -187,12 +194,14 @@ func (n *node) reload(f file) {
 	n.busy <- struct{}{}
 	at, listed := f.members[n.name]
 	n.w.locked(func() {
-		n.w.log(n.name, "gets members %v, lease %v, VIPs at %v, priority %d", f.members, f.lease, f.at, f.priority)
+		n.w.log(n.name, "gets members %v, lease %v, VIPs at %v, renamed %v, joint %v, in pools %v, priority %d", f.members, f.lease, f.at, f.renamed, f.joint, f.pool, f.priority)
+		restart := f.joint != n.file.joint || f.renamed != n.file.renamed // a reload refuses this
 		n.file, n.installed = f, true
 		if listed && at != n.home {
-			if n.home = at; n.proc != nil {
-				n.proc.kill()
-			}
+			n.home, restart = at, true
+		}
+		if restart && n.proc != nil {
+			n.proc.kill()
 		}
 	})
 	n.with(func(p *process) {

@@ -159,7 +159,7 @@ func (w *world) check() {
 				if i > 0 {
 					w.fail("two answer", "%s answers for %v as well", n.name, a)
 				}
-				if beyond := time.Since(n.ends[v]); beyond >= 0 {
+				if beyond := time.Since(n.ends[a]); beyond >= 0 {
 					w.fail("beyond its lease", "%s answers for %v, whose lease ended %v ago", n.name, a, beyond)
 				}
 				if w.figures.held++; w.last[v] != n {
@@ -192,7 +192,9 @@ func (p *process) refresh() {
 
 func (l links) Unbind(_ string, addrs ...netip.Addr) error {
 	if l.w.broken == "steps down first" && l.election != nil {
-		l.election.StepDown("vip0", "vip1")
+		for _, a := range addrs {
+			l.election.StepDown(a.String())
+		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	if l.hampered() && noise(2) == 0 {
@@ -231,7 +233,7 @@ func (p *process) tell() {
 			continue
 		}
 		p.w.figures.frames++
-		if beyond := time.Since(p.ends[a.As4()[2]]); beyond >= 0 {
+		if beyond := time.Since(p.ends[a]); beyond >= 0 {
 			p.w.fail("late announcement", "%s announces %v, whose lease ended %v ago", p.name, a, beyond)
 		}
 		if slices.ContainsFunc(p.w.answering(a), func(n *node) bool { return n != p.node }) {
@@ -262,10 +264,20 @@ type leases struct {
 	p *process
 }
 
-func (l leases) Lease(name string) speaker.Lease {
-	state := l.Leases.Lease(name)
+func (l leases) Lease(names ...string) speaker.Lease {
+	needed := names
+	if l.p.w.broken == "leases of names only" {
+		needed = names[:1]
+	}
+	state := l.Leases.Lease(needed...)
 	if !state.Until.IsZero() {
-		l.p.w.locked(func() { l.p.ends[name[3]-'0'] = state.Until })
+		l.p.w.locked(func() {
+			for _, name := range names {
+				if addr, err := netip.ParseAddr(name); err == nil {
+					l.p.ends[addr] = state.Until
+				}
+			}
+		})
 	}
 	if l.p.touch() != nil {
 		return speaker.Lease{}
@@ -276,16 +288,18 @@ func (l leases) Lease(name string) speaker.Lease {
 	return state
 }
 
-func (l leases) StepDown(name string) {
+func (l leases) StepDown(names ...string) {
 	end := func() error {
-		if until := &l.p.ends[name[3]-'0']; time.Now().Before(*until) {
-			l.p.w.log(l.p.name, "steps down from %s", name)
-			*until = time.Now()
+		l.p.w.log(l.p.name, "steps down from %v", names)
+		for _, name := range names {
+			if addr, err := netip.ParseAddr(name); err == nil && time.Now().Before(l.p.ends[addr]) {
+				l.p.ends[addr] = time.Now()
+			}
 		}
 		return nil
 	}
 	if l.p.call(end) == nil {
-		l.Leases.StepDown(name)
+		l.Leases.StepDown(names...)
 	}
 }
 

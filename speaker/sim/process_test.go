@@ -31,9 +31,33 @@ type file struct {
 	members  map[string]netip.AddrPort // nil: an open cluster
 	lease    time.Duration
 	at       [vips]int // index of each VIP's address in addressesOf
+	renamed  [vips]bool
+	joint    bool       // the addresses of all VIPs are one VIP's
+	pool     [vips]bool // on this node the address is not a VIP but a Service's
 	priority int
 	preempt  bool
 	linger   time.Duration
+}
+
+// vips returns the VIPs in a file, without settings.
+func (f file) vips() (all []speaker.VIP) {
+	for v := range vips {
+		addr := addressesOf(v)[f.at[v]]
+		vip := speaker.VIP{Name: fmt.Sprintf("vip%d", v), Addresses: []netip.Addr{addr}}
+		switch {
+		case f.joint && v > 0:
+			all[0].Addresses = append(all[0].Addresses, addr)
+			continue
+		case f.joint:
+			vip.Name = "joint"
+		case f.pool[v]:
+			vip.Name, vip.Service = addr.String(), true
+		case f.renamed[v]:
+			vip.Name += "-renamed"
+		}
+		all = append(all, vip)
+	}
+	return all
 }
 
 // node is a machine: its kernel, its disk and, most of the time, a process.
@@ -48,10 +72,10 @@ type node struct {
 	file        file           // may be older than the world's target
 	state       string         // path of the election's state file
 	installed   bool
-	sound       bool            // its checks pass
-	overloaded  bool            // its checks fail slowly, unless sound
-	ends        [vips]time.Time // ends of its leases
-	undisturbed time.Time       // since when its process runs and is not frozen
+	sound       bool                     // its checks pass
+	overloaded  bool                     // its checks fail slowly, unless sound
+	ends        map[netip.Addr]time.Time // ends of its leases
+	undisturbed time.Time                // since when its process runs and is not frozen
 	proc        *process
 }
 
@@ -196,7 +220,7 @@ func (p *process) assemble() (err error) {
 		}
 		parts.Fence = p.fence
 	}
-	l := &flat.Leases{Node: p.name, Speaker: p}
+	l := &flat.Leases{Speaker: p}
 	parts.Leases = leases{l, p}
 	listen := func(at netip.AddrPort, a *transport.Admission) (memberlist.Transport, error) {
 		if !p.await() {
@@ -227,11 +251,10 @@ func (p *process) apply() error {
 	var c *election.Config
 	p.w.locked(func() {
 		c = p.config()
-		for v := range vips {
-			all = append(all, speaker.VIP{
-				Name: fmt.Sprintf("vip%d", v), Addresses: addressesOf(v)[p.file.at[v] : p.file.at[v]+1], Interface: "eth0", Checks: []string{"check"},
-				Linger: p.file.linger, Keep: true, Flat: &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: flat.Lifetime(p.file.lease)},
-			})
+		for _, v := range p.file.vips() {
+			v.Interface, v.Checks, v.Linger, v.Keep = "eth0", []string{"check"}, p.file.linger, true
+			v.Flat = &speaker.Flat{Priority: p.file.priority, Preempt: p.file.preempt, Lifetime: flat.Lifetime(p.file.lease), Leases: flat.LeasesOf(v.Name, v.Addresses...)}
+			all = append(all, v)
 		}
 	})
 	if !p.await() {

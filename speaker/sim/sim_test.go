@@ -132,7 +132,7 @@ func (w *world) run() {
 	w.weather(w.delay, 0, 0)
 	w.target.lease = w.lease
 	for i, at := range homes() {
-		n := &node{w: w, index: i, name: fmt.Sprintf("m%d", 1+i), busy: make(chan struct{}, 1), home: at, installed: i < 3, sound: true}
+		n := &node{w: w, index: i, name: fmt.Sprintf("m%d", 1+i), busy: make(chan struct{}, 1), home: at, installed: i < 3, sound: true, ends: make(map[netip.Addr]time.Time)}
 		n.powerOff()
 		w.nodes = append(w.nodes, n)
 	}
@@ -184,7 +184,7 @@ func (w *world) calmDown() {
 	w.locked(func() {
 		for _, n := range w.nodes {
 			f := w.target
-			if f.priority = n.file.priority; n.installed {
+			if f.priority, f.pool = n.file.priority, n.file.pool; n.installed {
 				go func() {
 					n.reload(f)
 					n.with(func(p *process) { p.speaker.Undrain() })
@@ -257,6 +257,7 @@ func TestFindsBreaks(t *testing.T) {
 		"announces without limit": "late announcement",
 		"longer than granted":     "beyond its lease, two answer",
 		"no quorum":               "two answer",
+		"leases of names only":    "two answer",
 	} {
 		t.Run(broken, func(t *testing.T) {
 			for s := range uint64(500) {
