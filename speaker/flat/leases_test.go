@@ -64,7 +64,7 @@ func TestLeasesTogether(t *testing.T) {
 		if latest := l.Lease(high); !all.Until.Equal(first.Until) || !all.Until.Before(latest.Until) {
 			t.Errorf("held until %v, want the earliest of %v and %v", all.Until, first.Until, latest.Until)
 		}
-		l.Transfer(lease.Transfer{Lease: name, To: "m2", Reason: "it is better"})
+		l.Transfer([]lease.Transfer{{Lease: name, To: "m2", Reason: "it is better"}})
 		expect(speaker.Lease{Transfer: "handed over to m2: it is better"}, name, low, high)
 		l.StepDown(name, low, high)
 		expect(speaker.Lease{Reason: free}, name, low, high)
