@@ -103,7 +103,7 @@ func TestDNS(t *testing.T) {
 				if inverted {
 					want = tt.not
 				}
-				passes, reason := probeOnce(t, health.Check{DNS: &health.DNS{Server: server, Name: tt.name, Type: tt.kind, Answer: tt.answer, TCP: overTCP}, Not: inverted})
+				passes, reason := probeOnce(t, health.Check{DNS: &health.DNS{Server: server, Name: tt.name, Type: tt.kind, Answer: tt.answer, TCP: overTCP}, Not: inverted}, tt.reason)
 				if passes != want || !strings.Contains(reason, tt.reason) {
 					t.Errorf("%s %s, TCP %v, not %v: %v %q, want %v …%q…", tt.name, tt.kind, overTCP, inverted, passes, reason, want, tt.reason)
 				}
@@ -120,7 +120,7 @@ func TestDNS(t *testing.T) {
 		{"truncated.org", false, false, "truncated: set tcp: true"},
 		{"truncated.org", true, true, "192.0.2.1"},
 	} {
-		passes, reason := probeOnce(t, health.Check{DNS: &health.DNS{Server: server, Name: tt.name, Type: "A", TCP: tt.overTCP}})
+		passes, reason := probeOnce(t, health.Check{DNS: &health.DNS{Server: server, Name: tt.name, Type: "A", TCP: tt.overTCP}}, tt.reason)
 		if passes != tt.passes || !strings.Contains(reason, tt.reason) {
 			t.Errorf("%s, TCP %v: %v %q, want %v …%q…", tt.name, tt.overTCP, passes, reason, tt.passes, tt.reason)
 		}

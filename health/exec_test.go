@@ -80,11 +80,7 @@ func TestExec(t *testing.T) {
 				tt.check.Command[0] = path
 			}
 			for inverted, want := range map[bool]bool{false: tt.passes, true: tt.not} {
-				timeout := patience
-				if strings.HasPrefix(tt.reason, "did not end") {
-					timeout = time.Second
-				}
-				passes, reason := probeOnce(t, health.Check{Exec: &tt.check, Pace: health.Pace{Timeout: timeout}, Not: inverted})
+				passes, reason := probeOnce(t, health.Check{Exec: &tt.check, Not: inverted}, tt.reason)
 				if passes != want || !strings.Contains(reason, tt.reason) {
 					t.Errorf("not %v: %v %q, want %v …%q…", inverted, passes, reason, want, tt.reason)
 				}

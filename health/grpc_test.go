@@ -92,12 +92,7 @@ func TestGRPC(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for inverted, want := range map[bool]bool{false: tt.passes, true: tt.not} {
-				timeout := patience
-				if strings.HasSuffix(tt.reason, "within 1s") {
-					timeout = time.Second
-				}
-
-				passes, reason := probeOnce(t, health.Check{GRPC: &tt.check, Pace: health.Pace{Timeout: timeout}, Not: inverted})
+				passes, reason := probeOnce(t, health.Check{GRPC: &tt.check, Not: inverted}, tt.reason)
 				if passes != want || !strings.Contains(reason, tt.reason) {
 					t.Errorf("not %v: %v %q, want %v …%q…", inverted, passes, reason, want, tt.reason)
 				}
