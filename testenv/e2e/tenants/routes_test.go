@@ -172,30 +172,36 @@ func TestRoutes(t *testing.T) {
 	}
 
 	visits := v.visit(t, h.ingress)
-	away := func(n *lab.Node, ready func()) func(*testing.T) {
+	away := func(n *lab.Node, ready func(*testing.T)) func(*testing.T) {
 		return func(t *testing.T) {
 			site.Kill(t, n)
 			visits.goesOn(t, 200)
 			site.Start(t, n)
-			ready()
+			ready(t)
 			visits.goesOn(t, 200)
 		}
 	}
-	none := func() {}
+	none := func(*testing.T) {}
 	for _, step := range []struct {
 		name string
 		do   func(*testing.T)
 	}{
 		{"the agent is away", away(acme.Node("agent"), none)},
 		{"the manager is away", away(l.Balancing.Node("manager"), none)},
-		{"the load-balancing API server is away", away(l.Balancing.Node("apiserver"), func() { site.Must(t, l.Balancing.API.Ready(site.Context(t))) })},
-		{"the tenant's API server is away", away(acme.Node("apiserver"), func() { site.Must(t, acme.API.Ready(site.Context(t))) })},
+		{"the load-balancing API server is away", away(l.Balancing.Node("apiserver"), func(t *testing.T) { follows(t, l, l.Balancing) })},
+		{"the tenant's API server is away", away(acme.Node("apiserver"), func(t *testing.T) { follows(t, l, acme) })},
 		{"another host comes and goes", func(t *testing.T) {
-			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {name: http}}}}]}}, ", 1)
+			site.Must(t, acme.Expose(t.Context(), "more", backend))
+			more := strings.Replace(ingress, "rules: [", "rules: [{host: more.acme.lb.example.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: more, port: {name: http}}}}]}}, ", 1)
 			apply(t, acme, more)
+			// After an outage a Traefik that has not connected to the API server again knows no new Service.
 			site.Eventually(t, site.Soon, func() error {
-				_, _, err := v.get(t.Context(), http1, "http://more.acme.lb.example.test/", http.Header{})
-				return err
+				for range 30 { // by both of them
+					if _, _, err := v.get(t.Context(), http1, "http://more.acme.lb.example.test/", http.Header{}); err != nil {
+						return err
+					}
+				}
+				return nil
 			})
 			apply(t, acme, ingress)
 			visits.goesOn(t, 100)

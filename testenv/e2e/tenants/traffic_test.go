@@ -158,6 +158,21 @@ func (c *clusters) takes(t *testing.T, node string) {
 	site.Eventually(t, site.Soon, func() error { return c.acme.Node("api").Reaches(t.Context(), address.String()) })
 }
 
+// follows waits until a cluster's API server is ready and each kube-proxy follows it. After an outage a kube-proxy
+// waits before it connects again, the longer the outage was: up to a minute. Until then it misses all changes.
+func follows(t *testing.T, l *tenants.Lab, c *tenants.Cluster) {
+	t.Helper()
+	site.Must(t, c.API.Ready(site.Context(t)))
+	site.Must(t, c.Expose(t.Context(), "followed", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }))
+	for _, name := range c.Nodes() {
+		site.Eventually(t, site.Soon, func() error {
+			rules, err := site.Run(t, l.Node(name), "nft", "list", "table", "ip", "kube-proxy")
+			return site.Check(err, !strings.Contains(rules, "-default/followed/tcp/http {"), "kube-proxy of %s has the rules %s", name, rules)
+		})
+	}
+	site.Must(t, c.Remove(t.Context(), "followed"))
+}
+
 // says waits until a condition of acme's Tenant has a status and a message that contains this.
 func (c *clusters) says(t *testing.T, condition string, status bool, message string) {
 	t.Helper()
@@ -177,22 +192,22 @@ func (c *clusters) says(t *testing.T, condition string, status bool, message str
 func TestTraffic(t *testing.T) {
 	c := startClusters(t)
 	watch := site.WatchRoutes(t, c.Node("r1"))
-	away := func(n *lab.Node, ready func()) func(*testing.T) {
+	away := func(n *lab.Node, ready func(*testing.T)) func(*testing.T) {
 		return func(t *testing.T) {
 			site.Kill(t, n)
 			c.client.GoesOn(t, 400)
 			site.Start(t, n)
-			ready()
+			ready(t)
 			c.client.GoesOn(t, 400)
 		}
 	}
-	none := func() {}
+	none := func(*testing.T) {}
 	all := c.acme.Nodes()
 
 	c.costs(t, "the agent is away", true, away(c.acme.Node("agent"), none))
 	c.costs(t, "the manager is away", true, away(c.Balancing.Node("manager"), none))
-	c.costs(t, "the load-balancing API server is away", true, away(c.Balancing.Node("apiserver"), func() { site.Must(t, c.Balancing.API.Ready(site.Context(t))) }))
-	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func() { site.Must(t, c.acme.API.Ready(site.Context(t))) }))
+	c.costs(t, "the load-balancing API server is away", true, away(c.Balancing.Node("apiserver"), func(t *testing.T) { follows(t, c.Lab, c.Balancing) }))
+	c.costs(t, "the tenant's API server is away", true, away(c.acme.Node("apiserver"), func(t *testing.T) { follows(t, c.Lab, c.acme) }))
 	c.costs(t, "another tenant's agent is away", true, away(c.beta.Node("agent"), none))
 	for _, node := range c.Balancing.Nodes() {
 		c.costs(t, "the speaker of "+node+" restarts", false, func(t *testing.T) {
