@@ -61,13 +61,7 @@ func (m *Machine) seed(waiting []*peer) uint64 {
 // leave, as no majority of their cluster can miss what they forget: observers, a sole voter, and a voter that is left
 // behind.
 func (m *Machine) leaves(p *peer, r electorate.Committed) bool {
-	switch mine := m.state.Committed; {
-	case mine.Number == 0 || r.Cluster == mine.Cluster || !p.heard:
-		return false
-	case m.isOrphaned() || m.isLeftBehind(r):
-		return true
-	}
-	return (m.isSoleVoter() || !m.voter()) && m.yieldsTo(p)
+	return r.Cluster != m.state.Committed.Cluster && m.yieldsTo(p) && (m.isSoleVoter() || !m.voter() || m.isLeftBehind(r))
 }
 
 // isTwin reports whether r begins the same electorate as this member's: their voters began at once, with different
@@ -82,9 +76,6 @@ func (m *Machine) isTwin(r electorate.Committed) bool {
 func (m *Machine) isSoleVoter() bool {
 	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter() && m.state.Value == nil
 }
-
-// isOrphaned reports whether no voter of this member's committed electorate is reachable; a voter reaches itself.
-func (m *Machine) isOrphaned() bool { return m.inForce() && len(m.reachableVoters()) == 0 }
 
 // isLeftBehind reports whether a majority of this member's committed electorate belongs to the cluster of r, so that
 // there will never be a majority here again.

@@ -163,6 +163,23 @@ func TestTwoClustersMeet(t *testing.T) {
 	c.awaitHolder(4 * duration)
 }
 
+// TestClustersAreQuiet checks that voters of two clusters without candidates do not answer each other's every message.
+func TestClustersAreQuiet(t *testing.T) {
+	c := newCluster(t)
+	c.observers = 8
+	for _, name := range []string{"m1", "m2"} {
+		c.start(name, voters(name))
+	}
+	c.run(5 * duration)
+	c.nodes["m1"].AddObservers(c.now, "m2")
+	c.run(duration)
+	before := c.sent
+	c.run(10 * duration)
+	if n := c.sent - before; n > 10*2*30 {
+		t.Errorf("%d messages in 10 leases", n)
+	}
+}
+
 // TestBirthIsAgreed checks that members that begin a cluster at once give it one identity, which a later cluster of the
 // same list does not have.
 func TestBirthIsAgreed(t *testing.T) {

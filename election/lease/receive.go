@@ -44,8 +44,8 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		m.ignored++
 		return
 	}
-	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) {
-		p.probe = true // an observer that requests votes must know the voters
+	if m.votes(m.self.member) && !m.votes(p.name) && !m.near(p) && m.divergence(p) == "" {
+		p.probe = true // an observer that requests votes must know the voters; voters of two clusters would answer each other
 	}
 	if !fresh && m.active().Quorum == electorate.None {
 		p.probe = true // both may hold the same lease, and its vote is needed from now on

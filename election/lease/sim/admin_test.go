@@ -15,6 +15,8 @@ import (
 type admin struct {
 	target  electorate.Electorate
 	removed instant // time of the last removed vote
+	anew    instant // the site may be begun anew after it
+	calm    instant // in a variant with births
 }
 
 // install gives the first electorate to its members and boots them in any order.
@@ -22,6 +24,10 @@ func (a *admin) install(w *world) {
 	a.target = electorate.Electorate{Members: slices.Clone(pool[:w.set.voters]), Duration: w.set.lease, Quorum: w.variant.quorum}
 	if w.variant.noQuorum {
 		a.target.Quorum = electorate.None
+	}
+	if w.variant.births {
+		a.bear(w)
+		return
 	}
 	for _, n := range slices.Concat(w.nodes[:w.set.voters], w.nodes[firstWorker:firstWorker+w.set.workers]) {
 		n.file, n.installed = a.target, true
@@ -117,7 +123,14 @@ func (w *world) latest() (r electorate.Committed) {
 
 // change adds or removes a member, changes the Duration, or both.
 func (a *admin) change(w *world, rng *rand.Rand) {
-	if w.variant.open {
+	switch {
+	case w.variant.births && rng.IntN(2) == 0:
+		a.beginAnew(w, rng)
+		return
+	case w.variant.births:
+		a.restore(w, rng)
+		return
+	case w.variant.open:
 		a.changeNodes(w, rng)
 		return
 	}

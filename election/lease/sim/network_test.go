@@ -64,6 +64,7 @@ func (w *world) send(src int, out message.Outgoing) {
 		w.fail("address", "%s sends to %q", pool[src], out.To)
 		return
 	}
+	out.Heard = out.Number > 0 && (out.Heard || w.variant.heard) && !w.variant.deaf
 	data, err := out.Message.AppendBinary(nil)
 	if err != nil || len(data) > message.MaxSize {
 		w.fail("encode", "%s: message of %d bytes: %v", pool[src], len(data), err)
@@ -96,7 +97,11 @@ func (p *process) gossip() {
 			if i != p.index && (reached && n.proc != nil || w.chance(0.01)) {
 				p.machine.AddObservers(p.now(), n.member())
 			}
+			if i != p.index && reached && n.proc != nil {
+				p.standings[n.name] = n.proc.machine.Standing()
+			}
 		}
+		p.machine.Heed(p.now(), p.standings)
 		p.flush()
 		p.gossip()
 	})

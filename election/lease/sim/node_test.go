@@ -12,18 +12,21 @@ import (
 // node is a machine of the cluster: a clock, a kernel with the fence, a configuration file and, most of the time, the
 // process.
 type node struct {
-	w         *world
-	index     int
-	name      string
-	clock     clock
-	file      electorate.Electorate
-	want      []lease.Candidacy // candidacies in the configuration file, by VIP
-	unsound   []bool            // by VIP: its checks fail
-	disk      disk
-	installs  int      // number of reinstallations, in an open electorate
-	armed     instant  // end of the kernel's arming element
-	proc      *process // nil: not running
-	installed bool     // should run
+	w          *world
+	index      int
+	name       string
+	clock      clock
+	file       electorate.Electorate
+	want       []lease.Candidacy // candidacies in the configuration file, by VIP
+	unsound    []bool            // by VIP: its checks fail
+	under      []uint64          // by VIP: the cluster of its last grant
+	disk       disk
+	before     lease.State // an old copy of the disk
+	bootstraps bool        // by its file, in a variant with births
+	installs   int         // number of reinstallations, in an open electorate
+	armed      instant     // end of the kernel's arming element
+	proc       *process    // nil: not running
+	installed  bool        // should run
 }
 
 // worker reports whether the node may run without a vote.
@@ -56,14 +59,14 @@ func (n *node) start() {
 	options := lease.Options{Self: n.member(), Incarnation: w.figures.incarnations, Electorate: n.file, State: n.disk.State, Observers: len(pool)}
 	if w.variant.open {
 		options.Electorate.Members = []string{n.member()}
-		options.Open = &lease.Open{Bootstrap: n.index == 0 && w.latest().Number == 0, Forget: forget * w.set.lease}
+		options.Open = &lease.Open{Bootstrap: n.bootstraps || !w.variant.births && n.index == 0 && w.latest().Number == 0, Forget: forget * w.set.lease, Observer: w.variant.births && n.worker()}
 	}
 	m, err := lease.New(began, options)
 	if err != nil {
 		w.fail("start", "%s: %v", n.name, err)
 		return
 	}
-	n.proc = &process{node: n, machine: m, wake: never}
+	n.proc = &process{node: n, machine: m, wake: never, standings: map[string]electorate.Standing{}}
 	w.log(n.name, "starts, incarnation %d, members %v", w.figures.incarnations, n.file.Members)
 	p := n.proc
 	p.speaker = speaker{process: p, vips: make([]vip, len(n.want))}
@@ -121,7 +124,7 @@ func (n *node) open(v int, d time.Duration) bool {
 	}
 	w.log(n.name, "opens vip%d for %v", v, d)
 	w.figures.opens++
-	if other := w.check.answer(v, n.index, w.now, end); other >= 0 && w.exclusive() {
+	if other := w.check.answer(v, n.index, w.now, end); other >= 0 && !w.allowed(v, other, n.index) {
 		w.fail("two answer", "%s and %s both answer for vip%d", w.nodes[other].name, n.name, v)
 	}
 	return true

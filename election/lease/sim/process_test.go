@@ -12,13 +12,14 @@ import (
 // wait; its kernel continues.
 type process struct {
 	*node
-	machine *lease.Machine
-	paused  bool
-	until   instant // end of the pause
-	stalled []func()
-	wake    instant // scheduled Tick; never: none
-	spins   int     // consecutive Ticks with Next in the past
-	speaker speaker
+	machine   *lease.Machine
+	paused    bool
+	until     instant // end of the pause
+	stalled   []func()
+	wake      instant // scheduled Tick; never: none
+	spins     int     // consecutive Ticks with Next in the past
+	speaker   speaker
+	standings map[string]electorate.Standing // of nodes that it has reached by TCP
 }
 
 // do runs what in the process: now, when it resumes, or never.
@@ -117,9 +118,6 @@ func (p *process) tick() {
 	p.machine.Tick(p.now())
 	p.flush()
 }
-
-// exclusive reports whether a lease may have one holder only: without a quorum, once the calm has taken effect.
-func (w *world) exclusive() bool { return w.variant.quorum != electorate.None || w.settled }
 
 // flush processes the machine's output and sets its timer.
 func (p *process) flush() {

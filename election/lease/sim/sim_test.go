@@ -64,6 +64,8 @@ func TestFindsBreaks(t *testing.T) {
 		{"no arming", variant{noArming: true}, "two answer"},
 		{"early release", variant{earlyRelease: true}, "two answer"},
 		{"clocks off by a quarter", variant{extraDrift: 150_000}, "two hold"},
+		{"clusters without majority believed", variant{open: true, births: true, heard: true}, "no holder"},
+		{"clusters with majority not believed", variant{open: true, births: true, deaf: true}, "two answer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,6 +107,10 @@ func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 		return w
 	}
 	w.soothe()
+	if v.births {
+		w.converge()
+		return w
+	}
 	w.settle()
 	w.bystander(w.rng)
 	w.vanish(w.rng)

@@ -36,7 +36,8 @@ func (s *speaker) observe(e lease.Event) {
 		if active, _ := s.machine.Electorates(); !slices.Contains(active.Members, s.member()) {
 			w.figures.observers++
 		}
-		if other := w.check.claim(v, s.index, w.now, s.clock.when(e.Until)); other >= 0 && w.exclusive() && w.variant.watchesHolds() {
+		s.under[v] = s.disk.Committed.Cluster
+		if other := w.check.claim(v, s.index, w.now, s.clock.when(e.Until)); other >= 0 && !w.allowed(v, other, s.index) && w.variant.watchesHolds() {
 			w.fail("two hold", "%s is granted vip%d, which %s holds", s.name, v, w.nodes[other].name)
 		}
 		if s.vips[v].campaigning {

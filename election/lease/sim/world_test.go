@@ -43,7 +43,7 @@ func newWorld(seed uint64, v variant, tr *trace) *world {
 	for i, name := range pool {
 		w.nodes = append(w.nodes, &node{
 			w: w, index: i, name: name, clock: newClock(w.rng, w.set.drift), want: slices.Clone(w.set.candidacies[i]),
-			unsound: make([]bool, len(w.set.vips)), disk: disk{delay: w.set.disks[i]},
+			under: make([]uint64, len(w.set.vips)), unsound: make([]bool, len(w.set.vips)), disk: disk{delay: w.set.disks[i]},
 		})
 	}
 	return w
