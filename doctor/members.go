@@ -68,6 +68,8 @@ func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 		case m.Self:
 		case m.Alive && m.Problem == "":
 			out.fine(subject, "its votes arrive")
+		case m.Problem != "" && m.Voter && !m.Alive:
+			out.warning(subject, m.Problem, "Its vote does not count here.", "start herald on "+m.Name+"; if its address has changed, give the new one in election of both nodes")
 		case m.Problem != "":
 			out.warning(subject, m.Problem, "Its vote does not count here.", "herald status on "+m.Name)
 		default:

@@ -34,28 +34,8 @@ type Config struct {
 	// State is the file where the member stores its identity and the committed electorate. Empty: none, in tests.
 	State string
 
-	identity string // of this member, created at its first start; empty if Members name it
+	member string // as which this node takes part, in the form of an electorate; set at its start
 }
-
-// electorate returns the desired electorate: for an open one, this member alone. Current voters keep their identities.
-func (c *Config) electorate(voters []string) electorate.Electorate {
-	e := electorate.Electorate{Duration: c.Lease, Quorum: c.Quorum}
-	for name, at := range c.Members {
-		member := electorate.Member(name, at, "")
-		if i := slices.IndexFunc(voters, func(v string) bool { return strings.HasPrefix(v, member+"#") }); i >= 0 {
-			member = voters[i]
-		}
-		e.Members = append(e.Members, member)
-	}
-	if c.Open() {
-		e.Members = append(e.Members, c.member())
-	}
-	slices.Sort(e.Members)
-	return e
-}
-
-// member returns this member in the form of an electorate, whether or not it votes.
-func (c *Config) member() string { return electorate.Member(c.Self, c.home(), c.identity) }
 
 func (c *Config) openElectorate() lease.Open {
 	open := lease.Open{Bootstrap: c.Bootstrap, Observer: c.Observer}
@@ -70,7 +50,7 @@ func (c *Config) votes() bool { return c.Members[c.Self].IsValid() }
 
 // votesIn reports whether this member is listed as a voter, or votes in an electorate.
 func (c *Config) votesIn(active *electorate.Electorate) bool {
-	return c.votes() || active != nil && active.Has(c.member())
+	return c.votes() || active != nil && active.Has(c.member)
 }
 
 // seeds returns the addresses at which this member looks for others, by name, or by address for an open electorate.
@@ -127,20 +107,14 @@ func (c *Config) reachFrom() (netip.AddrPort, error) {
 }
 
 // homeBefore returns the address of this member when it got its vote, if the node still has that address; else the zero
-// value. With another address it would be a different member.
+// value. A node that stays where it was is found at once.
 func (c *Config) homeBefore() netip.AddrPort {
-	s, err := readState(c.State) // the start reports the error
-	if err != nil {
+	s, _ := readState(c.State) // the start reports the error
+	at := electorate.Address(s.before(c.Self))
+	if !at.IsValid() || !present(at.Addr()) {
 		return netip.AddrPort{}
 	}
-	for _, member := range s.Committed.Members {
-		at := electorate.Address(member)
-		mine := member == electorate.Member(c.Self, at, s.Identity) || member == electorate.Member(c.Self, at, "")
-		if mine && present(at.Addr()) {
-			return at
-		}
-	}
-	return netip.AddrPort{}
+	return at
 }
 
 func (c *Config) observers() int {

@@ -1,9 +1,9 @@
 // Package election decides which member holds which lease. It runs the machine of package lease over memberlist, which
 // encrypts, detects failed members (SWIM), and distributes members' descriptions.
 //
-// Lease messages go directly to a member's address in the electorate, independently of memberlist. The machine has
-// no clock: it receives the time before each message and each call. So a process that was paused learns of lost leases
-// before it handles waiting messages.
+// Lease messages go directly to a member's address in the electorate, or to a later one that memberlist knows. The
+// machine has no clock: it receives the time before each message and each call. So a process that was paused learns of
+// lost leases before it handles waiting messages.
 //
 // Its subpackages: transport carries packets and connections, members tracks the participants, and advertisement
 // distributes the state of members' servers.
@@ -249,10 +249,7 @@ func (e *Election) Remove(ctx context.Context, name string) error {
 	for voter := ""; ; {
 		gone, err := false, error(nil)
 		n.step(func(m *lease.Machine, now time.Time) {
-			var voters []string
-			if active, _ := m.Electorates(); active != nil {
-				voters = active.Members
-			}
+			voters := n.voters()
 			if gone = voter != "" && !slices.Contains(voters, voter); gone {
 				return
 			}

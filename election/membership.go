@@ -2,6 +2,7 @@ package election
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,17 +86,47 @@ func (n *node) updateMembers() {
 	n.events.setAlive(n.alive())
 }
 
-// renameMembers names the voters of a configured list as the committed electorate does, if their identities have
-// changed since. The mutex is held.
+// renameMembers makes the members of a configured list the desired ones, if their nodes have said since that they are
+// others. The mutex is held.
 func (n *node) renameMembers(m *lease.Machine, now time.Time) {
-	active, _ := m.Electorates()
-	if active == nil || n.config.Open() || slices.Equal(active.Members, n.named) {
+	desired := n.electorate(n.config, n.voters())
+	if slices.Equal(desired.Members, n.desired) {
 		return
 	}
-	n.named = active.Members
-	if err := m.Reconfigure(now, n.config.electorate(n.named)); err != nil {
-		n.network.Warn("cannot adopt the identities of the voters: " + err.Error()) // does not happen for a valid list
+	n.desired = desired.Members
+	if err := m.Reconfigure(now, desired); err != nil {
+		n.network.Warn("cannot adopt the names of the members: " + err.Error())
 	}
+}
+
+// voters returns the voters in force. The mutex is held.
+func (n *node) voters() []string {
+	if active, _ := n.machine.Electorates(); active != nil {
+		return active.Members
+	}
+	return nil
+}
+
+// electorate returns the electorate that c desires: for an open one, this member alone. A listed name stands for the
+// member that its node says to be. Until the node has joined, it stands for the voter with that name and address. The
+// mutex is held.
+func (n *node) electorate(c *Config, voters []string) electorate.Electorate {
+	e := electorate.Electorate{Duration: c.Lease, Quorum: c.Quorum}
+	for name, at := range c.Members {
+		listed, member := electorate.Member(name, at, ""), n.members.Member(name)
+		if name == c.Self {
+			member = c.member
+		}
+		if i := slices.IndexFunc(voters, func(v string) bool { return strings.HasPrefix(v, listed+"#") }); i >= 0 && member == "" {
+			member = voters[i]
+		}
+		e.Members = append(e.Members, cmp.Or(member, listed))
+	}
+	if c.Open() {
+		e.Members = append(e.Members, c.member)
+	}
+	slices.Sort(e.Members)
+	return e
 }
 
 // waitForTick handles arrivals and changes of this member's description until the next tick. It reports false when ctx
@@ -136,7 +168,7 @@ func (n *node) admit(now time.Time) {
 	known := make(map[string]bool)
 	for _, m := range n.machine.Members(now) {
 		known[m.Name] = true
-		switch at := electorate.Address(m.FullName); {
+		switch at := n.members.Locate(m.FullName); {
 		case !at.IsValid() || !m.Voter || taken[at]:
 		case n.config.Open():
 			seeds[m.Name] = at
@@ -203,11 +235,13 @@ func (n *node) reconfigure(c *Config) error {
 	case c.Open() != old.Open():
 		return errors.New("members and join cannot replace each other while the election runs: restart herald")
 	}
-	c.identity = old.identity
+	c.member = old.member
 	now := n.tick()
-	if err := n.machine.Reconfigure(now, c.electorate(n.named)); err != nil {
+	desired := n.electorate(c, n.voters())
+	if err := n.machine.Reconfigure(now, desired); err != nil {
 		return err
 	}
+	n.desired = desired.Members
 	if c.Open() {
 		n.machine.SetOpen(c.openElectorate())
 	}

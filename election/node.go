@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +49,7 @@ type node struct {
 	remembered map[string]netip.AddrPort // members at the previous run of this node
 	written    map[string]netip.AddrPort // content of the file of these; only the membership goroutine uses it
 	identity   string                    // on disk; empty: none
-	named      []string                  // voters that gave the configured list its identities; guarded by mu
+	desired    []string                  // members of the configured list, as their nodes name themselves; guarded by mu
 
 	wake      chan struct{} // holds a token if the machine is due earlier than planned
 	dirty     chan struct{} // holds a token if unsaved has changed
@@ -130,7 +132,7 @@ func (n *node) send(messages []message.Outgoing) {
 	for _, m := range messages {
 		b, err := m.AppendBinary(nil)
 		if err == nil {
-			err = n.network.Send(electorate.Name(m.To), electorate.Address(m.To), b)
+			err = n.network.Send(electorate.Name(m.To), n.members.Locate(m.To), b)
 		}
 		if err != nil {
 			n.network.Warn("cannot send lease messages: " + err.Error())
@@ -152,7 +154,7 @@ func (n *node) receive(b []byte) {
 		return
 	}
 	name := electorate.Name(m.From)
-	if at := n.members.Address(name); !at.IsValid() || electorate.Address(m.From) != at { // not joined, or a different member of that name
+	if at := n.members.Address(name); !at.IsValid() || electorate.Address(m.From) != at && n.members.Member(name) != m.From { // not joined, or a different member of that name
 		n.unjoined.Add(1)
 		return
 	}
@@ -210,12 +212,12 @@ func (n *node) runStorage(ctx context.Context) {
 // store stores the machine's latest state, and reports whether it has failed.
 func (n *node) store() (failed bool) {
 	n.mu.Lock()
-	state, file := n.unsaved, n.config.State
+	state, file, member := n.unsaved, n.config.State, n.config.member
 	n.mu.Unlock()
 	if state == nil {
 		return false
 	}
-	err := n.write(file, saved{n.identity, *state})
+	err := n.write(file, saved{n.identity, member, *state})
 	n.step(func(m *lease.Machine, now time.Time) {
 		switch {
 		case err != nil:
@@ -234,23 +236,47 @@ type saved struct {
 	// Identity distinguishes this member of an open electorate from all others, even of the same name. It is created at
 	// the first start, so a member that has lost its disk is a different one.
 	Identity string `json:",omitempty"`
+	// Member is the member as which this disk takes part.
+	Member string `json:",omitempty"`
 	lease.State
 }
 
-// identify sets the identity of this member: the stored one or a new one. A committed member keeps its form, with an
-// identity or without, as its file named it then.
+// before returns the member as which this disk took part, if the node still has that name; else the empty string.
+// Earlier releases did not store it. Then before returns the voter of that name with the stored identity, or without one.
+func (s *saved) before(name string) string {
+	was := append([]string{s.Member}, s.Committed.Members...)
+	i := slices.IndexFunc(was, func(member string) bool {
+		at := electorate.Address(member)
+		return member == s.Member && electorate.Name(member) == name ||
+			s.Member == "" && (member == electorate.Member(name, at, s.Identity) || member == electorate.Member(name, at, ""))
+	})
+	if i < 0 {
+		return ""
+	}
+	return was[i]
+}
+
+// identify names this member. A disk that votes, or may vote, stays the same member at any address. If it stores neither
+// an identity nor the member's name, it does so only at the member's own address. Any other member is new.
 func (n *node) identify(s *saved) error {
-	c := n.config
-	if c.Open() && s.Identity == "" && !s.Committed.Has(c.member()) {
-		s.Identity = fmt.Sprintf("%08x", rand.Uint32())
-		if err := n.write(c.State, *s); err != nil {
+	c, before := n.config, *s
+	was := s.before(c.Self)
+	votes := s.Committed.Has(was) && (s.Member != "" || electorate.Identity(was) != "" || electorate.Address(was) == c.home())
+	mayVote := c.Open() && !c.Observer && electorate.Identity(was) != "" // and may not know it yet
+	switch s.Member = was; {
+	case votes || mayVote:
+	case c.Open():
+		s.Identity = cmp.Or(s.Identity, fmt.Sprintf("%08x", rand.Uint32()))
+		s.Member = electorate.Member(c.Self, c.home(), s.Identity)
+	default:
+		s.Member = electorate.Member(c.Self, c.home(), "")
+	}
+	n.identity, c.member = s.Identity, s.Member
+	created := s.Identity != before.Identity
+	if created || s.Committed.Number > 0 && s.Member != before.Member {
+		if err := n.write(c.State, *s); err != nil && created {
 			return err
 		}
-	}
-	n.identity = s.Identity
-	known := electorate.Member(c.Self, c.home(), s.Identity)
-	if !s.Committed.Has(c.member()) && (c.Open() || s.Committed.Has(known)) {
-		c.identity = s.Identity
 	}
 	return nil
 }

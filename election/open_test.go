@@ -82,12 +82,12 @@ func TestMembersJoin(t *testing.T) {
 	})
 }
 
-// TestMemberIsInstalledAnew checks that a reinstalled or moved node is a new member and takes the place of its
-// predecessor.
+// TestMemberIsInstalledAnew checks that a reinstalled node is a new member and takes the place of its predecessor, at the
+// same address or another.
 func TestMemberIsInstalledAnew(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"disk":    func(c *Config) { _ = os.Remove(c.State) },
-		"address": func(c *Config) { c.Bind = sites(4)[3] },
+		"address": func(c *Config) { _ = os.Remove(c.State); c.Bind = sites(4)[3] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/herald-vip/herald/election/advertisement"
+	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/election/members"
 	"github.com/herald-vip/herald/election/transport"
@@ -64,16 +65,24 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	if err != nil {
 		return err
 	}
-	options := lease.Options{Self: c.member(), Incarnation: incarnation, Electorate: c.electorate(state.Committed.Members), State: state.State, Observers: c.observers()}
+	arrived := make(chan struct{}, 1)
+	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
+	n.members.Describe(func(d *members.Description) {
+		d.Identity = electorate.Identity(c.member)
+		if at := electorate.Address(c.member); at != c.home() {
+			d.Origin = at
+		}
+	})
+	desired := n.electorate(c, state.Committed.Members)
+	n.desired = desired.Members
+	options := lease.Options{Self: c.member, Incarnation: incarnation, Electorate: desired, State: state.State, Observers: c.observers()}
 	if c.Open() {
 		options.Open = new(c.openElectorate())
 	}
 	if n.machine, err = lease.New(now, options); err != nil {
 		return err
 	}
-	arrived := make(chan struct{}, 1)
-	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
-	n.members.Describe(func(d *members.Description) { d.Identity, d.Standing = c.identity, n.machine.Standing() })
+	n.members.Describe(func(d *members.Description) { d.Standing = n.machine.Standing() })
 	n.exchange = advertisement.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.MemberStatesChanged)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
 		n.log.Warn("cannot read the remembered members: only configured ones are asked to join", "err", err)

@@ -56,6 +56,9 @@ func (n *node) status() Status {
 			Refused: n.admission.Refused.Load(), Ignored: state.Ignored + ignored + n.unjoined.Load(),
 		},
 	}
+	for i, m := range state.Members {
+		state.Members[i].Address = n.members.Locate(m.FullName)
+	}
 	alone, votes := len(state.Members) > 1, config.votesIn(state.Active)
 	for _, m := range state.Members {
 		description, answers := n.members.Last(m.Name)
@@ -73,6 +76,9 @@ func (n *node) status() Status {
 		case m.TCPOnly:
 			m.Problem = fmt.Sprintf("UDP does not get through between this node and %s at %v, TCP does: let UDP port %d through the firewalls (%s)",
 				m.Name, m.Address, m.Address.Port(), m.Problem)
+		case m.Voter && !m.Alive && m.Received.IsZero():
+			m.Problem = fmt.Sprintf("%s is not at %v, its last address: start herald there, or give its new address in election of this node (%s)",
+				m.Name, m.Address, m.Problem)
 		}
 		alone = alone && (m.Self || !m.Alive)
 		s.Members = append(s.Members, m)

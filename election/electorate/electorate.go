@@ -27,8 +27,8 @@ const (
 	MaxName = 253
 )
 
-// Member returns the name of a voter in an electorate. A node with another address, or with another identity if it has
-// one, is a different member.
+// Member returns the name of a voter in an electorate. It is made once and belongs to a disk: its address is where the
+// member was when it got the name, and the first place to look for it.
 func Member(name string, at netip.AddrPort, identity string) string {
 	if identity != "" {
 		identity = "#" + identity
@@ -49,6 +49,12 @@ func Address(member string) netip.AddrPort {
 	at, _, _ := strings.Cut(member[strings.LastIndexByte(member, '@')+1:], "#")
 	parsed, _ := netip.ParseAddrPort(at)
 	return parsed
+}
+
+// Identity returns the identity of a member; empty if it has none.
+func Identity(member string) string {
+	_, identity, _ := strings.Cut(member[strings.LastIndexByte(member, '@')+1:], "#")
+	return identity
 }
 
 // Names returns the names of members' nodes.

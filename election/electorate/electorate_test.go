@@ -82,7 +82,7 @@ func valid(t *rapid.T) Electorate {
 	return e
 }
 
-// TestStepsFit checks that each step between any two valid electorates is valid and brings the target closer, whoever is
+// TestStepsFit checks that each step between any two valid electorates is valid and brings the target closer, with any
 // gone, and that what an open electorate chooses is valid.
 func TestStepsFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -51,6 +51,10 @@
 // begin a cluster of their own if they are a majority of their list and receive no electorate within a Duration, or with
 // [Open.Bootstrap]. Then 11 holds once the clusters reach each other.
 //
+// A member is a disk, not an address: promises and abstentions belong to the name that the disk stores. A renumbered
+// node keeps it, so no electorate changes, and quorums meet as before. A node runs one process, which is one disk's, and
+// its successor abstains by 4. So no two processes vote as one member.
+//
 // In an open electorate ([Open]) a member has an identity and loses it with its disk. It returns as a different member,
 // so forgotten votes do not count. Restoring a snapshot of the disk does break this rule. Rules 7 and 8 hold for any
 // desired electorate.
@@ -73,7 +77,8 @@
 //   - Stop using a lease, and those that follow it, before [Machine.StepDown].
 //   - Write each state of [Machine.Unsaved] to disk, one at a time, and call [Machine.Stored] once the latest is there.
 //     Meanwhile go on: a slow disk delays a start and a change of members, but no renewal. Start the next process with
-//     what the disk has. A member that lost its disk may have forgotten a vote: give it another address or name.
+//     what the disk has. A member that lost its disk may have forgotten a vote: give it another name, or an address
+//     that it never had.
 //   - Authenticate messages: anyone who can write them is trusted.
 //
 // # How soon there is a holder

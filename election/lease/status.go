@@ -42,7 +42,8 @@ type LeaseStatus struct {
 // Replaced reports whether a member has timed out and another has its address or its node's name.
 func (s Status) Replaced(m Member) bool {
 	return m.Problem != "" && slices.ContainsFunc(s.Members, func(o Member) bool {
-		same := o.Name == m.Name || o.Address == m.Address
+		moved := electorate.Address(o.FullName) != o.Address // its address may have been another's
+		same := o.Name == m.Name || o.Address == m.Address && !moved
 		return o.FullName != m.FullName && same && o.Received.After(m.Received)
 	})
 }
@@ -61,8 +62,8 @@ func (s LeaseStatus) Reason() string {
 // Member describes a member, this one included. Its JSON is part of the output of `herald status -o json`.
 type Member struct {
 	Name      string         `json:"name"`
-	FullName  string         `json:"-"` // with its address, as in the electorate
-	Address   netip.AddrPort `json:"address,omitzero"`
+	FullName  string         `json:"-"`                // with its address, as in the electorate
+	Address   netip.AddrPort `json:"address,omitzero"` // where it was last, as far as package election knows
 	Self      bool           `json:"self,omitempty"`   // this member; an earlier member on its node is not
 	Voter     bool           `json:"voter,omitempty"`  // in the electorate in force, else in the desired one
 	Received  time.Time      `json:"heard,omitzero"`   // last message; zero: never

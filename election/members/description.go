@@ -29,6 +29,7 @@ const (
 	maxHardware = 20
 	maxIdentity = 31
 	hasIdentity = 128 // flag in a length byte: an identity follows
+	hasOrigin   = 64  // likewise: an address follows
 	hasFlags    = 1   // length of what no hardware address has: flags. Earlier releases take it for one that matches nothing.
 
 	flagClustered  = 1 << 0
@@ -36,18 +37,20 @@ const (
 )
 
 // Description is a member's node metadata in memberlist: the hardware addresses at which its VIPs may appear, and the
-// number of its candidacies. Any holder of the key can claim anything in it. Two fields have an effect: Identity, which
-// with the name and the address determines the member, and Standing, which keeps others from beginning a cluster.
+// number of its candidacies. Any holder of the key can claim anything in it. Three fields have an effect. Identity and
+// Origin determine the member, with its name. Standing keeps others from beginning a cluster.
 type Description struct {
 	Hardware  []net.HardwareAddr
 	Campaigns int    // up to 65,535
 	Identity  string // of a member that has one; up to 31 bytes
 	electorate.Standing
+	// Origin is the address in the member's name, if it has another now. Earlier releases ignore descriptions with it.
+	Origin netip.AddrPort
 }
 
 // append encodes a description in up to limit bytes, with as many hardware addresses as fit.
 //
-//	version(1) campaigns(2) { 128+length(1) identity }? { 1(1) flags(1) }? { length(1) address }...
+//	version(1) campaigns(2) { 128+length(1) identity }? { 1(1) flags(1) }? { 64+length(1) origin }? { length(1) address }...
 func (d Description) append(b []byte, limit int) []byte {
 	campaigns := min(d.Campaigns, 1<<16-1)
 	b = append(b, descriptionVersion, byte(campaigns>>8), byte(campaigns))
@@ -56,6 +59,9 @@ func (d Description) append(b []byte, limit int) []byte {
 	}
 	if flags := wire.Flag(flagClustered, d.Clustered) | wire.Flag(flagBootstraps, d.Bootstraps); flags != 0 {
 		b = append(b, hasFlags, flags)
+	}
+	if origin, err := d.Origin.MarshalBinary(); err == nil && d.Origin.IsValid() {
+		b = append(append(b, hasOrigin|byte(len(origin))), origin...)
 	}
 	for _, mac := range d.Hardware {
 		if len(mac) <= hasFlags || len(mac) > maxHardware {
@@ -84,6 +90,13 @@ func parseDescription(b []byte) (Description, error) {
 			if strings.ContainsAny(d.Identity, "@#") {
 				return Description{}, errDescription
 			}
+			continue
+		}
+		if at := n &^ hasOrigin; d.Hardware == nil && !d.Origin.IsValid() && (n == hasOrigin|6 || n == hasOrigin|18) && at < len(b) {
+			if err := d.Origin.UnmarshalBinary(b[1 : 1+at]); err != nil || !d.Origin.IsValid() {
+				return Description{}, errDescription
+			}
+			b = b[1+at:]
 			continue
 		}
 		if n == 0 || n > maxHardware || n > len(b)-1 {

@@ -40,6 +40,7 @@ type Members struct {
 	seeds     map[string]netip.AddrPort // an observer's configured addresses for finding members
 	alive     map[string]netip.AddrPort // alive by memberlist, with addresses
 	described map[string]Description    // last description of each, alive or not
+	named     map[string]string         // the member that each said to be in it
 	streams   map[string]time.Time      // since when each answers by TCP when asked to join
 	capable   map[string]bool           // understands advertisements
 	joining   map[string]bool           // joined since the last TakeChanges
@@ -58,7 +59,7 @@ var (
 // joins or leaves.
 func New(self string, a *transport.Admission, receive func([]byte), changed ...chan struct{}) *Members {
 	return &Members{self: self, admission: a, receive: receive, changed: changed, observers: make(map[string]netip.AddrPort),
-		alive: make(map[string]netip.AddrPort), described: make(map[string]Description), streams: make(map[string]time.Time),
+		alive: make(map[string]netip.AddrPort), described: make(map[string]Description), named: make(map[string]string), streams: make(map[string]time.Time),
 		capable: make(map[string]bool), joining: make(map[string]bool), leaving: make(map[string]bool)}
 }
 
@@ -67,6 +68,7 @@ func New(self string, a *transport.Admission, receive func([]byte), changed ...c
 func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	maps.DeleteFunc(r.named, func(name, _ string) bool { return r.members[name].IsValid() && r.members[name] != members[name] })
 	r.members, r.seeds = maps.Clone(members), maps.Clone(seeds)
 	taken := make(map[netip.AddrPort]bool)
 	for _, at := range members {
@@ -81,6 +83,7 @@ func (r *Members) Configure(members, seeds map[string]netip.AddrPort) {
 		maps.Copy(all, known)
 	}
 	maps.DeleteFunc(r.described, func(name string, _ Description) bool { return !all[name].IsValid() })
+	maps.DeleteFunc(r.named, func(name, _ string) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.streams, func(name string, _ time.Time) bool { return !all[name].IsValid() })
 	maps.DeleteFunc(r.capable, func(name string, _ bool) bool { return !all[name].IsValid() })
 	r.admission.Replace(all, r.self)
@@ -108,7 +111,7 @@ func (r *Members) Observers() []string {
 	var all []string
 	for name, at := range r.observers {
 		if r.alive[name] == at {
-			all = append(all, electorate.Member(name, at, r.described[name].Identity))
+			all = append(all, r.named[name])
 		}
 	}
 	slices.Sort(all)
@@ -129,6 +132,25 @@ func (r *Members) Address(member string) netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at(member)
+}
+
+// Member returns the member of the electorate that a node said to be; empty before it has joined at its present address.
+func (r *Members) Member(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.named[name]
+}
+
+// Locate returns where to find a member of the electorate. That is the address of its node. If the node said to be
+// another member, it is the address in the member's name.
+func (r *Members) Locate(member string) netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := electorate.Name(member)
+	if at := r.at(name); at.IsValid() && cmp.Or(r.named[name], member) == member {
+		return at
+	}
+	return electorate.Address(member)
 }
 
 // at is Address with the mutex held.
@@ -156,7 +178,7 @@ func (r *Members) Joined(member string) bool {
 	defer r.mu.Unlock()
 	name := electorate.Name(member)
 	at := r.at(name)
-	return at.IsValid() && r.alive[name] == at && electorate.Member(name, at, r.described[name].Identity) == member
+	return at.IsValid() && r.alive[name] == at && r.named[name] == member
 }
 
 // NoteAnswer records whether a member answers by TCP when asked to join.
@@ -326,6 +348,7 @@ func (r *Members) see(n *memberlist.Node) {
 	r.mu.Lock()
 	r.alive[n.Name] = at
 	r.described[n.Name] = d
+	r.named[n.Name] = electorate.Member(n.Name, cmp.Or(d.Origin, at), d.Identity)
 	if _, configured := r.members[n.Name]; !configured && r.admission.Open {
 		r.observers[n.Name] = at
 		r.admission.Add(n.Name, at)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hashicorp/memberlist"
 
 	"github.com/herald-vip/herald/election/electorate"
@@ -151,6 +152,34 @@ func TestTracksJoinedMembers(t *testing.T) {
 	}
 }
 
+// TestLocates checks where members are found: at the address of their node, unless that is another member now.
+func TestLocates(t *testing.T) {
+	r := New("m1", admission(io.Discard, false), nil, nil)
+	r.Configure(trio(), nil)
+	if at := r.Locate("m2@10.0.7.2:7946"); at != ap("10.0.0.2:7946") || r.Member("m2") != "" {
+		t.Errorf("before it joins, m2 is looked for at %v, and is %q", at, r.Member("m2"))
+	}
+	moved := named("m2", "10.0.0.2:7946")
+	moved.Meta = Description{Identity: "1", Origin: ap("10.0.7.2:7946")}.append(nil, memberlist.MetaMaxSize)
+	r.NotifyJoin(moved)
+	for member, want := range map[string]string{
+		"m2@10.0.7.2:7946#1": "10.0.0.2:7946",
+		"m2@10.0.7.2:7946#2": "10.0.7.2:7946", // a namesake of the past
+		"m2@10.0.7.2:7946":   "10.0.7.2:7946",
+		"m3@10.0.7.3:7946":   "10.0.0.3:7946",
+		"m9@10.0.7.9:7946":   "10.0.7.9:7946",
+	} {
+		if at := r.Locate(member); at != ap(want) || r.Joined(member) != (r.Member("m2") == member) {
+			t.Errorf("%s is at %v, want %s; joined: %t", member, at, want, r.Joined(member))
+		}
+	}
+	list := trio()
+	list["m2"] = ap("10.0.0.8:7946")
+	if r.Configure(list, nil); r.Member("m2") != "" {
+		t.Errorf("a node that has not been at its new address is %q", r.Member("m2"))
+	}
+}
+
 func TestObserversJoinWithTheKey(t *testing.T) {
 	a := admission(io.Discard, true)
 	r := New("m1", a, nil, make(chan struct{}, 1))
@@ -271,13 +300,15 @@ func TestDescriptionTravels(t *testing.T) {
 		"identity":   {Identity: "5f3a0c11", Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
 		"clustered":  {Identity: "5f3a0c11", Standing: electorate.Standing{Clustered: true}, Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
 		"bootstraps": {Standing: electorate.Standing{Bootstraps: true}},
+		"moved":      {Identity: "5f3a0c11", Origin: ap("10.0.0.1:7946"), Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}},
+		"IPv6":       {Origin: ap("[fd00::1]:7946")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseDescription(c.append(nil, memberlist.MetaMaxSize))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c, got); diff != "" {
+			if diff := cmp.Diff(c, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 				t.Fatal(diff)
 			}
 		})
@@ -316,6 +347,7 @@ func TestDescriptionFits(t *testing.T) {
 
 func FuzzParseDescription(f *testing.F) {
 	f.Add(Description{Hardware: []net.HardwareAddr{mac(f, "02:00:00:00:00:01")}, Campaigns: 2}.append(nil, memberlist.MetaMaxSize))
+	f.Add(Description{Identity: "1", Origin: ap("10.0.0.1:7946")}.append(nil, memberlist.MetaMaxSize))
 	f.Add([]byte{2, 0, 0})
 	f.Add([]byte{1, 0, 0, 6, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -324,7 +356,7 @@ func FuzzParseDescription(f *testing.F) {
 			return
 		}
 		again, err := parseDescription(c.append(nil, len(b)+2)) // flags may be in another place
-		if diff := cmp.Diff(c, again); err != nil || diff != "" {
+		if diff := cmp.Diff(c, again, cmpopts.EquateComparable(netip.AddrPort{})); err != nil || diff != "" {
 			t.Fatalf("%x: %v\n%s", b, err, diff)
 		}
 	})
