@@ -44,6 +44,8 @@ type node struct {
 	unjoined  atomic.Uint64 // lease messages from senders unknown at the address that they name
 	malformed atomic.Uint64 // decrypted messages that are not lease messages
 
+	suspended func() time.Duration // since the computer's start; tests replace it
+
 	opened     chan struct{} // closed when all fields above are set; receivers wait for it
 	started    time.Time
 	remembered map[string]netip.AddrPort // members at the previous run of this node
@@ -69,6 +71,7 @@ type node struct {
 	waiting  []message.Outgoing // sent once the handler has processed the losses
 	unsaved  *lease.State       // to be stored; nil: nothing
 	failure  string             // why it is not stored; empty: it is
+	slept    time.Duration      // the greatest result of suspended
 	leaving  bool               // the handler receives no more events
 	over     bool               // nor does the machine
 }
@@ -100,6 +103,7 @@ func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 // tick advances the machine to the current time. The mutex is held.
 func (n *node) tick() time.Time {
 	now := time.Now()
+	n.noteSuspension(now)
 	n.machine.Unanswered(n.events.waits())
 	n.machine.Tick(now)
 	return now

@@ -156,3 +156,37 @@ func TestNothingIsSentBeforeALaterLoss(t *testing.T) {
 		}
 	})
 }
+
+// TestSuspension lets the holder's computer seem to have been suspended.
+func TestSuspension(t *testing.T) {
+	virtually(t, 3, nil, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
+		c.start("vip")
+		first := c.holder("vip")
+		c.met()
+		first.told()
+		n := first.node
+		sleep := func(d time.Duration) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			slept := n.slept + d
+			n.suspended = func() time.Duration { return slept }
+		}
+		for range 10 {
+			sleep(suspensionNoise / 20)
+			time.Sleep(first.config.Lease)
+		}
+		if told := first.told(); len(told) > 0 {
+			t.Errorf("without a suspension, the holder received %v", told)
+		}
+		sleep(2 * suspensionNoise)
+		if l := first.Lease("vip"); l.Holder == first.name || l.Lost != "this computer was suspended" {
+			t.Errorf("after a suspension, the lease is %+v", l)
+		}
+		second := c.holder("vip", c.others(first)...)
+		second.stepDown("vip")
+		for _, m := range c.others(first) {
+			m.stepDown("vip")
+		}
+		c.holder("vip", first) // it has been suspended only once
+	})
+}

@@ -8,19 +8,22 @@
 //
 // # Why there is one holder
 //
-// These rules hold with quorum [Majority], however clocks are slewed. Linux slews a clock by at most a tenth
-// (adjtimex(2)).
+// These rules hold with quorum [Majority], while each clock runs at most an eighth fast or slow. The PLL of Linux slews a
+// clock by at most that, a quarter of half a second each second. A program that sets the tick slews it by at most a
+// tenth (adjtimex(2)). Two programs that do both to one clock break rule 2.
 //
 //  1. An acceptor grants a lease to one process at a time, for one Duration from the arrival of the proposal. Only
 //     expiry or that process ends a grant.
-//  2. A holder counts a grant from before it sent the proposal, and for a fifth less than the Duration. An answer
-//     names its ballot and round and counts for no other, so delayed or repeated answers extend nothing.
+//  2. A holder counts a grant from before it sent the proposal, and for three quarters of the Duration. By a slow clock
+//     that is at most 0.86 Durations; by a fast one, an acceptor grants at least 0.89. An answer names its ballot and
+//     round and counts for no other, so delayed or repeated answers extend nothing.
 //  3. Two majorities of an electorate share an acceptor; so do majorities of two electorates that differ by one
 //     member. Votes count only between processes with the same committed electorate, and a grant outlasts the
 //     electorate that it was made under. With 1 and 2, one process holds the lease, whether it votes or not: only
 //     votes of the electorate count.
 //  4. A restarted process abstains for 2 % more than the longest Duration that its predecessor may have voted for.
-//     The disk stores that Duration. Afterwards, all forgotten grants have expired.
+//     The disk stores that Duration. Afterwards, no holder counts a forgotten grant any more: the abstention takes
+//     at least 0.9 Durations, and the rate of the clock before the restart does not matter.
 //  5. A process that releases a lease has stopped using it, and never again counts an answer for that ballot or a
 //     lesser one. From then on, acceptors refuse these ballots.
 //  6. A late caller breaks nothing: a lease that is over at the time of a call is lost before the call does anything
@@ -72,6 +75,7 @@
 //
 //   - Take a message first, then read the clock: a grant must not seem older than the proposal. A time from before a
 //     message was sent breaks 1.
+//   - Call [Machine.Resume] first after the clock has stood still.
 //   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
 //     runs. Act on [Lost] before sending anything.
 //   - Stop using a lease, and those that follow it, before [Machine.StepDown].

@@ -121,6 +121,21 @@ func (m *Machine) stuck() bool {
 	return !m.unanswered.IsZero() && m.now.Sub(m.unanswered) >= m.duration()*3/5
 }
 
+// Resume reports that the clock has stood still, for example because the computer was suspended. It ends the leases and
+// ballots of this member, whose grants may be over by the acceptors' clocks. The member need not abstain: its clock
+// only makes its own grants, abstention and waits longer, which is safe.
+func (m *Machine) Resume(now time.Time) {
+	m.advance(now)
+	for _, l := range m.own {
+		if l.holds() {
+			m.lose(l, "this computer was suspended")
+		} else if l.phase != idle {
+			m.fail(l, m.now)
+		}
+	}
+	m.wake(m.now)
+}
+
 // Next returns the time at which Tick is due, possibly early; zero means never.
 func (m *Machine) Next() time.Time { return m.next }
 

@@ -208,7 +208,7 @@ func (m *Machine) hopeless(l *lease) (again time.Time, yes bool) {
 // grant makes this member the holder, unless the round was too slow.
 func (m *Machine) grant(l *lease) {
 	d := m.duration()
-	until := l.begun.Add(d - d/5) // Linux slews either clock by at most a tenth
+	until := l.begun.Add(d - d/4) // rule 2
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {
 		if !l.holds() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
 )
 
 // TestStuckCallerRenewsOnce checks the time until which a caller that acts on no event renews its lease, and that the
@@ -37,4 +38,34 @@ func TestStuckCallerRenewsOnce(t *testing.T) {
 	if grants() == 0 {
 		t.Error("the renewal does not follow at once")
 	}
+}
+
+// TestResume stops the clock of a holder and of a member that bids. Neither has the lease afterwards, whatever was
+// answered before.
+func TestResume(t *testing.T) {
+	c := newCluster(t, "m1", "m2", "m3")
+	c.campaign(vip)
+	holder := c.nodes[c.awaitHolder(2*duration)]
+	holder.Resume(c.now)
+	c.take(holder)
+	if l, ok := holder.events[len(holder.events)-1].(lease.Lost); !ok || l.Lease != vip || l.Reason != "this computer was suspended" {
+		t.Errorf("the holder was told %+v", holder.events)
+	}
+
+	var bidder *node
+	c.await(3*duration, "a bid", func() bool {
+		for _, p := range c.flying {
+			if m, err := message.Parse(p.bytes); err == nil && slices.ContainsFunc(m.Items, func(i message.Item) bool { return i.Kind == message.Accept }) {
+				bidder = c.nodes[p.dst]
+			}
+		}
+		return bidder != nil
+	})
+	bidder.Resume(c.now)
+	bidder.events = nil
+	c.run(3 * step)
+	if len(bidder.events) > 0 {
+		t.Errorf("the bidder was told %+v", bidder.events)
+	}
+	c.awaitHolder(3 * duration)
 }

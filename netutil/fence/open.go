@@ -11,7 +11,7 @@ import (
 const (
 	// allowance is the maximum time from reading the clock to the end of a lock's renewal. An
 	// opening ends that much early. A renewal takes less than a millisecond; the rest allows for a
-	// busy machine. A holder that cannot renew its PaxosLease gives up after seven tenths of it.
+	// busy machine. A holder that cannot renew its PaxosLease gives up after 0.65 of it.
 	// With allowance and slack, and a lease of 600 ms, the fence closes just after that.
 	allowance = 30 * time.Millisecond
 

@@ -17,10 +17,13 @@ import (
 //	                        agree on the electorate, restarted ones abstain, and orphaned leases end
 //	takeover  1.5 D + 4 r   from a holder's end to the next answer. The lease ends, clocks
 //	                        differ, candidates wait for their turn
+//	stuck     0.7 D         more from the moment at which the holder's speaker is stuck. Nobody answers for a
+//	                        takeover at most: the kernel goes on for a while
 //	handover  0.1 D + 4 r   without an answer when the holder hands over
 const (
 	recovery = 3.0
 	takeover = 1.5
+	stuck    = 0.7
 	handover = 0.1
 )
 
@@ -179,9 +182,9 @@ func (w *world) vanish(rng *rand.Rand) {
 	}
 	n, began := w.nodes[w.check.answers[0].at(w.now)], w.now
 	w.log(n.name, "VANISHES")
-	mend, kinds := func() {}, 4
+	mend, kinds, bound := func() {}, 5, w.bound(takeover)
 	if alone {
-		kinds = 2 // a pause or a cut may cause two holders
+		kinds = 3 // a pause or a cut may cause two holders
 	}
 	switch rng.IntN(kinds) {
 	case 0:
@@ -189,15 +192,21 @@ func (w *world) vanish(rng *rand.Rand) {
 	case 1:
 		n.powerLoss()
 	case 2:
-		n.proc.pause(w.leases(2))
+		n.proc.speaker.hang(w.leases(3))
+		bound = w.bound(takeover + stuck)
 	case 3:
+		n.proc.pause(w.leases(2))
+	case 4:
 		mend = w.net.sever(func(src, dst int) bool { return src == n.index || dst == n.index })
 	}
 	w.run(w.now + w.leases(2))
 	mend()
 	n.start()
 	w.run(w.now + w.leases(3))
-	took := w.moved("takeover", n, began, w.bound(takeover))
+	took := w.moved("takeover", n, began, bound)
+	if gap := w.check.answers[0].gap(began, w.now); w.broken == nil && gap > w.bound(takeover) {
+		w.fail("takeover", "nobody answers for vip0 for %v, allowed are %v", gap, w.bound(takeover))
+	}
 	w.figures.takeover.note(took, w.set.lease, w.seed)
 }
 

@@ -45,6 +45,8 @@ type variant struct {
 	noArming     bool              // openings need no arming
 	noStoring    bool              // the machine acts before its state is on disk
 	earlyRelease bool              // the lease is released a round trip before the fence closes
+	renewsStuck  bool              // leases are renewed for a speaker that is stuck
+	sleepwalks   bool              // suspended members do not notice
 	extraDrift   int64             // excess error of clocks, in parts per million
 	quorum       electorate.Quorum // None: a site of two
 	open         bool              // the electorate is open
@@ -63,7 +65,7 @@ func newSetting(rng *rand.Rand, v variant) setting {
 		voters:  3 + 2*rng.IntN(2),
 		lease:   []time.Duration{200, 600, 600, 1000, 3000}[rng.IntN(5)] * time.Millisecond,
 		preempt: rng.IntN(4) == 0,
-		drift:   100_500 + v.extraDrift,
+		drift:   125_500 + v.extraDrift,
 		strike:  []float64{0, 0.002, 0.01}[rng.IntN(3)],
 		faults:  6 + rng.IntN(24),
 		workers: rng.IntN(len(pool) - firstWorker + 1),
@@ -117,6 +119,16 @@ var faults = []fault{
 	{"pause", 4, func(w *world, rng *rand.Rand) {
 		if p := w.victim(rng).proc; p != nil {
 			p.pause(between(rng, w.set.lease/10, 3*w.set.lease))
+		}
+	}},
+	{"suspend", 3, func(w *world, rng *rand.Rand) {
+		if p := w.victim(rng).proc; p != nil {
+			p.suspend(between(rng, w.set.lease/10, 3*w.set.lease))
+		}
+	}},
+	{"stuck speaker", 3, func(w *world, rng *rand.Rand) {
+		if p := w.victim(rng).proc; p != nil {
+			p.speaker.hang(min(between(rng, w.set.lease/10, 3*w.set.lease), w.set.chaos-w.now))
 		}
 	}},
 	{"cut", 3, func(w *world, rng *rand.Rand) {

@@ -16,6 +16,8 @@ type process struct {
 	paused    bool
 	until     instant // end of the pause
 	stalled   []func()
+	asleep    instant // since when its computer is suspended; zero: it is not
+	woke      instant // end of the last suspension
 	wake      instant // scheduled Tick; never: none
 	spins     int     // consecutive Ticks with Next in the past
 	speaker   speaker
@@ -45,6 +47,19 @@ func (p *process) pause(d time.Duration) {
 	p.w.after(d, p.resume)
 }
 
+// suspend stops the computer, with its clock and the timers of its kernel. Until the speaker has acted on the loss, the
+// kernel may answer beside the next holder, which nothing prevents. So the kernel is silent here, and an opening that
+// has begun before has no effect.
+func (p *process) suspend(d time.Duration) {
+	if p.paused {
+		return
+	}
+	p.asleep = p.w.now
+	p.closeAll()
+	p.armed = 0
+	p.pause(d)
+}
+
 // resume delivers waiting events in any order, except that the interrupted one comes first.
 func (p *process) resume() {
 	if !p.paused || p.w.now < p.until || p.node.proc != p {
@@ -52,6 +67,14 @@ func (p *process) resume() {
 	}
 	p.w.log(p.name, "resumes, %d events wait", len(p.stalled))
 	p.paused = false
+	if p.asleep > 0 {
+		p.node.clock.start = p.clock.start.Add(p.clock.read(p.asleep).Sub(p.now()))
+		p.asleep, p.woke = 0, p.w.now
+		if !p.w.variant.sleepwalks {
+			p.machine.Resume(p.now())
+			p.flush()
+		}
+	}
 	todo := p.stalled
 	p.stalled = nil
 	if len(todo) > 1 {
@@ -114,6 +137,13 @@ func (p *process) tick() {
 	if p.spins++; p.spins > 100 {
 		p.w.fail("spin", "%s: Next is in the past after 100 Ticks", p.name)
 		return
+	}
+	p.run()
+}
+
+func (p *process) run() {
+	if !p.w.variant.renewsStuck {
+		p.machine.Unanswered(p.speaker.unanswered)
 	}
 	p.machine.Tick(p.now())
 	p.flush()

@@ -63,6 +63,8 @@ func TestFindsBreaks(t *testing.T) {
 		{"no fence", variant{noFence: true}, "two answer"},
 		{"no arming", variant{noArming: true}, "two answer"},
 		{"early release", variant{earlyRelease: true}, "two answer"},
+		{"suspended members do not notice", variant{sleepwalks: true}, "two answer"},
+		{"renews for a stuck speaker", variant{renewsStuck: true}, "takeover"},
 		{"clocks off by a quarter", variant{extraDrift: 150_000}, "two hold"},
 		{"clusters without majority believed", variant{open: true, births: true, heard: true}, "no holder"},
 		{"clusters with majority not believed", variant{open: true, births: true, deaf: true}, "two answer"},

@@ -13,6 +13,9 @@ type speaker struct {
 	*process
 	vips []vip
 	busy bool
+	// unanswered is since when events wait and no task has ended; zero: none waits. Until stuck, no step goes on.
+	unanswered time.Time
+	stuck      instant
 }
 
 // vip is the speaker's state of one VIP.
@@ -28,6 +31,9 @@ type vip struct {
 // observe records the machine's events, on the machine's goroutine. Only the last event of a lease counts.
 func (s *speaker) observe(e lease.Event) {
 	w := s.w
+	if s.unanswered.IsZero() {
+		s.unanswered = s.now()
+	}
 	switch e := e.(type) {
 	case lease.Granted:
 		v, now := vipOf(e.Lease), s.now()
@@ -82,24 +88,33 @@ func (s *speaker) work() {
 		}
 		return
 	}
+	s.unanswered = time.Time{}
 }
 
 // step runs one step after its latency.
 func (s *speaker) step(what func()) {
 	s.busy = true
 	s.strike(s.w.set.strike)
-	s.after(s.latency(), what)
+	s.after(max(s.latency(), s.stuck-s.w.now), what)
 }
 
 func (s *speaker) done() {
-	s.busy = false
+	s.busy, s.unanswered = false, s.now()
+	s.run()
 	s.work()
+}
+
+// hang lets no step of the speaker go on for a while.
+func (s *speaker) hang(d time.Duration) {
+	s.log("is stuck for %v", d)
+	s.stuck = s.w.now + d
 }
 
 func (s *speaker) log(format string, args ...any) { s.w.log(s.name, format, args...) }
 
 // open opens the fence until a lease ends: arm, read the clock, open.
 func (s *speaker) open(v int, until time.Time) {
+	began := s.w.now
 	s.step(func() {
 		s.arm()
 		s.step(func() {
@@ -108,7 +123,7 @@ func (s *speaker) open(v int, until time.Time) {
 				if s.vips[v].until.Equal(until) {
 					s.vips[v].until = time.Time{} // unless a newer grant arrived meanwhile
 				}
-				if d > 0 && !s.node.open(v, d) && s.vips[v].until.IsZero() && !s.vips[v].lost {
+				if d > 0 && began >= s.woke && !s.node.open(v, d) && s.vips[v].until.IsZero() && !s.vips[v].lost {
 					s.vips[v].until = until // again
 				}
 				s.done()
