@@ -112,6 +112,10 @@ func TestNoFalseAlarm(t *testing.T) {
 		}, "node", "kube-ipvs0", "has strictARP"},
 		{"fence of an earlier Herald", flatFile, func(_ *config.Config, f *facts.Facts) { f.FenceLeft = true }, "node", "fence", "the next one takes it over"},
 		{"votes arrive", flatFile, hears(lease.Member{Name: "m1", Self: true}, lease.Member{Name: "m2", Alive: true}), "member", "m2", "its votes arrive"},
+		{"bootstraps alone", flatFile, func(c *config.Config, f *facts.Facts) {
+			c.Election.Bootstrap = true
+			hears(lease.Member{Name: "m1", Self: true, Voter: true}, lease.Member{Name: "m2", Alive: true})(c, f)
+		}, "member", "m2", "its votes arrive"},
 		{"established", routedFile, runs(func(*admin.Status) {}), "peer", "10.0.1.254", "the session is established"},
 		{"no new connections", routedFile, quiet(speaker.Status{Name: "control-plane", Address: netip.MustParseAddr("10.99.0.10"), Since: now.Add(-time.Hour)}), "vip", "control-plane", "no new TCP connection for 2m0s: if other nodes get some, a router does not use"},
 		{"no new connections on a flat layer 2", flatFile, quiet(speaker.Status{Name: "held", Announce: speaker.ByARP}), "vip", "held", "the switch or a gateway sends its packets elsewhere"},

@@ -159,6 +159,10 @@ func TestFaults(t *testing.T) {
 				f.Manifests = []facts.Manifest{{File: "/etc/kubernetes/manifests/kube-vip.yaml", Image: "ghcr.io/kube-vip/kube-vip:v1", Mentions: []netip.Addr{vip}}}
 			}, Blocker, "software", "kube-vip.yaml: is a static pod of ghcr.io/kube-vip/kube-vip:v1, for the VIP"},
 			{"no part in the election", runs(func(s *admin.Status) { s.Election.Problem = "m2 has 5 members" }), Blocker, "member", "m2 has 5 members"},
+			{"bootstraps for ever", func(c *config.Config, f *facts.Facts) {
+				c.Election.Bootstrap = true
+				hears(lease.Member{Name: "m1", Self: true, Voter: true}, lease.Member{Name: "m2", Voter: true, Alive: true})(c, f)
+			}, Warning, "member", "election.bootstrap: is still set, and the cluster exists"},
 			{"another key", hears(lease.Member{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946"), Problem: "its messages cannot be decrypted"}), Warning, "member", "its messages cannot be decrypted"},
 			{"no votes", hears(lease.Member{Name: "m2", Address: netip.MustParseAddrPort("10.0.1.2:7946")}), Warning, "member", "m2 10.0.1.2:7946: no votes arrive"},
 		},

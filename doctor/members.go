@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/herald-vip/herald/config"
 	"github.com/herald-vip/herald/doctor/facts"
 	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/status/admin"
 )
 
@@ -61,6 +63,11 @@ func examineMembers(c *config.Config, f *facts.Facts, out *findings) {
 func membersHeard(c *config.Config, e *admin.Election, out *findings) {
 	if e.Problem != "" {
 		out.blocker(c.NodeName, "takes no part in the election: "+e.Problem, "It neither votes nor holds a VIP.", "herald status; docs/troubleshooting.md")
+	}
+	others := func(m lease.Member) bool { return m.Voter && m.Name != c.NodeName }
+	if c.Election != nil && c.Election.Bootstrap && slices.ContainsFunc(e.Members, others) {
+		out.warning("election.bootstrap", "is still set, and the cluster exists",
+			"Without its disk and without a packet from the others, this node would begin a second cluster.", "remove election.bootstrap here")
 	}
 	for _, m := range e.Members {
 		subject := fmt.Sprintf("%s %s", m.Name, m.Address)

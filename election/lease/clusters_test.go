@@ -199,3 +199,37 @@ func TestBirthIsAgreed(t *testing.T) {
 		t.Errorf("%d identities of two clusters: %s", len(seen), fmt.Sprint(seen))
 	}
 }
+
+// TestBidEndsWithTheCluster checks that a ballot that began before a greater cluster was received grants nothing after.
+func TestBidEndsWithTheCluster(t *testing.T) {
+	for _, stands := range []bool{false, true} {
+		a := newAlone(t, lease.State{Committed: clusterOf(5, 2, "m1 m2 m3"), Longest: duration}, voters("m1 m2 m3"), false)
+		for _, from := range []string{"m1", "m3"} {
+			a.hear(from, func(*message.Message) {})
+		}
+		a.Campaign(a.now, lease.Candidacy{Lease: vip})
+		answer := func(kind message.Kind, to message.Item) message.Item {
+			_, items := a.hear("m1", func(m *message.Message) {
+				m.Items = []message.Item{{Kind: kind, Lease: to.Lease, Counter: to.Counter, Round: to.Round}}
+			})
+			return append(items, message.Item{})[0]
+		}
+		a.wait(duration / 5)
+		_, items := a.said("m1")
+		prepare := slices.IndexFunc(items, func(it message.Item) bool { return it.Kind == message.Prepare })
+		if prepare < 0 {
+			t.Fatalf("no ballot: %+v", items)
+		}
+		propose := answer(message.Promise, items[prepare])
+		if propose.Kind != message.Propose {
+			t.Fatalf("no proposal: %+v", propose)
+		}
+		if stands {
+			a.hear("m8", func(m *message.Message) { m.Cluster, m.Number, m.Heard = 4, 2, true })
+		}
+		answer(message.Accept, propose)
+		if holds := a.Lease(a.now, vip).Holder == "m2"; holds == stands {
+			t.Errorf("holds the lease: %t, although it stands still: %t", holds, stands)
+		}
+	}
+}
