@@ -143,6 +143,26 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
+// TestVoterThatIsNotFound checks that the status of a renumbered node says what to do about voters that it cannot find.
+func TestVoterThatIsNotFound(t *testing.T) {
+	openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
+		m := c.members
+		enter(m...)
+		c.voters("m1", "m2", "m3")
+		for _, one := range m {
+			one.crash()
+		}
+		m[0].move(elsewhere(1)[0], nil)
+		time.Sleep(10 * time.Second)
+		for _, o := range m[0].Status().Members {
+			want := fmt.Sprintf("%s is not at %v, its last address: start herald there, or give its new address in election of this node (no packet yet)", o.Name, o.Address)
+			if !o.Self && (o.Problem != want || o.Address.Addr().As4()[2] != 0) {
+				t.Errorf("%s: %s, want %s", o.Name, o.Problem, want)
+			}
+		}
+	})
+}
+
 // TestMovedWithNewDisk checks that a listed node at another address with an empty disk is a new member, in the place of the
 // one before.
 func TestMovedWithNewDisk(t *testing.T) {
