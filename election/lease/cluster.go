@@ -101,11 +101,11 @@ func (m *Machine) yieldsTo(p *peer) bool {
 
 // standStill ends this member's leases and bids while another cluster takes precedence: until that is over, it grants,
 // accepts and requests nothing.
-func (m *Machine) standStill() {
+func (m *Machine) standStill(reason string) {
 	for _, l := range m.own {
 		switch {
 		case l.holds():
-			m.lose(l, m.yields())
+			m.lose(l, reason)
 		case l.phase != idle:
 			m.drop(l, "")
 		}

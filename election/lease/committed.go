@@ -174,11 +174,6 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 	switch {
 	case r.Number == 0, r.Number > mine.Number+maxJump, r.Validate() != nil:
 	case m.leaves(p, r):
-		for _, l := range m.own { // the voters of these leases may no longer exist
-			if l.holds() {
-				m.lose(l, "this node leaves its cluster for "+r.String())
-			}
-		}
 		m.refuseVotes(r.Duration)
 		m.adopt(r)
 	case r.Has(p.name) && m.isTwin(r) && r.Cluster < mine.Cluster:
@@ -203,7 +198,7 @@ func (m *Machine) adopt(r electorate.Committed) {
 	case m.pending == nil:
 		m.stage(s, func() { m.enforce(s) })
 		if leaves {
-			m.standStill()
+			m.standStill("this node leaves its cluster for " + r.String())
 		}
 	}
 }

@@ -235,7 +235,7 @@ func (m *Machine) watchQuorum() {
 	m.hears, m.greater = m.electable(), nil
 	if at := slices.IndexFunc(m.peers, m.yieldsTo); at >= 0 {
 		m.greater = m.peers[at]
-		m.standStill()
+		m.standStill(m.yields())
 	}
 	could := m.hears && m.greater == nil
 	if could && !m.canWin {
