@@ -302,7 +302,7 @@ func TestWatchLinks(t *testing.T) {
 	})
 	h.In(func() {
 		for _, addr := range []string{"10.0.0.99", "fd00::99"} {
-			if got, err := link.For(netip.MustParseAddr(addr)); got != "veth0" || err != nil {
+			if got, err := link.Finder()(netip.MustParseAddr(addr)); got != "veth0" || err != nil {
 				t.Errorf("the link for %s is %q, error %v", addr, got, err)
 			}
 		}

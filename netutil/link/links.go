@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -29,18 +30,25 @@ const (
 // Link is a network interface with its subnets.
 type Link = rtnetlink.Link
 
-// For returns the name of the link with an address in the same subnet as addr. The smallest such subnet decides.
-func For(addr netip.Addr) (string, error) {
-	k := &rtnetlink.Conn{}
-	defer k.Close()
-	t, err := readLinks(k)
-	if err != nil {
-		return "", fmt.Errorf("find the link for %s: %w", addr, err)
+// Finder returns a function that returns the name of the link with an address in the same subnet as addr. The smallest
+// such subnet decides. The first call of the function reads the links, further ones share that.
+func Finder() func(addr netip.Addr) (string, error) {
+	read := sync.OnceValues(func() (map[string]Link, error) {
+		k := &rtnetlink.Conn{}
+		defer k.Close()
+		t, err := readLinks(k)
+		return t.byName(), err
+	})
+	return func(addr netip.Addr) (string, error) {
+		links, err := read()
+		if err != nil {
+			return "", fmt.Errorf("find the link for %s: %w", addr, err)
+		}
+		return Among(links, nil, addr)
 	}
-	return Among(t.byName(), nil, addr)
 }
 
-// Among is [For] among links by name, as [Watch] reports them. If names is not empty it
+// Among is a function of [Finder] among links by name, as [Watch] reports them. If names is not empty it
 // returns one of them: the link with a subnet that contains addr, else the first existing one.
 func Among(links map[string]Link, names []string, addr netip.Addr) (string, error) {
 	if len(names) == 0 {

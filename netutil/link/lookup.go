@@ -154,7 +154,7 @@ func ReadSurvey() (Survey, error) {
 	return s, nil
 }
 
-// For is [For] among the survey's links.
+// For finds the link as [Finder] does, among the survey's links.
 func (s Survey) For(addr netip.Addr) (string, error) {
 	return Among(s.Links, nil, addr)
 }

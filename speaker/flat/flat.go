@@ -268,7 +268,7 @@ func (f *Flat) takeFinding(finding arp.Finding) {
 
 // decide places all addresses again and watches them. The caller holds the mutex.
 func (f *Flat) decide() {
-	places := append(placeVIPs(f.config, f.places, link.For), placeServices(f.config, f.Node, f.chosen, f.links)...)
+	places := append(placeVIPs(f.config, f.places, link.Finder()), placeServices(f.config, f.Node, f.chosen, f.links)...)
 	if !slices.EqualFunc(places, f.places, place.same) {
 		f.moved = true
 	}
