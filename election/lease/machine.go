@@ -38,7 +38,7 @@ func New(now time.Time, o Options) (*Machine, error) {
 	m := &Machine{
 		self: owner{o.Self, o.Incarnation}, now: now, started: now, configured: newDesired(o.Electorate), open: o.Open,
 		state: o.State,
-		known: map[string]*peer{}, maxObservers: o.Observers, leases: map[uint64]*lease{}, keepaliveAt: now,
+		known: map[string]*peer{}, maxObservers: o.Observers, leases: map[uint64]*lease{}, keepaliveAt: now, pace: firstBids,
 	}
 	if m.inForce() {
 		m.digest = m.active().Digest()

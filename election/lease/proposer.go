@@ -211,6 +211,7 @@ func (m *Machine) grant(l *lease) {
 	until := l.begun.Add(d - d/4) // rule 2
 	giveUp := until.Add(-d / 10)
 	if !m.now.Before(giveUp) {
+		m.slow()
 		if !l.holds() {
 			m.fail(l, m.now)
 		}
@@ -220,6 +221,9 @@ func (m *Machine) grant(l *lease) {
 	first := !l.holds()
 	l.until, l.giveUp = later(l.until, until), later(l.giveUp, giveUp)
 	if first {
+		if m.now.Before(l.begun.Add(d / 12)) {
+			m.pace = min(m.pace+1, maxBids)
+		}
 		l.epoch, l.gained, l.transferTo, l.appointed = l.ballot.counter, m.now, "", ""
 		m.announce(l)
 		m.wake(m.now) // for its followers
@@ -306,6 +310,7 @@ func (m *Machine) advance(now time.Time) {
 	for _, l := range m.own {
 		if l.holds() && !m.now.Before(l.giveUp) {
 			m.lose(l, m.overdue(l))
+			m.slow()
 		}
 	}
 }

@@ -55,9 +55,11 @@ type Machine struct {
 	lateAt       time.Time // when delayed items are sent; zero: none
 
 	leases  map[uint64]*lease
-	own     []*lease // leases with a candidate, in order of creation
-	highest uint64   // greatest counter in any known ballot
-	bids    int      // current ballots for leases that this member does not hold
+	own     []*lease  // leases with a candidate, in order of creation
+	highest uint64    // greatest counter in any known ballot
+	bids    int       // current ballots for leases that this member does not hold
+	pace    int       // limit of bids
+	bidsAt  time.Time // no ballot for a free lease before
 
 	events     []Event
 	unanswered time.Time // since when the caller has acted on no event; zero: none waits

@@ -7,9 +7,12 @@ import (
 	"github.com/herald-vip/herald/internal/wake"
 )
 
-// maxBids limits this member's simultaneous ballots. If thousands of leases are free at once, more ballots would only
-// collide.
-const maxBids = 256
+// The pace of a member is its limit of simultaneous ballots for free leases. Below firstBids it limits their frequency
+// instead, because ballots that begin together share messages. Each success adds one; each ballot or renewal without an
+// answer in time halves it. So busy members take leases slowly instead of losing many again and again.
+const firstBids, maxBids = 32, 256
+
+func (m *Machine) slow() { m.pace = max(1, m.pace/2) }
 
 // Tick performs due work.
 func (m *Machine) Tick(now time.Time) {
@@ -30,13 +33,23 @@ func (m *Machine) Tick(now time.Time) {
 	}
 	renewing := m.renewing()
 	m.bids = 0
-	for _, l := range m.own {
-		if l.phase != idle && !l.holds() {
-			m.bids++
-		}
+	if !m.unanswered.IsZero() && m.now.Sub(m.unanswered) >= m.duration()/12 {
+		m.bids = maxBids // start none: the caller still acts on earlier events
 	}
 	for _, l := range m.own {
+		switch {
+		case l.phase != idle && !l.holds():
+			m.bids++
+		case l.phase != idle && l.phase != granted && !m.now.Before(l.begun.Add(m.duration()/12)):
+			m.bids = maxBids // start none: a renewal is late
+		}
+	}
+	bids := m.bids
+	for _, l := range m.own {
 		m.tickLease(l, renewing)
+	}
+	if m.bids > bids && m.pace < firstBids {
+		m.bidsAt = later(m.bidsAt, m.now.Add(m.duration()/time.Duration(m.pace)))
 	}
 }
 
@@ -87,6 +100,9 @@ func (m *Machine) tickLease(l *lease, renewing bool) {
 			m.wake(late)
 		}
 	case !m.now.Before(late) && !l.holds():
+		if !l.outbid {
+			m.slow()
+		}
 		m.fail(l, m.now)
 	case !m.now.Before(late):
 		m.renew(l)
@@ -125,8 +141,11 @@ func (m *Machine) awaitTurn(l *lease) {
 		m.wake(l.turn)
 		return
 	}
-	if m.bids >= maxBids {
-		m.wake(m.now.Add(m.duration() / 60))
+	if m.bids >= max(firstBids, m.pace) {
+		m.bidsAt = later(m.bidsAt, m.now.Add(m.duration()/60))
+	}
+	if m.now.Before(m.bidsAt) {
+		m.wake(m.bidsAt)
 		return
 	}
 	m.bids++
