@@ -57,6 +57,15 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 		w.after(between(rng, 0, w.set.lease), func() { a.changeNodes(w, rng) })
 	}
 	w.figures.changes++
+	if w.variant.wide && rng.IntN(3) == 0 {
+		a.target.Duration = w.anotherLease(rng)
+		for _, o := range w.nodes {
+			if o.installed && rng.IntN(3) > 0 {
+				d := a.target.Duration
+				w.after(between(rng, 0, 2*w.set.lease), func() { o.reloadLease(d) })
+			}
+		}
+	}
 	switch kind := rng.IntN(6); {
 	case kind == 0:
 		n = w.nodes[rng.IntN(len(w.nodes))]
@@ -84,6 +93,15 @@ func (a *admin) changeNodes(w *world, rng *rand.Rand) {
 		w.log(n.name, "is installed anew, as %s", n.member())
 	}
 	w.after(between(rng, 0, 3*w.set.lease), n.start)
+}
+
+// anotherLease returns a Duration for the files.
+func (w *world) anotherLease(rng *rand.Rand) time.Duration {
+	if !w.variant.wide {
+		return w.set.lease - between(rng, 0, w.set.lease/3)
+	}
+	tenths := []time.Duration{1, 3, 10, 20, 50}[rng.IntN(5)]
+	return max(20*time.Millisecond, tenths*w.set.lease/10)
 }
 
 // spared reports whether every electorate that may be in force has a majority without a node.
@@ -139,7 +157,7 @@ func (a *admin) change(w *world, rng *rand.Rand) {
 	}
 	old, e := a.target.Members, a.target
 	if rng.IntN(4) == 0 {
-		e.Duration = w.set.lease - between(rng, 0, w.set.lease/3)
+		e.Duration = w.anotherLease(rng)
 	}
 	if rng.IntN(2) == 0 {
 		e.Members = toggle(old, w.victim(rng).name)
@@ -197,6 +215,20 @@ func (n *node) reload() {
 			p := n.proc
 			err := p.machine.Reconfigure(p.now(), p.file)
 			p.w.log(p.name, "reloads, members %v, lease %v: %v", p.file.Members, p.file.Duration, err)
+			p.flush()
+		})
+	}
+}
+
+// reloadLease gives a member of an open electorate another Duration.
+func (n *node) reloadLease(d time.Duration) {
+	n.file.Duration = d
+	if p := n.proc; p != nil {
+		p.do(func() {
+			e := p.file
+			e.Members = []string{p.member()}
+			err := p.machine.Reconfigure(p.now(), e)
+			p.w.log(p.name, "reloads, lease %v: %v", d, err)
 			p.flush()
 		})
 	}

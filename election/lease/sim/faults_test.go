@@ -52,12 +52,13 @@ type variant struct {
 	open         bool              // the electorate is open
 	births       bool              // clusters begin apart
 	heard, deaf  bool              // messages always, or never, say that a majority is heard
+	wide         bool              // leases become much shorter and longer
 }
 
 // watchesHolds reports whether the checker also checks leases. A test of the test must show two answering nodes, unless
 // the fence's margins hide them.
 func (v variant) watchesHolds() bool {
-	return v == variant{quorum: v.quorum, open: v.open, births: v.births} || v.extraDrift > 0 || v.noStoring
+	return v == variant{quorum: v.quorum, open: v.open, births: v.births, wide: v.wide} || v.extraDrift > 0 || v.noStoring
 }
 
 func newSetting(rng *rand.Rand, v variant) setting {
