@@ -70,11 +70,13 @@ func (st *state) deleteNode(n *corev1.Node, now time.Time) {
 
 func (st *state) setNodeStatus(s *v1alpha1.NodeStatus, now time.Time) {
 	st.nodes.reports[s.Name] = report.Read(s.Status.Services)
+	st.setVIPs(s.Name, s.Status.VIPs)
 	st.nodes.changed(now)
 }
 
 func (st *state) deleteNodeStatus(s *v1alpha1.NodeStatus, now time.Time) {
 	delete(st.nodes.reports, s.Name)
+	st.setVIPs(s.Name, nil)
 	st.nodes.changed(now)
 }
 

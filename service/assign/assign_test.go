@@ -224,3 +224,41 @@ func TestOriginIsLogged(t *testing.T) {
 		t.Errorf("%d lines name them, want 2:\n%s", n, log.String())
 	}
 }
+
+// shows writes the VIPs of a node's own file: names with their addresses.
+func (s *server) shows(node string, vips ...string) {
+	s.tells(node, v1alpha1.NodeServices{})
+	defer s.edit()()
+	o := s.states[node].DeepCopy()
+	for i := 0; i < len(vips); i += 2 {
+		o.Status.VIPs = append(o.Status.VIPs, v1alpha1.NodeVIP{Name: vips[i], Address: vips[i+1]})
+	}
+	s.states[node] = o
+	s.watch(func(st *state) { st.setNodeStatus(o, time.Now()) })
+}
+
+// No Service gets the address of a node's VIP. A Service that has it already keeps it, and its condition names the VIP.
+func TestVIPsAreNotAssigned(t *testing.T) {
+	world(t, func(s *server) {
+		s.shows("m2", "control-plane", "10.0.0.1")
+		s.shows("m1", "control-plane", "10.0.0.1")
+		s.wait()
+		s.create("a")
+		s.want("a", "10.0.0.2 Assigned")
+		s.create("b", ask("10.0.0.1"))
+		s.explains("b", "10.0.0.1 belongs to VIP control-plane (10.0.0.1) in the file of node m1: ask for another address, or give both the same sharing key")
+		s.shows("m1", "control-plane", "10.0.0.1", "other", "10.0.0.2")
+		s.want("a", "10.0.0.2 AddressConflict")
+		const both = "10.0.0.2 is also that of VIP other (10.0.0.2) in the file of node m1: ask for another address, or change the VIP's"
+		s.explains("a", both)
+		if want := "Warning a AddressConflict: " + both; !slices.Contains(s.events, want) {
+			t.Errorf("events %q, want %q", s.events, want)
+		}
+		s.shows("m1")
+		s.want("a", "10.0.0.2 Assigned")
+		s.explains("b", "10.0.0.1 belongs to VIP control-plane (10.0.0.1) in the file of node m2: ask for another address, or give both the same sharing key")
+		s.shows("m2")
+		s.want("b", "10.0.0.1 Assigned")
+		s.idle(func() { s.sleep(24 * time.Hour) })
+	})
+}

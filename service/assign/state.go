@@ -3,6 +3,7 @@ package assign
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -29,8 +30,11 @@ type state struct {
 	pools      *pools
 	namespaces map[string]labels.Set
 	nodes      *nodes
-	events     *rate.Limiter     // for events about announcing nodes
-	entries    map[string]*entry // by the key of the Service
+	events     *rate.Limiter                    // for events about announcing nodes
+	entries    map[string]*entry                // by the key of the Service
+	vips       map[netip.Addr]map[string]string // addresses of nodes' own VIPs, with the VIP's name by node
+	reserved   map[netip.Addr]pool.Claim        // the claims that keep them from Services
+	unreserved bool                             // vips have changed, or an address has become free
 
 	open    bool            // all objects are known and adopted
 	changed map[string]bool // Services to decide
@@ -56,6 +60,7 @@ func newState(o Options) *state {
 		pools: &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, busy: make(map[string]bool)}, events: rate.NewLimiter(eventsAgain, mostEvents),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
 		changed: make(map[string]bool), refused: make(map[string]bool),
+		vips: make(map[netip.Addr]map[string]string), reserved: make(map[netip.Addr]pool.Claim),
 	}
 }
 
@@ -127,6 +132,58 @@ func (st *state) setPool(p *v1alpha1.AddressPool, _ time.Time) { st.pools.set(p)
 
 func (st *state) deletePool(p *v1alpha1.AddressPool, _ time.Time) { st.pools.remove(p.Name) }
 
+// setVIPs records the VIPs of a node's own file. They stay while the node is NotReady: it may answer for them.
+func (st *state) setVIPs(node string, list []v1alpha1.NodeVIP) {
+	for _, names := range st.vips {
+		delete(names, node)
+	}
+	for _, v := range list {
+		addr, err := netip.ParseAddr(v.Address)
+		if err != nil {
+			continue
+		}
+		if st.vips[addr] == nil {
+			st.vips[addr] = make(map[string]string)
+		}
+		st.vips[addr][node] = v.Name
+	}
+	st.unreserved = true
+}
+
+// reserve keeps the addresses of nodes' VIPs from Services. A Service that has one already keeps it, and its condition
+// reports that: taking it away would break the connections of a Service that works, because of one file.
+func (st *state) reserve() {
+	if !st.unreserved {
+		return
+	}
+	st.unreserved = false
+	for addr, names := range st.vips {
+		claim := pool.Claim{Families: []pool.Family{pool.FamilyOf(addr)}}
+		if len(names) > 0 {
+			node := slices.Min(slices.Collect(maps.Keys(names)))
+			claim.Key = fmt.Sprintf("VIP %s (%s) in the file of node %s", names[node], addr, node)
+		}
+		before := st.reserved[addr]
+		if before.Key == claim.Key && len(st.addresses.Addresses(claim.Key)) > 0 {
+			continue
+		}
+		st.addresses.Release(before.Key)
+		st.reserved[addr] = claim
+		for key := range st.entries {
+			if slices.Contains(st.addresses.Addresses(key), addr) {
+				st.changed[key] = true // its condition names the VIP
+			}
+		}
+		if claim.Key == "" {
+			st.freed = true
+			delete(st.vips, addr)
+			delete(st.reserved, addr)
+			continue
+		}
+		_ = st.addresses.Adopt(claim, []netip.Addr{addr})
+	}
+}
+
 // adopt adopts the addresses of all Services, oldest first.
 func (st *state) adopt() {
 	st.replacePools()
@@ -156,15 +213,18 @@ func (st *state) assign() {
 		st.adopt()
 	}
 	st.replacePools()
+	st.reserve()
 	for len(st.changed) > 0 || st.freed {
-		if len(st.changed) == 0 {
+		if st.unreserved = st.unreserved || st.freed; len(st.changed) == 0 {
 			st.freed = false
 			maps.Copy(st.changed, st.refused)
 		}
 		keys := st.byAge(maps.Keys(st.changed))
 		clear(st.changed)
 		for _, key := range keys {
+			st.reserve()
 			st.decide(key, st.entries[key])
+			st.unreserved = st.unreserved || st.freed
 		}
 	}
 }

@@ -74,6 +74,11 @@ func (st *state) condition(key string, e *entry) metav1.Condition {
 			c.Message = fmt.Sprintf("%s is in no pool any more: add it to a pool, or ask for another address", addr)
 			return c
 		}
+		if vip := st.reserved[addr]; vip.Key != "" {
+			c.Reason = string(pool.AddressConflict)
+			c.Message = fmt.Sprintf("%s is also that of %s: ask for another address, or change the VIP's", addr, vip.Key)
+			return c
+		}
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAssigned, "the Service has the addresses that it asks for"
 	if len(addrs) < len(e.claim.Families) {
