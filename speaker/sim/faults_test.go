@@ -63,6 +63,9 @@ var faults = []fault{
 	{"slow kernel", func(w *world, n *node) {
 		w.locked(func() { n.slow = time.Now().Add(w.leases(0.5, 4)) })
 	}},
+	{"stuck kernel", func(w *world, n *node) {
+		w.locked(func() { n.stuck = time.Now().Add(w.leases(0.5, 4)) })
+	}},
 	{"failing check", func(w *world, n *node) {
 		w.after(0, func() { n.setSound(false) })
 		w.after(w.leases(0, 4), func() { n.setSound(true) })

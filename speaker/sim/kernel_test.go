@@ -23,6 +23,7 @@ type kernel struct {
 	altered int                                 // flushes and rebuilds
 
 	slow  time.Time // calls are slow until then
+	stuck time.Time // calls do not return before
 	taken time.Time // last removal of addresses by another program
 }
 
@@ -140,7 +141,7 @@ func (n nft) Watch(chan<- struct{}) (stop func(), err error) { return func() {},
 func (w *world) answering(a netip.Addr) (all []*node) {
 	now := time.Now()
 	for _, n := range w.nodes {
-		since := slices.MaxFunc([]time.Time{n.flushed, n.slow.Add(maxDelay), n.undisturbed}, time.Time.Compare)
+		since := slices.MaxFunc([]time.Time{n.flushed, n.slow.Add(maxDelay), n.stuck, n.undisturbed}, time.Time.Compare)
 		pardoned := !n.flushed.IsZero() && (n.proc == nil || n.proc.frozen != nil || now.Sub(since) < pardon)
 		if n.answers(a, now) && !pardoned {
 			all = append(all, n)

@@ -123,8 +123,17 @@ func (p *process) status() (thaw <-chan struct{}, dead bool) {
 // await waits while the process is frozen. It returns false if the process is dead.
 func (p *process) await() bool { return fabric.Await(p.status) }
 
+// hangs reports whether calls to the kernel do not return.
+func (p *process) hangs() (stuck bool) {
+	p.w.locked(func() { stuck = time.Now().Before(p.stuck) })
+	return stuck
+}
+
 // call calls do in the kernel. The process may be frozen before and after it.
 func (p *process) call(do func() error) (err error) {
+	for p.hangs() {
+		time.Sleep(time.Millisecond)
+	}
 	if err := p.touch(); err != nil {
 		return err
 	}

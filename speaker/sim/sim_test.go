@@ -171,6 +171,9 @@ func (w *world) calmDown() {
 			if n.slow.After(time.Now()) {
 				n.slow = time.Now()
 			}
+			if n.stuck.After(time.Now()) {
+				n.stuck = time.Now()
+			}
 			n.installed = n.installed || n.disk().Committed.Number > 0 // a majority may need its vote
 			if n.proc != nil {
 				n.proc.countdown = 0
