@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,6 +247,29 @@ func TestFlatDoesNotStepDownWhileOneOfTwoIsOpen(t *testing.T) {
 		l.set(func() { l.closeErr = errors.New("no answer"); l.stuck = v4 })
 		s.Observe(verdict("registry", health.Unhealthy))
 		expect(t, l.node, "unbind fd00:99::10", "arp withdraw 10.99.0.10", "arp withdraw fd00:99::10", "close 10.99.0.10 fd00:99::10")
+	})
+}
+
+// The fence of an address stays open when the address moves to another link. The node does not step down while it is.
+func TestFlatDoesNotStepDownWhileTheFenceOfAMovedAddressIsOpen(t *testing.T) {
+	runFlat(t, false, func(t *testing.T, s *speaker.Speaker, l *flat) {
+		l.acquire(s)
+		l.set(func() { l.closeErr, l.openErr = errors.New("no answer"), errors.New("no answer"); l.stuck = v4 })
+		moved := flatVIP()
+		moved.Interface = "eth1"
+		s.Apply([]speaker.VIP{moved}, nil, passing())
+		s.Observe(verdict("registry", health.Unhealthy))
+		steppedDown := func() bool {
+			return slices.ContainsFunc(l.takeSteps(), func(did string) bool { return strings.HasPrefix(did, "step down") })
+		}
+		pass(lease - 1)
+		if steppedDown() {
+			t.Error("the node steps down while the kernel may answer")
+		}
+		pass(time.Second)
+		if !steppedDown() {
+			t.Error("the node does not step down after the end of its lease")
+		}
 	})
 }
 

@@ -197,18 +197,19 @@ func (f *Flat) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close leaves the election. If clean, no address is bound any more and Close removes the fence.
-// Otherwise the fence stays and keeps the addresses closed.
+// Close leaves the election and removes the fence, if clean: no address is bound any more. Otherwise the kernel may still answer
+// for some. So Close leaves both: the fence closes at the end of these leases, which no member releases before. The speaker has
+// stepped down from all others.
 func (f *Flat) Close(clean bool) {
 	f.leaving.Store(true)
+	if !clean {
+		f.Log.Warn("the fence and the leases of addresses that could not be withdrawn end by themselves")
+		return
+	}
 	if err := f.election.Close(); err != nil {
 		f.Log.Warn("cannot leave the election", "err", err)
 	}
 	if f.Fence == nil {
-		return
-	}
-	if !clean {
-		f.Log.Warn("the fence stays closed: not every address could be withdrawn")
 		return
 	}
 	if err := f.Fence.Remove(); err != nil {

@@ -12,11 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/herald-vip/herald/election"
+	"github.com/herald-vip/herald/election/electorate"
+	"github.com/herald-vip/herald/election/lease"
 	"github.com/herald-vip/herald/health"
+	"github.com/herald-vip/herald/netutil/fence"
 	"github.com/herald-vip/herald/netutil/link"
 	"github.com/herald-vip/herald/speaker"
 	"github.com/herald-vip/herald/testenv/must"
 	"github.com/herald-vip/herald/testenv/netns"
+	"github.com/herald-vip/herald/testenv/nettest"
+	"github.com/herald-vip/herald/testenv/wait"
 )
 
 // fakeSpeaker does nothing.
@@ -35,6 +40,36 @@ func newFlat(t *testing.T, node string) *Flat {
 		f.links[name] = link.Link{Name: name, Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
 	}
 	return f
+}
+
+// tables is a kernel that only counts removals.
+type tables struct {
+	fence.Kernel
+	removed int
+}
+
+func (*tables) Filtered() ([]netip.Addr, error) { return nil, nil }
+func (*tables) Rebuild(_, _ []netip.Addr) error { return nil }
+func (k *tables) Remove() error                 { k.removed++; return nil }
+
+// A stop that withdraws everything leaves the election and removes the fence. Otherwise both stay: an address may still be open.
+func TestClose(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		kernel := &tables{}
+		guard := must.Get[*fence.Fence](t)(fence.NewOver(slog.New(slog.DiscardHandler), kernel, fence.Options{}))
+		f, _ := New(Options{Log: slog.New(slog.DiscardHandler), Node: "n1", Fence: guard}, func(speaker.FlatParts, *election.Election) fakeSpeaker { return fakeSpeaker{} })
+		c := &election.Config{Self: "n1", Settings: electorate.Settings{
+			Members: map[string]netip.AddrPort{"n1": nettest.Loopback(1)[0]}, Keys: [][]byte{make([]byte, 16)}, Lease: 600 * time.Millisecond,
+		}}
+		must.Do(t, f.election.Apply(c))
+		t.Cleanup(func() { _ = f.election.Close() })
+		f.election.Campaign(lease.Candidacy{Lease: "flat"})
+		wait.Until(t, "n1 has the lease", func() bool { return f.election.Lease("flat").Holder == "n1" })
+		f.Close(clean)
+		if running := f.election.Status().Running; running == clean || kernel.removed > 0 != clean || !clean && f.election.Lease("flat").Holder != "n1" {
+			t.Errorf("clean %t: the election runs: %t, the fence was removed %d times", clean, running, kernel.removed)
+		}
+	}
 }
 
 // After onConflict becomes yield, the verdict of the address is known at once, from findings made

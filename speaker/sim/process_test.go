@@ -392,9 +392,11 @@ func (n *node) stop() {
 	if !clean {
 		p.do(func() { clean = p.speaker.Stop() == nil })
 	}
-	p.leave()
-	if clean && p.fence != nil {
-		p.do(func() { _ = p.fence.Remove() })
+	if clean { // as flat.Flat.Close does
+		p.leave()
+		if p.fence != nil {
+			p.do(func() { _ = p.fence.Remove() })
+		}
 	}
 	p.w.locked(p.kill)
 }
