@@ -18,8 +18,8 @@
 // was read, to fail when it is late. Linux (6.18, for one) decides at the start of a batch which elements have expired,
 // but starts new timeouts when it reaches them. The machine may stop between the two.
 //
-// Another program may load locks that it saved. So each check reads the locks too. If they open an address for longer than the
-// latest call asked, the tables are made anew, closed.
+// Another program may load locks that it saved. So each check reads the locks too. If they open an address for longer
+// than the latest call asked, the tables are made anew, closed.
 package fence
 
 import (
@@ -303,9 +303,9 @@ func (f *Fence) checkTables() error {
 	return f.putBack(services)
 }
 
-// openTooLong reports whether an address is open for longer than its latest end, or is about to be: two locks of the fence never
-// are, as one of them is confirmed, so another program wrote one. A confirmed second lock must not outlast that end either.
-// The locks were read after now.
+// openTooLong reports whether an address is open for longer than its latest end. Another program then wrote a lock, as
+// one of the fence's own always expires in time. A confirmed second lock must not outlast that end either: the next
+// renewal of the first relies on it. The locks were read after now.
 func (f *Fence) openTooLong(now time.Time, locks []Change) bool {
 	last := make(map[Change]time.Time) // ends by set and address; the tables may differ
 	for _, l := range locks {
@@ -327,7 +327,7 @@ func (f *Fence) openTooLong(now time.Time, locks []Change) bool {
 }
 
 // putBack makes the tables anew, with every address closed until it is opened again. There is one exception: if all tables were
-// gone, every address has been open since, and closing the ones that Open may have opened would only lose packets. Their filters stay
+// gone, every address has been open since, and closing the addresses of a live opening would only lose packets. Their filters stay
 // pending: renewLocks renews both locks, confirmed as always, and then installs the filter. Check installs it if no opening
 // follows. A process that stops before that leaves these addresses open, as if it had stopped before putBack.
 func (f *Fence) putBack(services []netip.Addr) error {

@@ -35,53 +35,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The locks of a holder, saved and loaded again while it lingers or after it closed, do not open its addresses: Keep puts the tables back.
-func TestSavedLocks(t *testing.T) {
-	const lease = 5 * time.Second
-	for _, what := range []string{"table arp herald", "table inet herald", "set arp herald answer4", "ruleset"} {
-		for name, end := range map[string]func(s *wire, f *Fence){
-			"lingering": func(s *wire, f *Fence) { s.node.openFor(time.Minute, f.Accept, vip.addrs()...) },
-			"closed":    func(s *wire, f *Fence) { s.node.Must(f.Close(vip.addrs()...)) },
-		} {
-			if what == "set arp herald answer4" && name == "closed" {
-				continue // one lock alone opens nothing
-			}
-			t.Run(what+" "+name, func(t *testing.T) {
-				t.Parallel()
-				s := newWire(t)
-				f := s.node.fence()
-				s.node.Must(f.Filter(vip.addrs()...))
-				ctx, cancel := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { f.Keep(ctx, func() {}) })
-				t.Cleanup(func() { cancel(); running.Wait() })
-				s.node.openFor(lease, f.Open, vip.addrs()...)
-				saved := s.node.Run("", "nft", append([]string{"list"}, strings.Fields(what)...)...)
-				end(s, f)
-				s.expect(name, false, name == "lingering")
-				if table, ok := strings.CutPrefix(what, "table "); ok {
-					saved = "delete table " + table + "\n" + saved
-				} else if what == "ruleset" {
-					saved = "flush ruleset\n" + saved
-				}
-				s.node.NFT(saved)
-				loaded := time.Now()
-				wait.Until(t, "the tables are put back", func() bool { return f.status().Restored == 1 })
-				if took := time.Since(loaded); took > round/2 {
-					t.Logf("INCONCLUSIVE: put back after %v, not at the notification", took)
-				}
-				for time.Since(loaded) < lease/2 {
-					for _, addr := range vip.addrs() {
-						if s.answers(addr) {
-							t.Fatalf("the node answers for %s %v after the locks were loaded", addr, time.Since(loaded))
-						}
-					}
-				}
-			})
-		}
-	}
-}
-
 // Check puts the tables back exactly if another program's lock opens an address for longer than the latest Open or Accept asked,
 // or is confirmed but outlasts it.
 func TestLocksOfOthers(t *testing.T) {
@@ -140,6 +93,53 @@ func TestLocksOfOthers(t *testing.T) {
 		}
 		if found := f.status().Restored == 1; found != test.found {
 			t.Errorf("%s, then %v: put back %t, want %t", test.state, test.load, found, test.found)
+		}
+	}
+}
+
+// The locks of a holder, saved and loaded again while it lingers or after it closed, do not open its addresses: Keep puts the tables back.
+func TestSavedLocks(t *testing.T) {
+	const lease = 5 * time.Second
+	for _, what := range []string{"table arp herald", "table inet herald", "set arp herald answer4", "ruleset"} {
+		for name, end := range map[string]func(s *wire, f *Fence){
+			"lingering": func(s *wire, f *Fence) { s.node.openFor(time.Minute, f.Accept, vip.addrs()...) },
+			"closed":    func(s *wire, f *Fence) { s.node.Must(f.Close(vip.addrs()...)) },
+		} {
+			if what == "set arp herald answer4" && name == "closed" {
+				continue // one lock alone opens nothing
+			}
+			t.Run(what+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := newWire(t)
+				f := s.node.fence()
+				s.node.Must(f.Filter(vip.addrs()...))
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { f.Keep(ctx, func() {}) })
+				t.Cleanup(func() { cancel(); running.Wait() })
+				s.node.openFor(lease, f.Open, vip.addrs()...)
+				saved := s.node.Run("", "nft", append([]string{"list"}, strings.Fields(what)...)...)
+				end(s, f)
+				s.expect(name, false, name == "lingering")
+				if table, ok := strings.CutPrefix(what, "table "); ok {
+					saved = "delete table " + table + "\n" + saved
+				} else if what == "ruleset" {
+					saved = "flush ruleset\n" + saved
+				}
+				s.node.NFT(saved)
+				loaded := time.Now()
+				wait.Until(t, "the tables are put back", func() bool { return f.status().Restored == 1 })
+				if took := time.Since(loaded); took > round/2 {
+					t.Logf("INCONCLUSIVE: put back after %v, not at the notification", took)
+				}
+				for time.Since(loaded) < lease/2 {
+					for _, addr := range vip.addrs() {
+						if s.answers(addr) {
+							t.Fatalf("the node answers for %s %v after the locks were loaded", addr, time.Since(loaded))
+						}
+					}
+				}
+			})
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (a attributes) add(path string, b []byte) {
 // value returns a value without zeros at its end. A missing attribute equals a zero one.
 func (a attributes) value(path string) string { return strings.TrimRight(a[path], "\x00") }
 
-// same ignores what the kernel adds: counts, and the other end of a range for NAT.
+// same ignores additions of the kernel: counts, and the other end of a range for NAT.
 func (a attributes) same(b attributes) bool {
 	name := a.value(exprName)
 	all := maps.Clone(a)
