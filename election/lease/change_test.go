@@ -508,3 +508,33 @@ func TestRemovalWithShorterLeases(t *testing.T) {
 	c.start("m2", next).Campaign(c.now, lease.Candidacy{Lease: vip})
 	c.await(2*duration, "a holder among the remaining members", func() bool { h := c.holder(vip); return h != "" && h != "m1" })
 }
+
+// A ballot ends with the electorate under which it began: its votes last for that electorate's Duration only.
+func TestBallotEndsWithItsElectorate(t *testing.T) {
+	for after := range 100 {
+		c := newCluster(t, "m1", "m2", "m3")
+		c.run(3 * duration)
+		c.lag = func(_, dst string) []int {
+			if dst == "m1" {
+				return []int{10}
+			}
+			return []int{1}
+		}
+		longer := c.electorate
+		longer.Duration = 5 * duration
+		campaign := func() { c.nodes["m1"].Campaign(c.now, lease.Candidacy{Lease: vip}) }
+		if after < 50 {
+			campaign()
+			c.run(time.Duration(after) * step)
+		}
+		c.reconfigure(longer, c.names...)
+		if after >= 50 {
+			c.run(time.Duration(after-50) * step)
+			campaign()
+		}
+		c.await(2*duration, "a holder", func() bool { return c.holder(vip) == "m1" })
+		c.isolate("m1", true)
+		c.campaign(vip)
+		c.run(6 * duration)
+	}
+}
