@@ -13,8 +13,8 @@ import (
 // Lamport, "Paxos Made Simple", section 2). Each number is chosen once, so no two committed electorates share a number.
 // Ballots and acceptors in this file concern the electorate; for leases, see acceptor.go.
 
-// phaseTime is how long an attempt waits in each phase for the disks of the voters, at least.
-const phaseTime = 10 * time.Second
+// attemptTime is how long an attempt waits for the disks of the voters, at least.
+const attemptTime = 20 * time.Second
 
 // attempt is this member's attempt to commit the next electorate.
 type attempt struct {
@@ -41,7 +41,10 @@ func (m *Machine) change() {
 		return
 	case b != nil && m.now.Before(b.ends):
 		if !m.now.Before(b.resend) {
-			m.sendChange(b)
+			m.concludeChange(b) // the proposed members may be up by now
+			if m.attempt == b {
+				m.sendChange(b)
+			}
 		}
 		m.wake(b.resend)
 		return
@@ -65,8 +68,7 @@ func (m *Machine) change() {
 	m.considerChange(message.Change{Phase: message.Asked, Ballot: b.ballot}, m.countOwnChange)
 }
 
-// giveWay leaves the attempt to another proposer, with a greater ballot, as long as that repeats its requests: a
-// greater ballot still would end an attempt that waits for disks.
+// giveWay leaves the attempt to the proposer of a greater ballot, as long as that repeats its requests.
 func (m *Machine) giveWay(b message.Ballot) {
 	if m.attempt == nil || m.attempt.ballot.Less(b) {
 		m.attempt, m.attemptAt = nil, later(m.attemptAt, m.now.Add(m.duration()+m.turn()))
@@ -120,13 +122,14 @@ func (m *Machine) unavailable() []string {
 	})
 }
 
-// viable reports whether a majority of a proposed electorate is up. Present voters count only if they have promised,
+// viable reports whether a majority of a proposed electorate is up. Present voters count only if they have promised too,
 // because one received a moment ago may have died since.
 func (m *Machine) viable(value *electorate.Electorate, promised []string) bool {
 	count := 0
 	for _, name := range value.Members {
 		p := m.peer(name)
-		if slices.Contains(promised, name) || p != nil && !m.active().Has(name) && p.fresh(m.now, m.duration()) {
+		promised := slices.Contains(promised, name) || !m.active().Has(name)
+		if name == m.self.member || p != nil && p.fresh(m.now, m.duration()) && promised {
 			count++
 		}
 	}
@@ -136,12 +139,6 @@ func (m *Machine) viable(value *electorate.Electorate, promised []string) bool {
 // agrees reports whether a peer has the same committed electorate.
 func (m *Machine) agrees(p *peer) bool {
 	return p.number == m.state.Committed.Number && p.cluster == m.state.Committed.Cluster && p.active == m.digest
-}
-
-// startPhase sends the request of a phase, which has its time from now.
-func (m *Machine) startPhase(b *attempt) {
-	b.ends = m.now.Add(max(10*m.duration(), phaseTime))
-	m.sendChange(b)
 }
 
 // sendChange sends the request of the attempt's phase to the voters, this member included.
@@ -230,15 +227,24 @@ func (m *Machine) countChange(from string, c message.Change) {
 		b.votes = append(b.votes, from)
 	}
 	if b.ends.IsZero() { // this member's own promise is on disk
-		m.startPhase(b)
+		b.ends = m.now.Add(max(20*m.duration(), attemptTime))
+		m.sendChange(b)
 	}
+	m.concludeChange(b)
+}
+
+// concludeChange ends the attempt's phase if it has its votes.
+func (m *Machine) concludeChange(b *attempt) {
 	switch value := cmp.Or(b.value, m.successor()); {
 	case !m.elected(b.votes):
 	case b.proposed:
 		m.adopt(m.state.Committed.Next(*b.value))
 	case !m.viable(value, b.votes): // keep the committed electorate: a majority of the proposed one has timed out
+		if !m.now.Before(b.resend) {
+			m.removing = ""
+		}
 	default:
 		b.value, b.proposed, b.votes = value, true, nil
-		m.startPhase(b)
+		m.sendChange(b)
 	}
 }

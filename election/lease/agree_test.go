@@ -21,6 +21,7 @@ type alone struct {
 	sent     []message.Outgoing // by the last call
 	disk     lease.State
 	writes   int
+	slow     bool // the test writes to the disk
 }
 
 // newAlone starts m2 with a state. Unless early, all its old votes have ended.
@@ -62,13 +63,30 @@ func (a *alone) wait(d time.Duration) {
 }
 
 func (a *alone) take() {
-	for s, changed := a.Unsaved(); changed; s, changed = a.Unsaved() {
-		a.disk = s
-		a.writes++
-		a.Stored(a.now)
+	for !a.slow && a.write() {
+		a.stored()
 	}
 	out, _ := a.Take()
 	a.sent = append(a.sent, out...)
+}
+
+// write puts an unsaved state on the disk, and reports whether there was one.
+func (a *alone) write() bool {
+	s, changed := a.Unsaved()
+	if changed {
+		a.disk = s
+		a.writes++
+	}
+	return changed
+}
+
+// stored tells the machine that its state is on disk.
+func (a *alone) stored() {
+	a.Stored(a.now)
+	if a.slow {
+		a.sent = nil
+		a.take()
+	}
 }
 
 // message returns a current message of a peer with the same committed and desired electorate.

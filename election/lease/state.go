@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -180,10 +181,7 @@ func (m *Machine) abstaining() bool {
 
 // abstention returns when to ask an abstaining member again.
 func (m *Machine) abstention() time.Duration {
-	if left := m.abstain.Sub(m.now); left > 0 {
-		return left
-	}
-	return m.duration() / 12
+	return cmp.Or(max(m.abstain.Sub(m.now), 0), m.duration()/12)
 }
 
 func (m *Machine) elected(votes []string) bool {

@@ -106,21 +106,24 @@ func (w *world) anotherLease(rng *rand.Rand) time.Duration {
 
 // spared reports whether every electorate that may be in force has a majority without a node.
 func (w *world) spared(without *node) bool {
+	states := slices.Clone(w.proposed)
 	for _, n := range w.nodes {
-		for _, s := range n.disk.states() {
-			for _, e := range []*electorate.Electorate{&s.Committed.Electorate, s.Value} {
-				if e == nil || s.Committed.Number == 0 {
-					continue
+		states = append(states, n.disk.states()...)
+	}
+	for _, s := range states {
+		for _, e := range []*electorate.Electorate{&s.Committed.Electorate, s.Value} {
+			if e == nil || s.Committed.Number == 0 {
+				continue
+			}
+			left := 0
+			for _, name := range e.Members {
+				if o := w.nodes[indexOf(name)]; o != without && o.installed && o.member() == name {
+					left++
 				}
-				left := 0
-				for _, name := range e.Members {
-					if o := w.nodes[indexOf(name)]; o != without && o.installed && o.member() == name {
-						left++
-					}
-				}
-				if left < e.Majority() && s.Committed.Number >= w.latest().Number {
-					return false
-				}
+			}
+			joins := len(e.Members) == 1 // a sole voter may be adding the node
+			if (left < e.Majority() || joins) && s.Committed.Number >= w.latest().Number {
+				return false
 			}
 		}
 	}

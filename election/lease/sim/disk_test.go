@@ -5,6 +5,7 @@ import (
 
 	"github.com/herald-vip/herald/election/electorate"
 	"github.com/herald-vip/herald/election/lease"
+	"github.com/herald-vip/herald/election/lease/message"
 )
 
 // disk keeps a node's state. It may be slow, fail for a while, or fill up.
@@ -63,6 +64,18 @@ func (p *process) stored() {
 	if p.disk.next == nil || p.w.variant.noStoring {
 		p.machine.Stored(p.now())
 		p.flush()
+	}
+}
+
+// checkStored requires that what a message says about the next electorate is on disk.
+func (p *process) checkStored(m message.Message) {
+	d := p.disk.State
+	if c := m.Change; c != nil && c.Phase == message.Proposed {
+		p.w.proposed = append(p.w.proposed, lease.State{Committed: d.Committed, Value: c.Value})
+	}
+	if c := m.Change; c != nil && !p.w.variant.noStoring && (d.Committed.Number != m.Number ||
+		c.Phase == message.Promised && d.Promised.Less(c.Ballot) || c.Phase == message.Accepted && d.Accepted.Less(c.Ballot)) {
+		p.w.fail("not on disk", "%s sends %+v, its disk has electorate %d, promise %v, acceptance %v", p.name, *c, d.Committed.Number, d.Promised, d.Accepted)
 	}
 }
 

@@ -176,7 +176,11 @@ var faults = []fault{
 	}},
 	{"change and restart", 3, func(w *world, rng *rand.Rand) {
 		w.admin.change(w, rng)
-		w.after(between(rng, 0, 2*w.set.lease), func() { restartMany(w, rng) })
+		w.after(between(rng, 0, 2*w.set.lease), func() {
+			if !w.calm {
+				restartMany(w, rng)
+			}
+		})
 	}},
 	{"failing disk", 3, func(w *world, rng *rand.Rand) {
 		n := w.victim(rng)

@@ -158,6 +158,7 @@ func (p *process) flush() {
 		if w.trace != nil {
 			w.log(p.name, "> %s %s", out.To, describe(out.Message))
 		}
+		p.checkStored(out.Message)
 		w.send(p.index, out)
 	}
 	for _, e := range events {

@@ -75,6 +75,7 @@ func TestFindsBreaks(t *testing.T) {
 		{"no abstaining", variant{noAbstain: true}, "two answer"},
 		{"no fence", variant{noFence: true}, "two answer"},
 		{"no arming", variant{noArming: true}, "two answer"},
+		{"acts before its state is on disk", variant{noStoring: true}, "two records"},
 		{"early release", variant{earlyRelease: true}, "two answer"},
 		{"suspended members do not notice", variant{sleepwalks: true}, "two answer"},
 		{"renews for a stuck speaker", variant{renewsStuck: true}, "takeover"},

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/herald-vip/herald/election/lease"
 )
 
 // instant is true time since the schedule began. Only the simulator knows it: a node sees its own clock.
@@ -16,21 +18,22 @@ const never instant = 1 << 62
 // world is one schedule: nodes, their network, the faults and the checker. Everything in it is an event on the agenda
 // and follows from the seed alone.
 type world struct {
-	seed    uint64
-	rng     *rand.Rand
-	now     instant
-	agenda  agenda
-	set     setting
-	variant variant
-	nodes   []*node
-	admin   admin
-	net     network
-	check   checker
-	figures figures
-	trace   *trace     // nil: none
-	broken  *violation // ends the schedule
-	calm    bool       // the chaos is over: no more random faults
-	settled bool       // the calm has taken effect
+	seed     uint64
+	rng      *rand.Rand
+	now      instant
+	agenda   agenda
+	set      setting
+	variant  variant
+	nodes    []*node
+	admin    admin
+	net      network
+	check    checker
+	figures  figures
+	trace    *trace        // nil: none
+	broken   *violation    // ends the schedule
+	proposed []lease.State // sent values, each with the electorate that it follows
+	calm     bool          // the chaos is over: no more random faults
+	settled  bool          // the calm has taken effect
 }
 
 // newWorld returns the initial world of a seed.
