@@ -72,6 +72,12 @@ func TestSlowDisks(t *testing.T) {
 					wait.Until(t, "the lease is longer", func() bool { return one.Status().Lease.Active.Duration == 900*ms })
 				}
 				t.Logf("the lease was longer after %v", time.Since(began))
+				time.Sleep(20 * time.Second)
+				for _, one := range m[:3] {
+					if s, err := readState(one.config.State); err != nil || s.Committed.Number != one.Status().Lease.Number {
+						t.Errorf("%s has electorate %d, on disk is %d, %v", one.name, one.Status().Lease.Number, s.Committed.Number, err)
+					}
+				}
 				if told := m[0].told(); len(told) != 1 {
 					t.Errorf("the holder received %v", told)
 				}
