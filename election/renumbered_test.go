@@ -143,7 +143,7 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
-// TestVoterThatIsNotFound checks that the status of a renumbered node says what to do about voters that it cannot find.
+// TestVoterThatIsNotFound checks that the status of a renumbered node names the cure for voters that it cannot find.
 func TestVoterThatIsNotFound(t *testing.T) {
 	openly(t, 3, func(t *testing.T, _ *fabric.Fabric, c *cluster) {
 		m := c.members

@@ -27,7 +27,7 @@ type Flat struct {
 	// lease time, so that a node that pauses for less keeps the VIP.
 	Lifetime time.Duration
 	// Leases names the leases that this node needs to answer: of each address by its text, and others. It takes them in
-	// this order, in which any two stand in the same order for all VIPs on all nodes.
+	// this order, and the order of any two is the same for all VIPs on all nodes.
 	Leases []string
 }
 

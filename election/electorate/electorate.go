@@ -136,7 +136,7 @@ func First(e Electorate, seed uint64) Committed {
 	return r
 }
 
-// Standing is what a member says of itself by TCP, for members that its messages do not reach.
+// Standing tells by TCP how a member stands, for members that its messages do not reach.
 type Standing struct {
 	Clustered  bool // it has a committed electorate, and hears its voters if they are all on one node
 	Bootstraps bool // it has none, and begins a cluster unless it finds one

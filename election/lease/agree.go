@@ -75,7 +75,7 @@ func (m *Machine) giveWay(b message.Ballot) {
 	}
 }
 
-// turn is the delay of this voter's attempts, so that those of the voters do not collide.
+// turn is the delay of this voter's attempts, so that the attempts of several voters do not collide.
 func (m *Machine) turn() time.Duration {
 	return time.Duration(slices.Index(m.active().Members, m.self.member)) * m.duration() / 10
 }

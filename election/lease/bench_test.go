@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPace runs members that need long for each packet and drop those that wait for too long. They take the leases
+// TestPace runs members that need long for each packet and drop packets after a long wait. They take the leases
 // slowly and keep them.
 func TestPace(t *testing.T) {
 	for _, cost := range []time.Duration{step, 2 * step, 3 * step} {

@@ -11,14 +11,14 @@ import (
 
 // This file decides between clusters: which of them a member belongs to, and whether it may begin one.
 
-// Heed sets what other nodes say of themselves by TCP, by name: a member with [Open.Bootstrap] begins no cluster beside
+// Heed sets the standings of other nodes, by name: a member with [Open.Bootstrap] begins no cluster beside
 // theirs, even if their messages do not arrive.
 func (m *Machine) Heed(now time.Time, standings map[string]electorate.Standing) {
 	m.advance(now)
 	m.standings = standings
 }
 
-// Standing returns what this member says of itself by TCP.
+// Standing returns this member's standing.
 func (m *Machine) Standing() electorate.Standing {
 	clustered := m.voter() || m.inForce() && !m.active().OnNode(electorate.Name(m.active().Members[0]))
 	for _, p := range m.peers {
@@ -57,9 +57,8 @@ func (m *Machine) seed(waiting []*peer) uint64 {
 	return seed
 }
 
-// leaves reports whether this member leaves its cluster for that of a peer, which hears the majority there. These may
-// leave, as no majority of their cluster can miss what they forget: observers, a sole voter, and a voter that is left
-// behind.
+// leaves reports whether this member leaves its cluster for that of a peer, which hears the majority there. Observers, a
+// sole voter, and a voter that is left behind may leave (rule 9).
 func (m *Machine) leaves(p *peer, r electorate.Committed) bool {
 	return r.Cluster != m.state.Committed.Cluster && m.yieldsTo(p) && (m.isSoleVoter() || !m.voter() || m.isLeftBehind(r))
 }
@@ -89,8 +88,8 @@ func (m *Machine) isLeftBehind(r electorate.Committed) bool {
 	return count >= m.active().Majority() && !m.isTwin(r)
 }
 
-// yieldsTo reports whether this member's cluster gives way to that of a peer. The order is the same on both sides: a
-// cluster whose majority is heard, one that has changed its electorate since it began, and the lesser identity.
+// yieldsTo reports whether this member's cluster gives way to that of a peer. The order is the same on both sides
+// (rule 11): first a heard majority, then a change of the electorate since the cluster began, then the lesser identity.
 func (m *Machine) yieldsTo(p *peer) bool {
 	mine := m.state.Committed
 	if mine.Number == 0 || mine.Quorum != electorate.Majority || !p.heard || p.cluster == 0 || p.cluster == mine.Cluster || !p.fresh(m.now, m.duration()) {

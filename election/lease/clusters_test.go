@@ -17,7 +17,7 @@ func clusterOf(cluster, number uint64, names string) electorate.Committed {
 	return electorate.Committed{Cluster: cluster, Number: number, Electorate: voters(names)}
 }
 
-// TestGivesWay checks for which other cluster m2 leaves its own, and for which it stands still.
+// TestGivesWay checks that m2 leaves its own cluster for some others, and stands still for some.
 func TestGivesWay(t *testing.T) {
 	const ignores, stands, leaves = "ignores", "stands still", "leaves"
 	for name, test := range map[string]struct {

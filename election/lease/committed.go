@@ -42,7 +42,7 @@ func (s State) Validate() error {
 // pending is a state on its way to the disk.
 type pending struct {
 	State
-	then   func() // what the member does once it is there; nil: nothing
+	then   func() // the member's next step, once the state is there; nil: none
 	handed bool   // to the caller
 }
 

@@ -15,7 +15,7 @@
 //  1. An acceptor grants a lease to one process at a time, for one Duration from the arrival of the proposal. Only
 //     expiry or that process ends a grant.
 //  2. A holder counts a grant from before it sent the proposal, and for three quarters of the Duration. By a slow clock
-//     that is at most 0.86 Durations; by a fast one, an acceptor grants at least 0.89. An answer names its ballot and
+//     that is at most 0.86 Durations. By a fast clock, an acceptor grants at least 0.89. An answer names its ballot and
 //     round and counts for no other, so delayed or repeated answers extend nothing.
 //  3. Two majorities of an electorate share an acceptor; so do majorities of two electorates that differ by one
 //     member. Votes count only between processes with the same committed electorate, and a grant outlasts the
@@ -34,15 +34,16 @@
 //  8. A voter of electorate n accepts nothing for n+1 before all its grants under electorates before n have ended.
 //     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
-//  9. Each cluster has an identity with a random part. A member leaves its cluster only for one whose majority is
-//     heard, and only if no majority can miss its promises: it has no vote, it is the only voter, or a majority of its
-//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7.
+//  9. Each cluster has an identity with a random part. A member leaves its cluster only if the majority of the other is
+//     heard, and for one of three reasons: it has no vote, it is the only voter, or a majority of its electorate already
+//     belongs to the other cluster. So no majority can miss its promises. Any other voter that left and returned would
+//     break 7.
 //  10. Voters that begin one electorate at once, with different peers in view, may give it several identities. All take
 //     the lesser one. They are the same voters, so 3 holds across identities, and their grants outlast the change. A
 //     voter takes a greater identity by 9 only, so electorate 2 finds a majority under one identity at most.
-//  11. Two clusters may begin apart. From when the voters of one receive a member that hears the majority of the other,
-//     the lesser cluster stands still: its leases are lost, and it grants, accepts and requests nothing. Both sides know
-//     which is lesser: the one that has never changed its electorate, else the one with the greater identity.
+//  11. Two clusters may begin apart. Once the voters of one receive a member that hears the majority of the other, the
+//     lesser cluster stands still. Its leases are lost, and it grants, accepts and requests nothing. Both sides know the
+//     lesser one: it has never changed its electorate. If that is true of both or neither, it has the greater identity.
 //  12. A member answers about the next electorate once the answer and the present electorate are on its disk. It votes
 //     for leases of a Duration once the disk tells of that, and has a first electorate or another cluster once the disk
 //     has. It adopts later electorates of its cluster before they are on disk, so a restart may forget these. The voters
@@ -78,11 +79,11 @@
 //   - Call [Machine.Resume] first after the clock has stood still.
 //   - Use a lease no longer than the last [Granted] says, by a monotonic clock that does not stop while the machine
 //     runs. Act on [Lost] before sending anything.
-//   - Stop using a lease, and those that follow it, before [Machine.StepDown].
+//   - Stop using a lease and its followers before [Machine.StepDown].
 //   - Write each state of [Machine.Unsaved] to disk, one at a time, and call [Machine.Stored] once the latest is there.
 //     Meanwhile go on: a slow disk delays a start and a change of members, but no renewal. Start the next process with
-//     what the disk has. A member that lost its disk may have forgotten a vote: give it another name, or an address
-//     that it never had.
+//     the state on disk. A member that lost its disk may have forgotten a vote: give it another name, or an address that
+//     it never had.
 //   - Authenticate messages: anyone who can write them is trusted.
 //
 // # How soon there is a holder
@@ -91,6 +92,7 @@
 // has a holder within three Durations after any fault: one until old grants and abstentions are over, the others for
 // lost messages. A released lease takes two round trips. An observer that is not a candidate sends a fifteenth as often.
 //
-// A member whose caller has acted on no event for three fifths of a Duration counts as faulty ([Machine.Unanswered]). It
-// renews no lease and bids for none, so its leases end at most 1.6 Durations after the caller has stopped.
+// A member counts as faulty while its caller has acted on no event for three fifths of a Duration
+// ([Machine.Unanswered]). It renews no lease and bids for none. So its leases end at most 1.6 Durations after the caller
+// has stopped.
 package lease

@@ -80,8 +80,7 @@ func TestFollowersCostOneBallotEach(t *testing.T) {
 	}
 }
 
-// TestFollowersEndWithTheFirst: whatever ends the first lease ends its followers in the same call, and nothing else
-// does.
+// TestFollowersEndWithTheFirst checks that followers end with the first lease, in the same call, and at no other time.
 func TestFollowersEndWithTheFirst(t *testing.T) {
 	held := func() (*cluster, string) {
 		c := newCluster(t, "m1", "m2", "m3")
@@ -189,7 +188,7 @@ func TestFollowerNeedsTheFirst(t *testing.T) {
 }
 
 // TestFollowerWaits: a member that holds the first lease takes the follower as soon as another member gives it up, and
-// nobody asks it to hand over a follower.
+// no member asks it to hand over a follower.
 func TestFollowerWaits(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.nodes["m3"].Campaign(c.now, lease.Candidacy{Lease: addr4})

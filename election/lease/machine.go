@@ -71,8 +71,8 @@ func (m *Machine) Campaign(now time.Time, c Candidacy) {
 }
 
 // StepDown ends this member's candidacy. If the member holds the lease, StepDown releases it and its followers
-// ([Candidacy.After]) at once to the best other candidate: stop using them first. The lease stays in [Status] until [Machine.Forget], even if this member was
-// never a candidate.
+// ([Candidacy.After]) at once to the best other candidate: stop using them first. The lease stays in [Status] until
+// [Machine.Forget], even if this member was never a candidate.
 func (m *Machine) StepDown(now time.Time, name string) {
 	m.advance(now)
 	l := m.name(name)
@@ -105,7 +105,7 @@ func (m *Machine) Forget(now time.Time, name string) {
 	m.own = slices.DeleteFunc(m.own, func(o *lease) bool { return o == l })
 }
 
-// Unanswered sets since when the caller has acted on none of the events that wait for it; zero: none waits. Call it
+// Unanswered sets since when events wait and the caller has acted on no event; zero: no event waits. Call it
 // before [Machine.Tick].
 func (m *Machine) Unanswered(since time.Time) {
 	if m.stuck() {
@@ -122,7 +122,7 @@ func (m *Machine) stuck() bool {
 }
 
 // Resume reports that the clock has stood still, for example because the computer was suspended. It ends the leases and
-// ballots of this member, whose grants may be over by the acceptors' clocks. The member need not abstain: its clock
+// ballots of this member, as their grants may be over by the acceptors' clocks. The member need not abstain: its clock
 // only makes its own grants, abstention and waits longer, which is safe.
 func (m *Machine) Resume(now time.Time) {
 	m.advance(now)

@@ -306,8 +306,8 @@ func TestVotesOfAndForVotersOnly(t *testing.T) {
 	}
 }
 
-// TestStaleWorker moves the voters from m1, m2, m3 to m7, m8, m9, all of which then lose their disks. The site begins anew
-// with its first list. A worker that was switched off meanwhile brings the old electorate: nobody follows it.
+// TestStaleWorker moves the voters from m1, m2, m3 to m7, m8, m9, which then lose all their disks. The site begins anew
+// with its first list. A worker that was switched off meanwhile brings the old electorate: no member follows it.
 func TestStaleWorker(t *testing.T) {
 	c := newMixed(t, "w1")
 	first, last := c.electorate, voters("m7 m8 m9")

@@ -371,7 +371,7 @@ func TestTwoBootstraps(t *testing.T) {
 }
 
 // TestSurvivorOfADeadCluster begins a site anew on m1, as the documentation says. m3 returns with an electorate that has
-// no majority any more: m1 keeps its cluster, and m3 says what to do.
+// no majority any more: m1 keeps its cluster, and m3 names the cure.
 func TestSurvivorOfADeadCluster(t *testing.T) {
 	c := newOpenCluster(t, "m1@#1", "m2@#2", "m3@#3")
 	c.awaitVoters(5*time.Second, "m1@#1", "m2@#2", "m3@#3")

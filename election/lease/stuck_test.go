@@ -40,8 +40,8 @@ func TestStuckCallerRenewsOnce(t *testing.T) {
 	}
 }
 
-// TestResume stops the clock of a holder and of a member that bids. Neither has the lease afterwards, whatever was
-// answered before.
+// TestResume stops the clock of a holder and of a member that bids. Neither has the lease afterwards, even with
+// earlier answers.
 func TestResume(t *testing.T) {
 	c := newCluster(t, "m1", "m2", "m3")
 	c.campaign(vip)

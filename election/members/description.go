@@ -30,7 +30,7 @@ const (
 	maxIdentity = 31
 	hasIdentity = 128 // flag in a length byte: an identity follows
 	hasOrigin   = 64  // likewise: an address follows
-	hasFlags    = 1   // length of what no hardware address has: flags. Earlier releases take it for one that matches nothing.
+	hasFlags    = 1   // no hardware address is so short: flags follow. Earlier releases see an address that matches none.
 
 	flagClustered  = 1 << 0
 	flagBootstraps = 1 << 1

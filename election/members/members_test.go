@@ -316,7 +316,7 @@ func TestDescriptionTravels(t *testing.T) {
 }
 
 // TestDescriptionForEarlierReleases checks that flags have the form of a hardware address, which earlier releases read
-// and never find: they refuse a description with anything else, and with it the member's identity.
+// and never find. They refuse a description with anything else, and with it the member's identity.
 func TestDescriptionForEarlierReleases(t *testing.T) {
 	d := Description{Identity: "id", Standing: electorate.Standing{Clustered: true}, Hardware: []net.HardwareAddr{mac(t, "02:00:00:00:00:01")}}
 	if got, want := d.append(nil, memberlist.MetaMaxSize), []byte{1, 0, 0, 130, 'i', 'd', 1, 1, 6, 2, 0, 0, 0, 0, 1}; !bytes.Equal(got, want) {

@@ -104,8 +104,8 @@ func TestVIPsOfTwoLinks(t *testing.T) {
 	}
 }
 
-// Whoever answers for an address needs the lease that the address names, as part of any VIP of a file and as a
-// Service's. A file's VIP first takes the lease of its name, the only one that earlier releases know.
+// A node needs the lease that the address names to answer for it, as part of any VIP of a file and as a Service's. A
+// file's VIP first takes the lease of its name, as earlier releases know no other.
 func TestLeasesNameAddresses(t *testing.T) {
 	low, high := addr, netip.MustParseAddr("fd00::10")
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/herald-vip/herald/election/lease"
 )
 
-// A variant with births has clusters that begin apart: nodes bootstrap in any number and order, on any side of a
-// partition, and the site is begun anew while some nodes keep their disks. Two nodes may answer for one VIP only for
+// A variant with births has clusters that begin apart. Nodes bootstrap in any number and order, on any side of a
+// partition. The site is begun anew while some nodes keep their disks. Two nodes may answer for one VIP only for
 // different clusters, and only until the calm has lasted one lease: by then all have received each other.
 
 // TestSchedulesOfBirths runs schedules with several clusters.

@@ -16,7 +16,7 @@ type disk struct {
 	bad   bool          // writes fail
 }
 
-// states returns the states that the node may have after a crash, and the one that it acts upon.
+// states returns the states that the node may have after a crash, and the state that it acts upon.
 func (d *disk) states() []lease.State {
 	if d.next != nil {
 		return []lease.State{d.State, *d.next}
@@ -24,7 +24,7 @@ func (d *disk) states() []lease.State {
 	return []lease.State{d.State}
 }
 
-// write stores what the machine must not forget, while the process goes on. A later state replaces an earlier one.
+// write stores the state that the machine must not forget, while the process goes on. A later state replaces an earlier one.
 func (p *process) write() {
 	s, changed := p.machine.Unsaved()
 	if !changed {
@@ -67,7 +67,7 @@ func (p *process) stored() {
 	}
 }
 
-// checkStored requires that what a message says about the next electorate is on disk.
+// checkStored requires that each promise in a message about the next electorate is on disk.
 func (p *process) checkStored(m message.Message) {
 	d := p.disk.State
 	if c := m.Change; c != nil && c.Phase == message.Proposed {
