@@ -30,6 +30,9 @@ import (
 // maxWaiting limits the messages that wait until the handler has processed a loss.
 const maxWaiting = 1024
 
+// suspensionNoise exceeds the usual error of suspended. No computer is suspended for less.
+const suspensionNoise = 10 * time.Millisecond
+
 // node is a running member, from its first to its last configuration. This file runs its lease machine.
 type node struct {
 	log       *slog.Logger
@@ -44,7 +47,7 @@ type node struct {
 	unjoined  atomic.Uint64 // lease messages from senders unknown at the address that they name
 	malformed atomic.Uint64 // decrypted messages that are not lease messages
 
-	suspended func() time.Duration // since the computer's start; tests replace it
+	suspended func() time.Duration // [wake.Suspended]; tests replace it
 
 	opened     chan struct{} // closed when all fields above are set; receivers wait for it
 	started    time.Time
@@ -103,7 +106,11 @@ func (n *node) step(do func(m *lease.Machine, now time.Time)) {
 // tick advances the machine to the current time. The mutex is held.
 func (n *node) tick() time.Time {
 	now := time.Now()
-	n.noteSuspension(now)
+	s := n.suspended()
+	if s > n.slept+suspensionNoise {
+		n.machine.Resume(now)
+	}
+	n.slept = max(n.slept, s)
 	n.machine.Unanswered(n.events.waits())
 	n.machine.Tick(now)
 	return now

@@ -28,7 +28,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener, replac
 	admission := transport.NewAdmission(log, c.observers() > 0)
 	n := &node{
 		log: log, admission: admission, events: newEventQueue(), handler: handler, replace: replace, config: c, started: time.Now(),
-		suspended: suspended, slept: suspended(),
+		suspended: wake.Suspended, slept: wake.Suspended(),
 		network: network{LogFilter: transport.NewLogFilter(log, admission)}, opened: make(chan struct{}),
 		wake: make(chan struct{}, 1), dirty: make(chan struct{}, 1), described: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/herald-vip/herald/health/sandbox"
+	"github.com/herald-vip/herald/internal/wake"
 )
 
 // ErrClosed is returned by [Monitor.Apply] after [Monitor.Close].
@@ -83,7 +84,7 @@ func (m *Monitor) Apply(checks []Check) error {
 	}
 
 	if m.pauses == nil && len(wanted) > 0 {
-		m.pauses = newPauses(asleep)
+		m.pauses = newPauses(wake.Suspended)
 		m.unwatch = m.pauses.watch()
 	}
 	runners := make([]*runner, len(wanted))

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/herald-vip/herald/internal/wake"
 )
 
@@ -68,13 +66,4 @@ func (p *pauses) look() context.Context {
 		p.running, p.end = context.WithCancelCause(context.Background())
 	}
 	return p.running
-}
-
-// asleep returns how long the machine has been suspended since boot: CLOCK_BOOTTIME counts that time, CLOCK_MONOTONIC does not.
-func asleep() time.Duration {
-	var boot, running unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &running) != nil {
-		return 0 // every Linux has these clocks
-	}
-	return time.Duration(boot.Nano() - running.Nano())
 }

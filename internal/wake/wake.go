@@ -4,6 +4,8 @@ package wake
 import (
 	"context"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Loop calls step at once, each time that wake receives, and at the time that step returned last, until ctx is done.
@@ -66,4 +68,15 @@ func Earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Suspended returns how long this computer has been suspended since its start. CLOCK_BOOTTIME counts that time;
+// CLOCK_MONOTONIC does not, and package time and nftables follow it. A pause of the process between the two readings
+// makes the result less, and the next call notices the rest. A hypervisor may stop both clocks unnoticed.
+func Suspended() time.Duration {
+	var boot, monotonic unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
+		return 0 // every Linux has these clocks
+	}
+	return time.Duration(boot.Nano() - monotonic.Nano())
 }
