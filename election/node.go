@@ -63,7 +63,7 @@ type node struct {
 
 	cancel    context.CancelFunc
 	notifying sync.WaitGroup // delivery of events to the handler; the last ones when it ends
-	work      sync.WaitGroup // runMachine, runStorage, runMembership and the exchange of advertisements
+	work      sync.WaitGroup // runMachine, runMembership, storage and the exchange of advertisements
 
 	mu       sync.Mutex                // guards the fields below, and sending
 	config   *Config                   // replaced by Apply only
@@ -207,31 +207,19 @@ func (n *node) stepDown(leases []string) {
 // storeAgain is the pause before another attempt to store the state.
 const storeAgain = time.Second
 
-// runStorage stores the machine's state until ctx ends, so that nothing else waits for the disk.
-func (n *node) runStorage(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.dirty:
-		}
-		for n.store() && wake.Pause(ctx, storeAgain) {
-		}
-	}
-}
-
-// store stores the machine's latest state, and reports whether it has failed.
-func (n *node) store() (failed bool) {
+// store stores the machine's latest state, and returns the time of the next attempt if that fails.
+func (n *node) store() (again time.Time) {
 	n.mu.Lock()
 	state, file, member := n.unsaved, n.config.State, n.config.member
 	n.mu.Unlock()
 	if state == nil {
-		return false
+		return time.Time{}
 	}
 	err := n.write(file, saved{n.identity, member, *state})
 	n.step(func(m *lease.Machine, now time.Time) {
 		switch {
 		case err != nil:
+			again = now.Add(storeAgain)
 			n.failure = fmt.Sprintf("the electorate cannot be written to disk, so this node takes no part in changing it: %v", err)
 			n.network.Warn(n.failure)
 		case n.unsaved == state:
@@ -239,7 +227,7 @@ func (n *node) store() (failed bool) {
 			m.Stored(now)
 		}
 	})
-	return err != nil
+	return again
 }
 
 // saved is the content of the state file.

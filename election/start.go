@@ -39,7 +39,7 @@ func start(c *Config, log *slog.Logger, handler Handler, listen Listener, replac
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	n.work.Go(func() { n.runMachine(ctx) })
-	n.work.Go(func() { n.runStorage(ctx) })
+	n.work.Go(func() { wake.Loop(ctx, n.dirty, n.store) }) // so that nothing else waits for the disk
 	n.work.Go(func() { n.runMembership(ctx) })
 	n.work.Go(func() { n.exchange.Run(ctx) })
 	n.notifying.Go(func() {
@@ -68,12 +68,6 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	}
 	arrived := make(chan struct{}, 1)
 	n.members = members.New(c.Self, n.admission, n.receive, n.arrived, arrived)
-	n.members.Describe(func(d *members.Description) {
-		d.Identity = electorate.Identity(c.member)
-		if at := electorate.Address(c.member); at != c.home() {
-			d.Origin = at
-		}
-	})
 	desired := n.electorate(c, state.Committed.Members)
 	n.desired = desired.Members
 	options := lease.Options{Self: c.member, Incarnation: incarnation, Electorate: desired, State: state.State, Observers: c.observers()}
@@ -83,7 +77,12 @@ func (n *node) assemble(c *Config, listen Listener) error {
 	if n.machine, err = lease.New(now, options); err != nil {
 		return err
 	}
-	n.members.Describe(func(d *members.Description) { d.Standing = n.machine.Standing() })
+	n.members.Describe(func(d *members.Description) {
+		d.Identity, d.Standing = electorate.Identity(c.member), n.machine.Standing()
+		if at := electorate.Address(c.member); at != c.home() {
+			d.Origin = at
+		}
+	})
 	n.exchange = advertisement.NewExchange(c.Self, incarnation, c.Lease, n.members, &n.network, arrived, n.handler.MemberStatesChanged)
 	if n.remembered, err = members.ReadRemembered(c.Remember); err != nil {
 		n.log.Warn("cannot read the remembered members: only configured ones are asked to join", "err", err)

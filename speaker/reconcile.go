@@ -318,9 +318,6 @@ func (s *Speaker) forgetGone() {
 	if len(s.order) < known {
 		s.filterAddresses()
 	}
-	if len(gone) == 0 {
-		return
-	}
 	for _, u := range s.order {
 		if u.vip.Flat != nil {
 			for _, name := range u.vip.Flat.Leases {

@@ -98,16 +98,11 @@ func (m *Machine) yieldsTo(p *peer) bool {
 	return !m.hears || cmp.Or(cmp.Compare(min(mine.Number, 2), min(p.number, 2)), cmp.Compare(p.cluster, mine.Cluster)) < 0
 }
 
-// standStill ends this member's leases and bids while another cluster takes precedence: until that is over, it grants,
-// accepts and requests nothing.
+// standStill ends this member's leases, bids and attempt. While another cluster takes precedence, it grants, accepts and
+// requests nothing from then on.
 func (m *Machine) standStill(reason string) {
 	for _, l := range m.own {
-		switch {
-		case l.holds():
-			m.lose(l, reason)
-		case l.phase != idle:
-			m.drop(l, "")
-		}
+		m.end(l, reason)
 	}
 	m.attempt = nil
 }

@@ -35,9 +35,8 @@
 //     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
 //  9. Each cluster has an identity with a random part. A member leaves its cluster only if the majority of the other is
-//     heard, and for one of three reasons: it has no vote, it is the only voter, or a majority of its electorate already
-//     belongs to the other cluster. So no majority can miss its promises. Any other voter that left and returned would
-//     break 7.
+//     heard, and no majority can miss its promises. So it has no vote, it is the only voter, or a majority of its
+//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7.
 //  10. Voters that begin one electorate at once, with different peers in view, may give it several identities. All take
 //     the lesser one. They are the same voters, so 3 holds across identities, and their grants outlast the change. A
 //     voter takes a greater identity by 9 only, so electorate 2 finds a majority under one identity at most.

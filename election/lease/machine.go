@@ -126,13 +126,7 @@ func (m *Machine) stuck() bool {
 // only makes its own grants, abstention and waits longer, which is safe.
 func (m *Machine) Resume(now time.Time) {
 	m.advance(now)
-	for _, l := range m.own {
-		if l.holds() {
-			m.lose(l, "this computer was suspended")
-		} else if l.phase != idle {
-			m.fail(l, m.now)
-		}
-	}
+	m.standStill("this computer was suspended")
 	m.wake(m.now)
 }
 

@@ -268,13 +268,16 @@ func (m *Machine) lose(l *lease, reason string) {
 	l.after = later(l.after, l.until)
 	l.phase, l.until, l.epoch, l.lost = idle, time.Time{}, 0, reason
 	m.events = append(m.events, Lost{Lease: l.Lease, Reason: reason})
-	m.followers(l, func(o *lease) {
-		if o.holds() {
-			m.lose(o, reason)
-		} else {
-			m.drop(o, "")
-		}
-	})
+	m.followers(l, func(o *lease) { m.end(o, reason) })
+}
+
+// end loses a lease that is held, and ends any ballot for it.
+func (m *Machine) end(l *lease, reason string) {
+	if l.holds() {
+		m.lose(l, reason)
+	} else {
+		m.drop(l, "")
+	}
 }
 
 func (m *Machine) overdue(l *lease) string {
