@@ -150,15 +150,12 @@ func (s *Speaker) applyLease(now time.Time, u *unit, in input, checks assessment
 		in.leave, checks.reason = true, state.Transfer
 	}
 	in.unleased = !now.Before(state.Until)
-	switch {
-	case !in.unleased:
+	if !in.unleased {
 		s.wakeAt(state.Until)
+	}
+	if !in.unleased || u.at.stage == Announced {
 		for _, name := range u.vip.Flat.Leases {
-			delete(s.lapsed, name)
-		}
-	case u.at.stage == Announced:
-		for _, name := range u.vip.Flat.Leases {
-			s.lapsed[name] = true
+			s.lapsed[name] = in.unleased
 		}
 	}
 	u.lease = state.Until

@@ -177,9 +177,8 @@ func (m *Machine) receiveChange(p *peer, msg *message.Message) {
 	}
 }
 
-// considerChange answers as an acceptor, once the answer is on disk. It accepts nothing until all leases under earlier
-// electorates have ended, as far as this member voted for them. So all of them have ended when a majority has accepted.
-// A proposer repeats a request that finds the disk busy.
+// considerChange answers as an acceptor, by rule 8 and once the answer is on disk. A proposer repeats a request that finds
+// the disk busy.
 func (m *Machine) considerChange(c message.Change, answer func(message.Change)) {
 	next, reply := m.state, message.Change{Phase: message.Accepted, Ballot: c.Ballot}
 	switch {

@@ -70,8 +70,7 @@ func (m *Machine) isTwin(r electorate.Committed) bool {
 	return mine.Number == 1 && r.Number == 1 && r.Cluster != mine.Cluster && r.Digest() == m.digest
 }
 
-// isSoleVoter reports whether this member has begun a cluster that no other member has joined. It is then known to be
-// the only voter and may leave the cluster for another.
+// isSoleVoter reports whether this member is known to be the only voter: it has begun a cluster that no other has joined.
 func (m *Machine) isSoleVoter() bool {
 	return m.open != nil && m.state.Committed.Number == 1 && len(m.active().Members) == 1 && m.voter() && m.state.Value == nil
 }

@@ -17,9 +17,6 @@
 // One lock does not suffice, even if its batch also deletes an element with a short timeout that began before the clock
 // was read, to fail when it is late. Linux (6.18, for one) decides at the start of a batch which elements have expired,
 // but starts new timeouts when it reaches them. The machine may stop between the two.
-//
-// Another program may load locks that it saved. So each check reads the locks too. If they open an address for longer
-// than the latest call asked, the tables are made anew, closed.
 package fence
 
 import (
@@ -229,7 +226,7 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 }
 
 // Check puts the tables back if another program removed parts of them, made them dormant, or opened an address for longer than
-// Open and Accept did. That closes every address until it is opened again. But when all tables were gone, filters of open addresses are
+// Open and Accept did, for example with locks that it had saved. That closes every address until it is opened again. But when all tables were gone, filters of open addresses are
 // pending: the next opening installs them, or else the next Check.
 func (f *Fence) Check() error {
 	f.keeper.Lock()

@@ -42,7 +42,7 @@ func (r Rule) attributes() []attributes {
 	all := slices.Clone(r.found)
 	for _, e := range r.Exprs {
 		b, _ := encodeExpr(e) // an error leaves an expression that equals none
-		all = append(all, decodeExpr(b))
+		all = append(all, make(attributes).add("", b))
 	}
 	return all
 }
@@ -56,22 +56,16 @@ const (
 	packets  = "/2/2" // NFTA_EXPR_DATA, NFTA_COUNTER_PACKETS
 )
 
-func decodeExpr(b []byte) attributes {
-	a := make(attributes)
-	a.add("", b)
-	return a
-}
-
 // add adds nested attributes, or a value. A value that looks like attributes becomes the same in each rule.
-func (a attributes) add(path string, b []byte) {
+func (a attributes) add(path string, b []byte) attributes {
 	nested, err := netlink.UnmarshalAttributes(b)
 	if err != nil || len(nested) == 0 {
 		a[path] = string(b)
-		return
 	}
 	for _, attr := range nested {
 		a.add(fmt.Sprintf("%s/%d", path, attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)), attr.Data)
 	}
+	return a
 }
 
 // value returns a value without zeros at its end. A missing attribute equals a zero one.
@@ -247,7 +241,7 @@ func decodeRule(b []byte) (r Rule, err error) {
 		case unix.NFTA_RULE_EXPRESSIONS:
 			attrs.Nested(func(list *netlink.AttributeDecoder) error {
 				for list.Next() {
-					e := decodeExpr(list.Bytes())
+					e := make(attributes).add("", list.Bytes())
 					if n := e[packets]; e.value(exprName) == "counter" && len(n) == 8 && r.Packets == 0 {
 						r.Packets = binary.BigEndian.Uint64([]byte(n))
 					}

@@ -30,11 +30,11 @@ type state struct {
 	pools      *pools
 	namespaces map[string]labels.Set
 	nodes      *nodes
-	events     *rate.Limiter                    // for events about announcing nodes
-	entries    map[string]*entry                // by the key of the Service
-	vips       map[netip.Addr]map[string]string // addresses of nodes' own VIPs, with the VIP's name by node
-	reserved   map[netip.Addr]pool.Claim        // the claims that keep them from Services
-	unreserved bool                             // vips have changed, or an address has become free
+	events     *rate.Limiter                 // for events about announcing nodes
+	entries    map[string]*entry             // by the key of the Service
+	vips       map[string][]v1alpha1.NodeVIP // nodes' own VIPs
+	reserved   map[netip.Addr]pool.Claim     // the claims that keep them from Services
+	unreserved bool                          // vips have changed, or an address has become free
 
 	open    bool            // all objects are known and adopted
 	changed map[string]bool // Services to decide
@@ -60,7 +60,7 @@ func newState(o Options) *state {
 		pools: &pools{objects: make(map[string]*v1alpha1.AddressPool), changed: true, busy: make(map[string]bool)}, events: rate.NewLimiter(eventsAgain, mostEvents),
 		namespaces: make(map[string]labels.Set), entries: make(map[string]*entry),
 		changed: make(map[string]bool), refused: make(map[string]bool),
-		vips: make(map[netip.Addr]map[string]string), reserved: make(map[netip.Addr]pool.Claim),
+		vips: make(map[string][]v1alpha1.NodeVIP), reserved: make(map[netip.Addr]pool.Claim),
 	}
 }
 
@@ -134,18 +134,8 @@ func (st *state) deletePool(p *v1alpha1.AddressPool, _ time.Time) { st.pools.rem
 
 // setVIPs records the VIPs of a node's own file. They stay while the node is NotReady: it may answer for them.
 func (st *state) setVIPs(node string, list []v1alpha1.NodeVIP) {
-	for _, names := range st.vips {
-		delete(names, node)
-	}
-	for _, v := range list {
-		addr, err := netip.ParseAddr(v.Address)
-		if err != nil {
-			continue
-		}
-		if st.vips[addr] == nil {
-			st.vips[addr] = make(map[string]string)
-		}
-		st.vips[addr][node] = v.Name
+	if st.vips[node] = list; len(list) == 0 {
+		delete(st.vips, node)
 	}
 	st.unreserved = true
 }
@@ -157,12 +147,19 @@ func (st *state) reserve() {
 		return
 	}
 	st.unreserved = false
-	for addr, names := range st.vips {
-		claim := pool.Claim{Families: []pool.Family{pool.FamilyOf(addr)}}
-		if len(names) > 0 {
-			node := slices.Min(slices.Collect(maps.Keys(names)))
-			claim.Key = fmt.Sprintf("VIP %s (%s) in the file of node %s", names[node], addr, node)
+	claims := make(map[netip.Addr]pool.Claim)
+	for addr := range st.reserved {
+		claims[addr] = pool.Claim{}
+	}
+	for _, node := range slices.Sorted(maps.Keys(st.vips)) {
+		for _, v := range st.vips[node] {
+			if addr, err := netip.ParseAddr(v.Address); err == nil && claims[addr].Key == "" {
+				key := fmt.Sprintf("VIP %s (%s) in the file of node %s", v.Name, addr, node)
+				claims[addr] = pool.Claim{Key: key, Families: []pool.Family{pool.FamilyOf(addr)}}
+			}
 		}
+	}
+	for addr, claim := range claims {
 		before := st.reserved[addr]
 		if before.Key == claim.Key && len(st.addresses.Addresses(claim.Key)) > 0 {
 			continue
@@ -176,7 +173,6 @@ func (st *state) reserve() {
 		}
 		if claim.Key == "" {
 			st.freed = true
-			delete(st.vips, addr)
 			delete(st.reserved, addr)
 			continue
 		}
