@@ -84,30 +84,26 @@ func parseDescription(b []byte) (Description, error) {
 	}
 	d := Description{Campaigns: int(b[1])<<8 | int(b[2])}
 	for b = b[3:]; len(b) > 0; {
-		n := int(b[0])
-		if id := n &^ hasIdentity; d.Identity == "" && d.Hardware == nil && n > hasIdentity && id <= maxIdentity && id < len(b) {
-			d.Identity, b = string(b[1:1+id]), b[1+id:]
-			if strings.ContainsAny(d.Identity, "@#") {
-				return Description{}, errDescription
-			}
-			continue
-		}
-		if at := n &^ hasOrigin; d.Hardware == nil && !d.Origin.IsValid() && (n == hasOrigin|6 || n == hasOrigin|18) && at < len(b) {
-			if err := d.Origin.UnmarshalBinary(b[1 : 1+at]); err != nil || !d.Origin.IsValid() {
-				return Description{}, errDescription
-			}
-			b = b[1+at:]
-			continue
-		}
-		if n == 0 || n > maxHardware || n > len(b)-1 {
+		kind, size := b[0]&(hasIdentity|hasOrigin), int(b[0]&^(hasIdentity|hasOrigin))
+		if size == 0 || size >= len(b) {
 			return Description{}, errDescription
 		}
-		if n == hasFlags {
-			d.Clustered, d.Bootstraps = b[1]&flagClustered != 0, b[1]&flagBootstraps != 0
-		} else {
-			d.Hardware = append(d.Hardware, append(net.HardwareAddr(nil), b[1:1+n]...))
+		value := b[1 : 1+size]
+		b = b[1+size:]
+		switch {
+		case kind == hasIdentity && d.Identity == "" && d.Hardware == nil && size <= maxIdentity && !bytes.ContainsAny(value, "@#"):
+			d.Identity = string(value)
+		case kind == hasOrigin && !d.Origin.IsValid() && d.Hardware == nil && (size == 6 || size == 18):
+			if err := d.Origin.UnmarshalBinary(value); err != nil || !d.Origin.IsValid() {
+				return Description{}, errDescription
+			}
+		case kind == 0 && size == hasFlags:
+			d.Clustered, d.Bootstraps = value[0]&flagClustered != 0, value[0]&flagBootstraps != 0
+		case kind == 0 && size <= maxHardware:
+			d.Hardware = append(d.Hardware, bytes.Clone(value))
+		default:
+			return Description{}, errDescription
 		}
-		b = b[1+n:]
 	}
 	return d, nil
 }
