@@ -225,9 +225,9 @@ func (f *Fence) Close(addrs ...netip.Addr) error {
 	return nil
 }
 
-// Check puts the tables back if another program removed parts of them, made them dormant, or opened an address for longer than
-// Open and Accept did, for example with locks that it had saved. That closes every address until it is opened again. But when all tables were gone, filters of open addresses are
-// pending: the next opening installs them, or else the next Check.
+// Check puts the tables back if another program removed parts of them or made them dormant. It does the same if saved locks
+// that were loaded open an address for longer than Open and Accept did. That closes every address until it is opened again.
+// But when all tables were gone, filters of open addresses are pending: the next opening installs them, or else the next Check.
 func (f *Fence) Check() error {
 	f.keeper.Lock()
 	defer f.keeper.Unlock()
