@@ -35,12 +35,8 @@ func (k *tables) write(w Wanted, tunnel uint32) error {
 		want = append(want, k.wanted(f, w, tunnel))
 	}
 	err := k.Batch(func(c *nftables.Conn) error { return renew(c, want) })
-	intact := err == nil
-	for _, t := range want {
-		_, ok, err := k.Intact(t)
-		intact = intact && ok && err == nil
-	}
-	if intact {
+	differs := func(t ruleset.Table) bool { _, ok, err := k.Intact(t); return !ok || err != nil }
+	if err == nil && !slices.ContainsFunc(want, differs) {
 		return nil
 	}
 	return k.Make(want...)
