@@ -16,7 +16,7 @@ type admin struct {
 	target  electorate.Electorate
 	removed instant // time of the last removed vote
 	anew    instant // the site may be begun anew after it
-	calm    instant // in a variant with births
+	first   *node   // on which the site is begun anew; nil: on none
 }
 
 // install gives the first electorate to its members and boots them in any order.

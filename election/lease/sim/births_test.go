@@ -34,13 +34,12 @@ func (a *admin) bear(w *world) {
 	w.after(w.between(0, 4*listen), mend)
 	w.run(w.between(listen, 5*listen))
 	w.set.chaos += 4 * listen
-	a.calm = w.now + w.set.chaos
 }
 
 // beginAnew switches all nodes off, empties the disks of a majority of them, and begins the site anew on one. The others
 // return once it has begun, with their old disks.
 func (a *admin) beginAnew(w *world, rng *rand.Rand) {
-	if w.now < a.anew || w.now > a.calm-2*listen-4*w.set.lease {
+	if w.now < a.anew || w.now > w.calmAt-2*listen-4*w.set.lease {
 		return
 	}
 	a.anew = w.now + 3*listen
@@ -53,10 +52,14 @@ func (a *admin) beginAnew(w *world, rng *rand.Rand) {
 		}
 		n.installed = n.bootstraps
 	}
-	w.nodes[wiped[0]].start()
-	w.log("", "the site is begun anew on %s, without the disks of %v", w.nodes[wiped[0]].name, wiped)
-	w.comeBack(w.nodes[wiped[0]], rng)
+	a.first = w.nodes[wiped[0]]
+	a.first.start()
+	w.log("", "the site is begun anew on %s, without the disks of %v", a.first.name, wiped)
+	w.comeBack(a.first, rng)
 }
+
+// begins reports whether the site is being begun anew: the other nodes stay off until it has a cluster.
+func (a *admin) begins() bool { return a.first != nil && a.first.disk.Committed.Number == 0 }
 
 // comeBack switches the other nodes on once a node has begun its cluster.
 func (w *world) comeBack(first *node, rng *rand.Rand) {
@@ -91,6 +94,10 @@ func (a *admin) restore(w *world, rng *rand.Rand) {
 // one. There must be a holder all the time since the first one of the calm, and never two.
 func (w *world) converge() {
 	w.run(w.now + listen + w.leases(3)) // a site begun anew just now has its first cluster
+	if w.admin.begins() {
+		w.fail("no cluster", "%s begins none", w.admin.first.name)
+	}
+	w.run(w.now + w.leases(3)) // and the other nodes are back
 	w.settled = true
 	advised := map[int]int{}
 	for range 120 {

@@ -129,7 +129,7 @@ var faults = []fault{
 	}},
 	{"stuck speaker", 3, func(w *world, rng *rand.Rand) {
 		if p := w.victim(rng).proc; p != nil {
-			p.speaker.hang(min(between(rng, w.set.lease/10, 3*w.set.lease), w.set.chaos-w.now))
+			p.speaker.hang(min(between(rng, w.set.lease/10, 3*w.set.lease), w.calmAt-w.now))
 		}
 	}},
 	{"cut", 3, func(w *world, rng *rand.Rand) {

@@ -118,7 +118,8 @@ func simulate(seed uint64, v variant, skip map[int]bool, tr *trace) *world {
 		w.set.delay, w.set.delay+w.set.jitter, w.set.latency)
 	w.admin.install(w)
 	w.plan(skip)
-	w.run(w.now + w.set.chaos)
+	w.calmAt = w.now + w.set.chaos
+	w.run(w.calmAt)
 	if w.broken != nil {
 		return w
 	}

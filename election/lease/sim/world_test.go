@@ -32,6 +32,7 @@ type world struct {
 	trace    *trace        // nil: none
 	broken   *violation    // ends the schedule
 	proposed []lease.State // sent values, each with the electorate that it follows
+	calmAt   instant       // the end of the chaos
 	calm     bool          // the chaos is over: no more random faults
 	settled  bool          // the calm has taken effect
 }
