@@ -35,7 +35,7 @@ type Flat struct {
 type Lease struct {
 	// Until is the time at which this node stops answering; zero if it does not hold all of them.
 	Until time.Time
-	// Partial reports that this node holds the lease of one of the addresses, but not all leases.
+	// Partial reports that this node holds the lease of one address, and another node that of another.
 	Partial bool
 	// Transfer is the reason to hand the lease over; empty if the holder keeps it.
 	Transfer string

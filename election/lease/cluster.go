@@ -31,8 +31,12 @@ func (m *Machine) Standing() electorate.Standing {
 // none does.
 func (m *Machine) forestalled() string {
 	for _, p := range m.peers {
-		if p.heard && p.fresh(m.now, m.duration()) { // else this member has its electorate
+		switch {
+		case p.number == 0 || !p.fresh(m.now, m.duration()): // else this member has its electorate
+		case p.heard:
 			return electorate.Name(p.name) + " follows another node with the name of this one: give each node its own name"
+		case p.described != nil && !p.described.OnNode(electorate.Name(m.self.member)):
+			return electorate.Name(p.name) + m.lost(*p.described)
 		}
 	}
 	for name, s := range m.standings {
@@ -78,23 +82,58 @@ func (m *Machine) isSoleVoter() bool {
 // isLeftBehind reports whether a majority of this member's committed electorate belongs to the cluster of r, so that
 // there will never be a majority here again.
 func (m *Machine) isLeftBehind(r electorate.Committed) bool {
-	count := 0
+	return !m.isTwin(r) && m.members(electorate.Committed{Cluster: r.Cluster, Electorate: *m.active()}) >= m.active().Majority()
+}
+
+// members counts the peers in an electorate that belong to its cluster now.
+func (m *Machine) members(r electorate.Committed) (count int) {
 	for _, p := range m.peers {
-		if m.active().Has(p.name) && p.cluster == r.Cluster && p.fresh(m.now, m.duration()) {
+		if r.Has(p.name) && p.number > 0 && p.cluster == r.Cluster && p.fresh(m.now, m.duration()) {
 			count++
 		}
 	}
-	return count >= m.active().Majority() && !m.isTwin(r)
+	return count
+}
+
+// hearsMajority reports whether this member can win leases in a cluster of which it receives a majority, itself
+// included. Voters that do not follow the cluster yet do not count.
+func (m *Machine) hearsMajority() bool {
+	count := m.members(m.state.Committed)
+	if m.voter() {
+		count++
+	}
+	return m.electable() && (m.active().Quorum == electorate.None || count >= m.active().Majority())
+}
+
+// lost describes an electorate of which no majority is heard, as the end of a sentence about one of its followers.
+func (m *Machine) lost(r electorate.Electorate) string {
+	return fmt.Sprintf(" belongs to a cluster without a majority, %s: start the voters of that cluster, "+
+		"or stop herald there and remove its stored electorate", r)
+}
+
+// rank orders clusters that meet: one with a changed electorate comes before one of several members, and that before a
+// member that has begun one alone.
+func rank(number uint64, e *electorate.Electorate) int {
+	switch {
+	case number > 1:
+		return 2
+	case e != nil && len(e.Members) > 1:
+		return 1
+	}
+	return 0
 }
 
 // yieldsTo reports whether this member's cluster gives way to that of a peer. The order is the same on both sides
-// (rule 11): first a heard majority, then a change of the electorate since the cluster began, then the lesser identity.
+// (rule 11): first a heard majority, then [rank], then the lesser identity.
 func (m *Machine) yieldsTo(p *peer) bool {
 	mine := m.state.Committed
 	if mine.Number == 0 || mine.Quorum != electorate.Majority || !p.heard || p.cluster == 0 || p.cluster == mine.Cluster || !p.fresh(m.now, m.duration()) {
 		return false
 	}
-	return !m.hears || cmp.Or(cmp.Compare(min(mine.Number, 2), min(p.number, 2)), cmp.Compare(p.cluster, mine.Cluster)) < 0
+	if p.number == 1 && (p.described == nil || p.described.Digest() != p.active) {
+		return false // it will tell
+	}
+	return !m.hears || cmp.Or(cmp.Compare(rank(mine.Number, m.active()), rank(p.number, p.described)), cmp.Compare(p.cluster, mine.Cluster)) < 0
 }
 
 // standStill ends this member's leases, bids and attempt. While another cluster takes precedence, it grants, accepts and

@@ -53,6 +53,8 @@ func TestGivesWay(t *testing.T) {
 		"left by a majority of the voters":              {clusterOf(5, 2, "m1 m2 m3 m4"), false, nil, clusterOf(9, 1, "m1 m2 m3"), "m1 m3 m4", true, leaves},
 		"left by a majority, of no majority":            {clusterOf(5, 2, "m1 m2 m3"), false, nil, clusterOf(9, 1, "m1 m2 m3"), "m1 m3", false, ignores},
 		"left at birth for an electorate since changed": {clusterOf(5, 1, "m1 m2 m3"), false, nil, clusterOf(9, 2, "m1 m3"), "m1 m3", true, leaves},
+		"voters, of one that has begun alone":           {clusterOf(5, 1, "m1 m2 m3"), false, []string{"m1", "m3"}, clusterOf(4, 1, "m8"), "m8", true, ignores},
+		"sole voter, of several that have begun":        {clusterOf(4, 1, "m2"), true, nil, clusterOf(5, 1, "m7 m8 m9"), "m8", true, leaves},
 		"twin with the lesser identity":                 {clusterOf(5, 1, "m1 m2 m3"), false, nil, clusterOf(4, 1, "m1 m2 m3"), "m1", false, leaves},
 		"twin with the greater identity":                {clusterOf(5, 1, "m1 m2 m3"), false, nil, clusterOf(9, 1, "m1 m2 m3"), "m1", false, ignores},
 		"twins with the greater identity":               {clusterOf(5, 1, "m1 m2 m3"), false, nil, clusterOf(9, 1, "m1 m2 m3"), "m1 m3", true, stands},
@@ -231,5 +233,61 @@ func TestBidEndsWithTheCluster(t *testing.T) {
 		if holds := a.Lease(a.now, vip).Holder == "m2"; holds == stands {
 			t.Errorf("holds the lease: %t, although it stands still: %t", holds, stands)
 		}
+	}
+}
+
+// TestFreshMastersBeginBesideADeadCluster checks that the record of lost voters keeps no listed members from beginning.
+func TestFreshMastersBeginBesideADeadCluster(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		c := newCluster(t)
+		c.observers = 8
+		c.electorate = voters("m1 m2 m3")
+		c.disks["w1"] = lease.State{Committed: clusterOf(5, 4, "m7 m8 m9"), Longest: duration}
+		others := func() {
+			c.start("m2", c.electorate)
+			c.start("m3", c.electorate)
+		}
+		c.start("m1", c.electorate)
+		if !late {
+			others()
+		}
+		c.start("w1", c.electorate)
+		c.run(3 * duration)
+		if late {
+			others()
+		}
+		c.campaign(vip)
+		c.awaitHolder(20 * duration)
+	}
+}
+
+// TestBootstrapNamesTheDeadCluster checks that a bootstrapping member beside a straggler of a dead cluster says what to do.
+func TestBootstrapNamesTheDeadCluster(t *testing.T) {
+	c := newCluster(t)
+	c.observers = 8
+	c.open = &lease.Open{Bootstrap: true, Forget: forget}
+	c.start("m1", voters("m1"))
+	c.open = &lease.Open{Forget: forget}
+	c.disks["m3"] = lease.State{Committed: clusterOf(5, 4, "m3 m8 m9"), Longest: duration}
+	c.start("m3", voters("m3"))
+	c.nodes["m1"].AddObservers(c.now, "m3")
+	c.nodes["m3"].AddObservers(c.now, "m1")
+	c.run(10 * time.Second)
+	if s := c.nodes["m1"].Status(c.now); s.Number != 0 || !strings.Contains(s.Problem, "m3 belongs to a cluster without a majority") {
+		t.Errorf("electorate %d, problem %q", s.Number, s.Problem)
+	}
+}
+
+// TestTwinLeavesAnAcceptance checks that a voter that has accepted electorate 2 takes no twin of electorate 1.
+func TestTwinLeavesAnAcceptance(t *testing.T) {
+	a := newAlone(t, lease.State{Committed: clusterOf(5, 1, "m1 m2 m3"), Longest: duration}, voters("m1 m2"), false)
+	a.change("m1", asked(5, "m1"))
+	a.change("m1", proposed(5, "m1", voters("m1 m2")))
+	a.hear("m3", func(m *message.Message) {
+		e := voters("m1 m2 m3")
+		m.Cluster, m.Number, m.Active, m.Electorate = 4, 1, e.Digest(), &e
+	})
+	if a.disk.Value == nil || a.disk.Committed.Cluster != 5 {
+		t.Errorf("the disk has %+v", a.disk)
 	}
 }

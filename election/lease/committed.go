@@ -177,10 +177,14 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 		m.refuseVotes(r.Duration)
 		m.adopt(r)
 	case r.Has(p.name) && m.isTwin(r) && r.Cluster < mine.Cluster:
-		m.adopt(r)
+		if m.state.Value == nil && (m.pending == nil || m.pending.Value == nil) { // else electorate 2 may be chosen by it
+			m.adopt(r)
+		}
 	case !r.Replaces(mine), mine.Number == 0 && m.open != nil && m.open.Bootstrap && !r.Has(p.name) && !r.Has(m.self.member) && r.OnNode(electorate.Name(m.self.member)):
 	case mine.Number == 0 && r.Has(m.self.member) && !m.desired.Has(m.self.member):
 		m.problem = fmt.Sprintf("%s reports a vote of this member in %s, but it is configured without one: its earlier votes are forgotten", electorate.Name(p.name), r)
+	case mine.Number == 0 && !r.Has(m.self.member) && !p.heard && m.members(r) < r.Majority():
+		m.problem = electorate.Name(p.name) + m.lost(r.Electorate)
 	default:
 		m.adopt(r)
 	}
@@ -190,7 +194,7 @@ func (m *Machine) learn(p *peer, r electorate.Committed) {
 // (rule 12).
 func (m *Machine) adopt(r electorate.Committed) {
 	s := State{Committed: r, Longest: max(r.Duration, m.state.Longest)}
-	leaves := m.inForce() && r.Cluster != m.state.Committed.Cluster && !m.isTwin(r)
+	leaves := m.inForce() && m.active().Quorum == electorate.Majority && r.Cluster != m.state.Committed.Cluster && !m.isTwin(r)
 	switch {
 	case m.inForce() && !leaves:
 		m.enforce(State{Committed: r, Longest: m.state.Longest})
@@ -220,10 +224,11 @@ func (m *Machine) enforce(s State) {
 	}
 	m.watchQuorum()
 	for _, l := range m.own {
-		if l.holds() {
-			m.renew(l)
-		} else {
+		switch {
+		case !l.holds():
 			m.drop(l, "")
+		case !m.stuck():
+			m.renew(l)
 		}
 	}
 	m.probeAll()

@@ -232,12 +232,12 @@ func (m *Machine) electable() bool {
 }
 
 func (m *Machine) watchQuorum() {
-	m.hears, m.greater = m.electable(), nil
+	m.hears, m.greater = m.hearsMajority(), nil
 	if at := slices.IndexFunc(m.peers, m.yieldsTo); at >= 0 {
 		m.greater = m.peers[at]
 		m.standStill(m.yields())
 	}
-	could := m.hears && m.greater == nil
+	could := m.electable() && m.greater == nil
 	if could && !m.canWin {
 		m.canSince = m.now
 		if m.candidate() {

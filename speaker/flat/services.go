@@ -121,16 +121,18 @@ func (l *Leases) StepDown(leases ...string) {
 // Lease implements [speaker.Leases].
 func (l *Leases) Lease(leases ...string) speaker.Lease {
 	var all speaker.Lease
+	var here, elsewhere bool // addresses' leases
 	for _, name := range leases {
 		st := l.Election.Lease(name)
 		_, named := netip.ParseAddr(name)
+		elsewhere = elsewhere || named == nil && !st.Held && st.Holder != ""
 		switch why, _ := l.transfers.Load(name); {
 		case st.Held:
 			if all.Until.IsZero() || st.Until.Before(all.Until) {
 				all.Until = st.Until
 			}
 			all.Transfer, _ = cmp.Or(why, any(all.Transfer)).(string)
-			all.Partial = all.Partial || named == nil
+			here = here || named == nil
 		case all.Reason != "":
 		case st.Holder != "" && named == nil:
 			all.Reason, all.Lost = st.Holder+" holds the lease of "+name, st.Lost
@@ -140,9 +142,7 @@ func (l *Leases) Lease(leases ...string) speaker.Lease {
 			all.Reason, all.Lost = "no holder: "+st.Why, st.Lost
 		}
 	}
-	if all.Reason == "" {
-		all.Partial = false
-	} else {
+	if all.Partial = here && elsewhere; all.Reason != "" {
 		all.Until = time.Time{}
 	}
 	return all
