@@ -53,7 +53,7 @@ test: root ## 4 min: run all tests that need no lab of real parts, with the race
 	go -C testenv/bench test -race ./...
 
 e2e: root lab-binaries race-binary bin/herald-release $(addprefix $(REALPARTS)/bin/,$(KUBERNETES)) $(addprefix $(REALPARTS)/bin/,helm traefik external-dns gateway-api contour/contour) ## 12 min: run the tests on FRR, etcd, kube-apiserver and a registry
-	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps systemd bind9 bind9-dnsutils unbound ansible-core
+	testenv/install iproute2 frr bird2 keepalived haproxy curl etcd-server docker-registry nftables procps strace systemd bind9 bind9-dnsutils unbound ansible-core
 	@# It is wanted for its schema, not to set this machine up at the next boot.
 	@command -v cloud-init >/dev/null || { mkdir -p /etc/cloud && touch /etc/cloud/cloud-init.disabled; }
 	testenv/install cloud-init

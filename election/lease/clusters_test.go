@@ -291,3 +291,18 @@ func TestTwinLeavesAnAcceptance(t *testing.T) {
 		t.Errorf("the disk has %+v", a.disk)
 	}
 }
+
+// TestNamesakeForestalls checks that a bootstrapping member begins nothing while another node of its name has a majority.
+func TestNamesakeForestalls(t *testing.T) {
+	a := newAloneIn(t, lease.State{}, voters("m2"), &lease.Open{Bootstrap: true, Forget: forget})
+	namesake := voters("m2@old")
+	for range 30 {
+		a.hear("w1", func(m *message.Message) {
+			m.Cluster, m.Number, m.Active, m.Heard, m.Electorate = 4, 1, namesake.Digest(), true, &namesake
+		})
+		a.wait(duration / 3)
+	}
+	if s := a.Status(a.now); s.Number != 0 || !strings.Contains(s.Problem, "give each node its own name") {
+		t.Errorf("electorate %d, problem %q", s.Number, s.Problem)
+	}
+}
