@@ -95,8 +95,8 @@ func (m *Machine) members(r electorate.Committed) (count int) {
 	return count
 }
 
-// hearsMajority reports whether this member can win leases in a cluster of which it receives a majority, itself
-// included. Voters that do not follow the cluster yet do not count.
+// hearsMajority reports whether this member can win leases and receives a majority of its cluster, itself included.
+// Voters that do not follow the cluster yet do not count.
 func (m *Machine) hearsMajority() bool {
 	count := m.members(m.state.Committed)
 	if m.voter() {
@@ -105,7 +105,7 @@ func (m *Machine) hearsMajority() bool {
 	return m.electable() && (m.active().Quorum == electorate.None || count >= m.active().Majority())
 }
 
-// lost describes an electorate of which no majority is heard, as the end of a sentence about one of its followers.
+// lost describes an electorate without a heard majority, as the end of a sentence about one of its followers.
 func (m *Machine) lost(r electorate.Electorate) string {
 	return fmt.Sprintf(" belongs to a cluster without a majority, %s: start the voters of that cluster, "+
 		"or stop herald there and remove its stored electorate", r)

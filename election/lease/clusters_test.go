@@ -261,7 +261,7 @@ func TestFreshMastersBeginBesideADeadCluster(t *testing.T) {
 	}
 }
 
-// TestBootstrapNamesTheDeadCluster checks that a bootstrapping member beside a straggler of a dead cluster says what to do.
+// TestBootstrapNamesTheDeadCluster checks that a bootstrapping member names the dead cluster of a straggler.
 func TestBootstrapNamesTheDeadCluster(t *testing.T) {
 	c := newCluster(t)
 	c.observers = 8

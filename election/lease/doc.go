@@ -36,13 +36,15 @@
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
 //  9. Each cluster has an identity with a random part. A member leaves its cluster only if the majority of the other is
 //     heard, and no majority can miss its promises. So it has no vote, it is the only voter, or a majority of its
-//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7.
+//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7. A member
+//     without an electorate adopts none with a lost majority, unless it has a vote there.
 //  10. Voters that begin one electorate at once, with different peers in view, may give it several identities. All take
-//     the lesser one. They are the same voters, so 3 holds across identities, and their grants outlast the change. A
-//     voter takes a greater identity by 9 only, so electorate 2 finds a majority under one identity at most.
+//     the lesser one, unless they have accepted electorate 2. They are the same voters, so 3 holds across identities,
+//     and their grants outlast the change. A voter takes a greater identity by 9 only, so electorate 2 finds a majority
+//     under one identity at most.
 //  11. Two clusters may begin apart. Once the voters of one receive a member that hears the majority of the other, the
 //     lesser cluster stands still. Its leases are lost, and it grants, accepts and requests nothing. Both sides know the
-//     lesser one: it has never changed its electorate. If that is true of both or neither, it has the greater identity.
+//     lesser one: begun by a member alone, then begun by several and never changed, then of the greater identity.
 //  12. A member answers about the next electorate once the answer and the present electorate are on its disk. It votes
 //     for leases of a Duration once the disk tells of that, and has a first electorate or another cluster once the disk
 //     has. It adopts later electorates of its cluster before they are on disk, so a restart may forget these. The voters
