@@ -8,8 +8,9 @@ import (
 )
 
 // The pace of a member is its limit of simultaneous ballots for free leases. Below firstBids it limits their frequency
-// instead, because ballots that begin together share messages. Each success adds one; each ballot or renewal without an
-// answer in time halves it. So busy members take leases slowly instead of losing many again and again.
+// instead, because ballots that begin together share messages. Each success adds one, and so does time in which no lease
+// is free, up to firstBids. Each ballot or renewal without an answer in time halves the pace. So busy members take leases
+// slowly instead of losing many again and again. A follower keeps the pace of the lease that it follows.
 const firstBids, maxBids = 32, 256
 
 func (m *Machine) slow() { m.pace = max(1, m.pace/2) }
@@ -58,6 +59,9 @@ func (m *Machine) Tick(now time.Time) {
 func (m *Machine) keepalive() {
 	m.keepaliveAt = m.now.Add(m.duration() / 3)
 	m.keepalives++
+	if !slices.ContainsFunc(m.own, m.isFree) {
+		m.pace = max(m.pace, min(m.pace+1, firstBids))
+	}
 	if m.updateDesired() || m.lingering {
 		m.updatePeers()
 		m.wake(m.now)
@@ -69,6 +73,12 @@ func (m *Machine) keepalive() {
 	for _, l := range m.own {
 		m.considerTransfer(l)
 	}
+}
+
+// isFree reports whether a lease that this member campaigns for has no known holder.
+func (m *Machine) isFree(l *lease) bool {
+	_, held := l.holder(m.now)
+	return l.campaigning && !held && !l.holds()
 }
 
 // renewing reports whether a renewal is due. Others due soon are renewed with it, so that they share datagrams from
@@ -139,6 +149,10 @@ func (m *Machine) awaitTurn(l *lease) {
 	}
 	if m.now.Before(l.turn) {
 		m.wake(l.turn)
+		return
+	}
+	if l.After != "" {
+		m.bid(l)
 		return
 	}
 	if m.bids >= max(firstBids, m.pace) {
