@@ -1,7 +1,7 @@
 // Package election decides which member holds which lease. It runs the machine of package lease over memberlist, which
 // encrypts, detects failed members (SWIM), and distributes members' descriptions.
 //
-// Lease messages go directly to a member's address in the electorate, or to its later address in memberlist. The
+// Lease messages go directly to a member's node, at its configured address or the address that it joined with. The
 // machine has no clock: it receives the time before each message and each call. So a process that was paused learns of
 // lost leases before it handles waiting messages.
 //

@@ -146,7 +146,7 @@ func (s Status) Change() string {
 	var changes, missing []string
 	if before, after := electorate.Names(active.Members), electorate.Names(desired.Members); !slices.Equal(before, after) {
 		changes = append(changes, "members "+strings.Join(after, ", "))
-	} else if !slices.Equal(active.Members, desired.Members) { // a member has another address
+	} else if !slices.Equal(active.Members, desired.Members) { // a node is another member: it was reinstalled
 		changes = append(changes, "members "+strings.Join(desired.Members, ", "))
 	}
 	if active.Duration != desired.Duration {

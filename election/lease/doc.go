@@ -1,7 +1,8 @@
 // Package lease elects the holders of leases among a few members by PaxosLease (Trencséni, Gazsó and Reinhardt,
 // "PaxosLease: Diskless Paxos for Leases", 2012). At most one member holds a lease at a time. This needs local timers
-// only, no synchronised clocks; the disk stores only the electorate. The package is pure: it has no clock, goroutine,
-// network, log or randomness. The caller passes time and messages in and takes messages and events out.
+// only, no synchronised clocks; the disk stores only the electorate and the choice of the next one. The package is pure:
+// it has no clock, goroutine, network, log or randomness. The caller passes time and messages in and takes messages and
+// events out.
 //
 // Members of the electorate vote. Observers are members without a vote that only campaign for leases: in the paper's
 // terms, proposers that are not acceptors.
@@ -35,9 +36,10 @@
 //     Every majority of n-1 shares a voter with the majority of n that chooses n+1. So when n+1 is in force, no lease
 //     of n-1 lasts, and none can be won or renewed. With 3, there is one holder at any time.
 //  9. Each cluster has an identity with a random part. A member leaves its cluster only if the majority of the other is
-//     heard, and no majority can miss its promises. So it has no vote, it is the only voter, or a majority of its
-//     electorate already belongs to the other cluster. Any other voter that left and returned would break 7. A member
-//     without an electorate adopts none with a lost majority, unless it has a vote there.
+//     heard, and no majority can miss its promises. So it has no vote, it is the only voter of an open electorate that
+//     has never changed, or a majority of its electorate already belongs to the other cluster. Any other voter that left
+//     and returned would break 7. A member without an electorate adopts none with a lost majority, unless it has a vote
+//     there.
 //  10. Voters that begin one electorate at once, with different peers in view, may give it several identities. All take
 //     the lesser one, unless they have accepted electorate 2. They are the same voters, so 3 holds across identities,
 //     and their grants outlast the change. A voter takes a greater identity by 9 only, so electorate 2 finds a majority
@@ -94,6 +96,6 @@
 // lost messages. A released lease takes two round trips. An observer that is not a candidate sends a fifteenth as often.
 //
 // A member counts as faulty while its caller has acted on no event for three fifths of a Duration
-// ([Machine.Unanswered]). It renews no lease and bids for none. So its leases end at most 1.6 Durations after the caller
-// has stopped.
+// ([Machine.Unanswered]). It renews no lease and bids for none. So its leases end at most 1.6 Durations after the first
+// event on which the caller does not act, and at most two Durations after the caller has stopped.
 package lease

@@ -47,9 +47,9 @@ type Machine struct {
 	lingering    bool             // some peers do not know of their removal yet
 	maxObservers int
 	forgotten    uint64    // greatest sequence number of a message to a forgotten observer
-	hears        bool      // enough members are reachable
+	hears        bool      // this member may win, and receives a majority of its cluster
 	greater      *peer     // of the cluster that this member's gives way to; nil: none
-	canWin       bool      // hears, and none is greater
+	canWin       bool      // enough voters are reachable, and no cluster is greater
 	canSince     time.Time // start of canWin
 	keepaliveAt  time.Time // of the next full keepalive
 	keepalives   uint64

@@ -8,9 +8,10 @@ import (
 )
 
 // The pace of a member is its limit of simultaneous ballots for free leases. Below firstBids it limits their frequency
-// instead, because ballots that begin together share messages. Each success adds one, and so does time in which no lease
-// is free, up to firstBids. Each ballot or renewal without an answer in time halves the pace. So busy members take leases
-// slowly instead of losing many again and again. A follower keeps the pace of the lease that it follows.
+// instead, because ballots that begin together share messages. Each quick success adds one. While no lease is free, each
+// keepalive adds one too, up to firstBids. Each ballot or renewal without an answer in time halves the pace. So busy
+// members take leases slowly instead of losing many again and again. A follower keeps the pace of the lease that it
+// follows.
 const firstBids, maxBids = 32, 256
 
 func (m *Machine) slow() { m.pace = max(1, m.pace/2) }
