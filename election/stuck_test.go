@@ -133,12 +133,12 @@ func TestNothingIsSentBeforeALaterLoss(t *testing.T) {
 		c.start("vip", "other")
 		first := c.holder("vip")
 		c.met()
-		losses := 0
+		var losses atomic.Int32
 		first.react(func(e lease.Event) {
 			if _, ok := e.(lease.Lost); !ok {
 				return
 			}
-			if losses++; losses > 1 {
+			if losses.Add(1) > 1 {
 				first.node.mu.Lock()
 				defer first.node.mu.Unlock()
 				if len(first.node.waiting) == 0 {
@@ -151,8 +151,8 @@ func TestNothingIsSentBeforeALaterLoss(t *testing.T) {
 		})
 		first.node.events.add([]lease.Event{lease.Lost{Lease: "vip"}})
 		time.Sleep(10 * time.Second)
-		if losses < 2 {
-			t.Errorf("%d losses were delivered", losses)
+		if n := losses.Load(); n < 2 {
+			t.Errorf("%d losses were delivered", n)
 		}
 	})
 }

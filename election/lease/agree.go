@@ -114,11 +114,11 @@ func (m *Machine) desiredIsReady() bool {
 	return m.elected(agree) && (m.active().Quorum == electorate.None || len(m.notReady()) == 0)
 }
 
-// unavailable lists voters that may not vote: they have timed out or do not desire the change.
+// unavailable lists voters that may not vote: they have timed out, do not desire the change, or have no electorate.
 func (m *Machine) unavailable() []string {
 	return slices.DeleteFunc(slices.Clone(m.active().Members), func(name string) bool {
 		p := m.peer(name)
-		return p == nil || m.ready(p)
+		return p == nil || m.ready(p) && p.number > 0
 	})
 }
 

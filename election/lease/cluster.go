@@ -85,10 +85,11 @@ func (m *Machine) isLeftBehind(r electorate.Committed) bool {
 	return !m.isTwin(r) && m.members(electorate.Committed{Cluster: r.Cluster, Electorate: *m.active()}) >= m.active().Majority()
 }
 
-// members counts the peers in an electorate that belong to its cluster now.
+// members counts the peers in an electorate that belong to its cluster now, by messages that no one can have recorded
+// before this process began.
 func (m *Machine) members(r electorate.Committed) (count int) {
 	for _, p := range m.peers {
-		if r.Has(p.name) && p.number > 0 && p.cluster == r.Cluster && p.fresh(m.now, m.duration()) {
+		if r.Has(p.name) && p.mutual && p.number > 0 && p.cluster == r.Cluster && p.fresh(m.now, m.duration()) {
 			count++
 		}
 	}

@@ -21,6 +21,7 @@ type peer struct {
 	incarnation uint64 // 0: never received
 	received    time.Time
 	joined      time.Time // when the caller last reported its presence
+	mutual      bool      // it has addressed this process, not an earlier one
 	window      wire.Window
 
 	// Contents of its latest message.

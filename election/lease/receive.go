@@ -51,6 +51,7 @@ func (m *Machine) Receive(now time.Time, msg message.Message) {
 		p.probe = true // both may hold the same lease, and its vote is needed from now on
 	}
 	p.received = m.now
+	p.mutual = p.mutual || msg.Receiver != message.Identity(m.self.member, 0)
 	if msg.Sequence == p.window.Top {
 		if p.note(&msg) || !fresh {
 			if msg.Electorate != nil && p.described == msg.Electorate {
