@@ -134,25 +134,26 @@ func TestNothingIsSentBeforeALaterLoss(t *testing.T) {
 		first := c.holder("vip")
 		c.met()
 		var losses atomic.Int32
+		n := first.node
 		first.react(func(e lease.Event) {
 			if _, ok := e.(lease.Lost); !ok {
 				return
 			}
 			if losses.Add(1) > 1 {
-				first.node.mu.Lock()
-				defer first.node.mu.Unlock()
-				if len(first.node.waiting) == 0 {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				if len(n.waiting) == 0 {
 					t.Error("what waited for the first loss was sent before the second was known")
 				}
 				return
 			}
 			time.Sleep(time.Second)
-			first.node.events.add([]lease.Event{lease.Lost{Lease: "other"}})
+			n.events.add([]lease.Event{lease.Lost{Lease: "other"}})
 		})
-		first.node.events.add([]lease.Event{lease.Lost{Lease: "vip"}})
+		n.events.add([]lease.Event{lease.Lost{Lease: "vip"}})
 		time.Sleep(10 * time.Second)
-		if n := losses.Load(); n < 2 {
-			t.Errorf("%d losses were delivered", n)
+		if count := losses.Load(); count < 2 {
+			t.Errorf("%d losses were delivered", count)
 		}
 	})
 }
