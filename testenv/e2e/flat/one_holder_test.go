@@ -115,7 +115,7 @@ func renameVIP(t *testing.T, f *site.Flat, rng *rand.Rand) {
 // reinstallBehindFirewall removes m1's state while its firewall drops UDP, but not TCP: m1 must not begin another
 // cluster.
 func reinstallBehindFirewall(t *testing.T, f *site.Flat, _ *rand.Rand) {
-	site.Must(t, site.Stop(t, f.Node("m1-speaker")))
+	f.Planned(t, "m1", func() error { return site.Stop(t, f.Node("m1-speaker")) })
 	holder := f.Held(t, "m2", "m3")
 	site.Must(t, gossip(t, f, "m1", udpCut))
 	from := f.Mark(t)
