@@ -274,6 +274,10 @@ func (b *balancers) crossings(t *testing.T, vip netip.Addr, port uint16) (count 
 	}
 	site.MustRun(t, b.Node("r1"), "nft", fmt.Sprintf(`table inet crossings { }; delete table inet crossings;
 		table inet crossings { chain forward { type filter hook forward priority 0; %s daddr %s udp dport %d counter; }; }`, ip, vip, port))
+	site.Eventually(t, site.Soon, func() error { // the kernel gets a route after bgpd
+		out, err := site.Run(t, b.Node("r1"), "ip", "route", "get", vip.String())
+		return site.Check(err, !strings.Contains(out, " via "), "the router reaches %v by %s", vip, out)
+	})
 	c, err := b.Node("c1").DialContext(t.Context(), "udp", netip.AddrPortFrom(vip, port).String())
 	site.Must(t, err)
 	defer c.Close()
